@@ -12,8 +12,7 @@ import re
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from redis.exceptions import TimeoutError as RedisTimeoutError
-
+from keylane.adapters.redis.error_replies import RedisTimeoutError
 from keylane.api.http.preferences import prefers_bytes
 from keylane.api.http.request import is_host
 from keylane.api.reads.key import plain_read, render_record

@@ -12,10 +12,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from redis.exceptions import ResponseError, TryAgainError
-from redis.exceptions import TimeoutError as RedisTimeoutError
-
 from keylane.adapters.redis.cluster import Cluster, ClusterClient
+from keylane.adapters.redis.error_replies import RedisTimeoutError, ResponseError, TryAgainError
 from keylane.adapters.redis.resp import encode_command
 from keylane.ports import Clock, Deadline
 from keylane.state import codec

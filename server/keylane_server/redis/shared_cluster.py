@@ -1,19 +1,16 @@
 """The client of a Redis Cluster for all requests of the process: one connection to each node.
 
 It holds the conversations that a function holds, so slots, redirects and errors are the same. Connections are
-made in a thread, because redis-py makes them (TLS, AUTH, rotated passwords), which is rare.
+made in a thread, because making one blocks (TLS, AUTH, rotated passwords), and is rare.
 """
 
 import asyncio
 from concurrent.futures import Executor
 from typing import Any
 
-from redis.exceptions import AuthenticationError
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
-
 from keylane.adapters.redis.cluster import ClusterClient
 from keylane.adapters.redis.connections import Connector, Node, RedisSettings, Wire, seconds_left
+from keylane.adapters.redis.error_replies import AuthenticationError, RedisConnectionError, RedisTimeoutError
 from keylane.errors import StateUnavailable
 from keylane.metrics.meter import NO_METER, Meter
 from keylane.ports import Clock, Deadline

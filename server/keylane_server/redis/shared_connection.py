@@ -6,8 +6,8 @@ are matched by a queue. A request sends its bytes in one piece: READONLY and ASK
 - A request that times out leaves its place in the queue, and its replies are dropped when they arrive.
 - A connection that breaks, or on which nothing arrives for STALL_S while replies are due, fails all who wait.
 
-Reading and writing are here, not in an asyncio transport, because the socket comes connected: redis-py makes
-it, with TLS and AUTH, and asyncio takes no TLS socket.
+Reading and writing are here, not in an asyncio transport, because the socket comes connected, with TLS and
+AUTH, and asyncio takes no TLS socket.
 """
 
 import asyncio
@@ -17,12 +17,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import InvalidResponse
-from redis.exceptions import TimeoutError as RedisTimeoutError
-
-from keylane.adapters.redis.cluster import RECEIVE_BYTES, REPLIES_LIMIT_BYTES
-from keylane.adapters.redis.connections import Wire
+from keylane.adapters.redis.cluster import REPLIES_LIMIT_BYTES
+from keylane.adapters.redis.connections import RECEIVE_BYTES, Wire
+from keylane.adapters.redis.error_replies import InvalidResponse, RedisConnectionError, RedisTimeoutError
 from keylane.adapters.redis.resp import INCOMPLETE, new_reader
 from keylane.errors import TooLarge
 from keylane_server.greenlets import Suspension
@@ -54,7 +51,7 @@ class Exchange:
         self.waiting: Waiting | None = None
 
     def wait(self) -> list[Any]:
-        """Return the replies. Raises redis-py's errors, TooLarge."""
+        """Return the replies. Raises RedisError, TooLarge."""
         if self.missing and self.error is None:
             self.waiting = Suspension()
             self.waiting.wait()

@@ -14,9 +14,8 @@ Not thread-safe, as `Cluster`.
 
 from collections import deque
 
-from redis.exceptions import RedisError
-
 from keylane.adapters.redis.cluster import Node
+from keylane.adapters.redis.error_replies import RedisError
 from keylane.errors import KeylaneError, StateUnavailable
 from keylane.ports import Deadline
 from keylane.routing import SLOTS

@@ -15,9 +15,8 @@ A function call costs Redis about 1 us a record more, for every key and value pa
 
 from dataclasses import dataclass
 
-from redis.exceptions import RedisError
-
 from keylane.adapters.redis.cluster import Node
+from keylane.adapters.redis.error_replies import RedisError
 from keylane.adapters.redis.resp import encode_command
 from keylane.state import codec
 from keylane_spark.adapters.function_library import FunctionLibrary

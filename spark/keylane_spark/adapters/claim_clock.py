@@ -11,9 +11,8 @@ import threading
 from collections.abc import Collection
 from typing import NamedTuple
 
-from redis.exceptions import RedisError
-
 from keylane.adapters.redis.cluster import Cluster, Node
+from keylane.adapters.redis.error_replies import RedisError
 from keylane.adapters.redis.errors import translate_redis_errors
 from keylane.adapters.redis.resp import encode_command
 from keylane.ports import Clock, Deadline

@@ -2,9 +2,8 @@
 
 import re
 
-from redis.exceptions import NoPermissionError, RedisError
-
 from keylane.adapters.redis.cluster import Cluster
+from keylane.adapters.redis.error_replies import NoPermissionError, RedisError
 from keylane.adapters.redis.errors import translate_redis_errors
 from keylane.adapters.redis.resp import encode_command
 from keylane.errors import BadConfig

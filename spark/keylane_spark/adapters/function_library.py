@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from redis.exceptions import OutOfMemoryError
-
 from keylane.adapters.redis.cluster import Cluster, Node
+from keylane.adapters.redis.error_replies import OutOfMemoryError
 from keylane.adapters.redis.errors import Remedy, remedy_for, translate_redis_errors
 from keylane.adapters.redis.resp import encode_command
 from keylane.errors import CorruptState, Fenced, KeylaneError, LaneBehind, StateUnavailable, StraysLost

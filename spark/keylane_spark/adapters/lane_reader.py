@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from redis.exceptions import ResponseError
 
 from keylane.adapters.redis.cluster import Cluster, Node
+from keylane.adapters.redis.error_replies import ResponseError
 from keylane.adapters.redis.errors import translate_redis_errors
 from keylane.adapters.redis.resp import encode_command
 from keylane.model.records import Layout, Position

@@ -8,10 +8,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from redis.exceptions import ResponseError
-
 from keylane import routing
 from keylane.adapters.redis.cluster import Cluster, Node
+from keylane.adapters.redis.error_replies import ResponseError
 from keylane.adapters.redis.errors import translate_redis_errors
 from keylane.adapters.redis.resp import encode_command
 from keylane.errors import CorruptState

@@ -3,9 +3,8 @@
 import re
 from contextlib import suppress
 
-from redis.exceptions import ResponseError
-
 from keylane.adapters.redis.cluster import Cluster
+from keylane.adapters.redis.error_replies import ResponseError
 from keylane.adapters.redis.errors import translate_redis_errors
 from keylane.adapters.redis.resp import encode_command
 from keylane.errors import StateUnavailable

@@ -9,7 +9,6 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-import redis
 from tests.servers.own import SlotMove, create_topic, deadline, primary_and_replica, records_of
 from tests.support import lanes as t
 from tests.support.builders import a_topic, an_event, headers_of, load_handler
@@ -17,6 +16,7 @@ from tests.support.fakes import FakeTime
 
 from keylane import routing
 from keylane.adapters.redis.cluster import Cluster, Node, RedisSettings
+from keylane.adapters.redis.error_replies import NoPermissionError
 from keylane.adapters.redis.rate_limits import CIRCUIT_OPEN_S, RedisRateLimiter, key_of
 from keylane.adapters.redis.scripts import Run, Script, Scripts
 from keylane.errors import StateUnavailable
@@ -159,7 +159,7 @@ def test_the_users_rights_are_enough_and_reach_no_lane(cluster: RedisCluster):
         run = Run(Script.named("settle"), b"{keylane}:layout:flights", (b"x", b"", b"1"))
         [reply] = scripts.run([run], deadline(5_000))
         assert isinstance(reply, StateUnavailable)
-        assert isinstance(reply.__cause__, redis.exceptions.NoPermissionError)
+        assert isinstance(reply.__cause__, NoPermissionError)
     finally:
         scripts.close()
         for node in cluster.nodes:

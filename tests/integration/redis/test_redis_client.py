@@ -17,6 +17,7 @@ from tests.support.stopwatch import Stopwatch
 
 from keylane import routing
 from keylane.adapters.redis.cluster import Cluster, Node, announced
+from keylane.adapters.redis.error_replies import RedisError, RedisTimeoutError, ResponseError
 from keylane.adapters.redis.resp import encode_command
 from keylane.adapters.redis.state import RedisState
 from keylane.config.functions import redis_settings
@@ -106,7 +107,7 @@ def test_error_replies_are_values_and_the_connection_is_kept(client: Cluster, ke
     node = client.primary(routing.key_slot(key))
     packed = encode_command(b"NONSENSE") + encode_command(b"GET", key)
     error, value = client.roundtrip(node, packed, 2, deadline())
-    assert isinstance(error, redis.ResponseError)
+    assert isinstance(error, ResponseError)
     assert value == key
     assert client.is_connected(node)
 
@@ -162,7 +163,7 @@ def server_that_answers(*pieces: bytes, every_s: float) -> Iterator[Node]:
 
 def test_reply_that_comes_in_drops_is_bound_by_the_deadline_as_a_whole(client: Cluster):
     with server_that_answers(b"*1\r\n$1000\r\n", *[b"x"] * 30, every_s=0.05) as node:
-        with Stopwatch() as watch, pytest.raises(redis.TimeoutError):
+        with Stopwatch() as watch, pytest.raises(RedisTimeoutError):
             client.roundtrip(node, encode_command(b"GET", b"k"), 1, deadline(300))
         assert watch.seconds < 0.5
         assert not client.is_connected(node)
@@ -173,7 +174,7 @@ def test_reply_that_is_not_what_was_asked_for_is_refused_and_forgotten(
     client: Cluster, key: bytes, reply: bytes
 ):
     with server_that_answers(reply, every_s=0) as node:
-        with pytest.raises(redis.RedisError):
+        with pytest.raises(RedisError):
             client.roundtrip(node, encode_command(b"GET", b"k"), 1, deadline())
         assert not client.is_connected(node)
     right = client.primary(routing.key_slot(key))

@@ -24,6 +24,7 @@ from tests.support.stopwatch import Stopwatch
 from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.connections import Node
+from keylane.adapters.redis.error_replies import RedisTimeoutError
 from keylane.adapters.redis.resp import encode_command
 from keylane.adapters.redis.state import RedisState
 from keylane.config.functions import redis_settings
@@ -234,7 +235,7 @@ def test_late_answer_is_never_taken_for_the_next(breaking: RedisCluster, state: 
     node = cluster.primary(routing.key_slot(first))
     cluster.roundtrip(node, encode_command(b"GET", first), 1, deadline())
     with hanging(primary):
-        with pytest.raises(redis.TimeoutError):
+        with pytest.raises(RedisTimeoutError):
             cluster.roundtrip(node, encode_command(b"GET", first), 1, deadline(100))
         assert not cluster.is_connected(node)
     assert cluster.roundtrip(node, encode_command(b"GET", second), 1, deadline()) == [second]

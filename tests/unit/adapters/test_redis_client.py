@@ -5,9 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import ResponseError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 from tests.support.conversations import (
     FIRST,
     FIRST_REPLICA,
@@ -21,6 +18,7 @@ from tests.support.fakes import FakeTime
 
 from keylane.adapters.redis.cluster import ClusterClient, RedisSettings
 from keylane.adapters.redis.conversation import Ask, Begin, Conversation, End, Refresh, Sleep
+from keylane.adapters.redis.error_replies import RedisConnectionError, RedisTimeoutError, ResponseError
 from keylane.adapters.redis.state import RedisState
 from keylane.errors import StateUnavailable, TooLarge
 

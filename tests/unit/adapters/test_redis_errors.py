@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from redis.exceptions import AuthenticationError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from keylane.adapters.redis.error_replies import AuthenticationError, RedisTimeoutError
 from keylane.adapters.redis.errors import Remedy, is_transient, may_differ_elsewhere, remedy_for
 from keylane.adapters.redis.resp import new_reader
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from redis.exceptions import AuthenticationError, ResponseError
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 from tests.support.conversations import (
     FIRST,
     FIRST_REPLICA,
@@ -22,6 +19,12 @@ from tests.support.fakes import FakeTime
 
 from keylane.adapters.redis.connections import Node
 from keylane.adapters.redis.conversation import Ask, Begin, End, Refresh, Sleep
+from keylane.adapters.redis.error_replies import (
+    AuthenticationError,
+    RedisConnectionError,
+    RedisTimeoutError,
+    ResponseError,
+)
 from keylane.adapters.redis.scripts import LATE_MS, PAUSE_S, Run, Script, Scripts
 from keylane.adapters.redis.state import RoundReader
 from keylane.errors import StateUnavailable

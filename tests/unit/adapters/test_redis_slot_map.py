@@ -5,9 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from redis.exceptions import AuthenticationError
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 from tests.support.conversations import (
     FIRST,
     FIRST_REPLICA,
@@ -22,6 +19,7 @@ from tests.support.conversations import (
 from tests.support.fakes import FakeTime
 
 from keylane.adapters.redis.connections import RedisSettings
+from keylane.adapters.redis.error_replies import AuthenticationError, RedisConnectionError, RedisTimeoutError
 from keylane.adapters.redis.slot_map import SlotMap
 from keylane.errors import StateUnavailable
 

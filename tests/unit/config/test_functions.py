@@ -251,8 +251,10 @@ def test_query_function_imports_no_client_but_its_own():
     code = """
 import sys
 import keylane.wiring.query
-assert "redis" in sys.modules
-assert not {"confluent_kafka", "boto3", "botocore", "opentelemetry", "pyspark", "pydantic"} & set(sys.modules)
+assert "hiredis" in sys.modules
+clients = {"redis", "confluent_kafka", "boto3", "botocore", "opentelemetry", "pyspark", "pydantic"}
+assert not clients & set(sys.modules)
+assert not {"ssl", "asyncio", "email", "importlib.metadata", "http.client"} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 

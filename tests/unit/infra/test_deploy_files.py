@@ -56,7 +56,7 @@ def test_the_jobs_image_and_package_have_the_ivy_and_the_connector_of_our_spark(
     [spark] = re.findall(r"^pyspark==(.+)$", pins, re.MULTILINE)
     assert f"<version>{spark}</version>" in (ROOT / "pom.xml").read_text(encoding="utf-8")
     names = {each.partition("==")[0] for each in job_package.list_requirements()}
-    assert {"pyarrow", "confluent-kafka", "redis", "pydantic"} <= names
+    assert {"pyarrow", "confluent-kafka", "hiredis", "pydantic"} <= names
     assert not names & {"pyspark", "py4j"}
 
 

@@ -8,10 +8,13 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import InvalidResponse, ResponseError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from keylane.adapters.redis.error_replies import (
+    InvalidResponse,
+    RedisConnectionError,
+    RedisTimeoutError,
+    ResponseError,
+)
 from keylane.adapters.redis.resp import READONLY, encode_command
 from keylane.errors import TooLarge
 from keylane_server.greenlets import run_request

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from redis.exceptions import MovedError
 from tests.support.fakes import FakeTime
 
 from keylane.adapters.redis.cluster import Node
+from keylane.adapters.redis.error_replies import MovedError
 from keylane.adapters.redis.resp import new_reader
 from keylane.errors import StateUnavailable
 from keylane.model.records import Layout, Position, Watermark

@@ -1,9 +1,8 @@
 """Clients of Redis Cluster, which hold the conversations: what they have in common, and the blocking one.
 
-`Cluster` has one connection to each node. It uses redis-py's bare `Connection` (for TLS and AUTH) with the
-hiredis parser: a read is one `MGET`, and redis-py's own cluster client takes longer around it than the server
-does, 97 us against 62 us. There are no retries, pools or background threads here: conversations and other
-callers know what may be repeated.
+`Cluster` has one connection to each node, and the hiredis parser: a read is one `MGET`, and redis-py's
+cluster client takes longer around it than the server does, 97 us against 62 us. There are no retries, pools
+or background threads here: conversations and other callers know what may be repeated.
 """
 
 import weakref
@@ -12,12 +11,22 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from redis.exceptions import AuthenticationError, InvalidResponse, RedisError, ResponseError
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
-
-from keylane.adapters.redis.connections import Connector, Node, RedisSettings, Wire, seconds_left
+from keylane.adapters.redis.connections import (
+    RECEIVE_BYTES,
+    Connector,
+    Node,
+    RedisSettings,
+    Wire,
+    seconds_left,
+)
 from keylane.adapters.redis.conversation import Ask, Begin, Conversation, End, Refresh
+from keylane.adapters.redis.error_replies import (
+    AuthenticationError,
+    InvalidResponse,
+    RedisConnectionError,
+    RedisError,
+    RedisTimeoutError,
+)
 from keylane.adapters.redis.errors import unavailable
 from keylane.adapters.redis.resp import INCOMPLETE, new_reader
 from keylane.adapters.redis.slot_map import SlotMap, announced
@@ -28,7 +37,6 @@ from keylane.ports import Deadline
 __all__ = ["Cluster", "ClusterClient", "Node", "RedisSettings", "announced"]
 
 T = TypeVar("T")
-RECEIVE_BYTES = 65_536
 REPLIES_LIMIT_BYTES = 32 * 1024 * 1024
 """The most bytes of one node's replies in memory: no Lambda could return more."""
 
@@ -37,7 +45,7 @@ class ClusterClient(SlotMap, ABC):
     """The slot map, and commands to the nodes in it; a subclass has the connections.
 
     No call blocks past its deadline, except to resolve a host name, which Python can't bound. `hold` and
-    `refresh` raise StateUnavailable. The others raise the client library's errors: callers wrap them in
+    `refresh` raise StateUnavailable. The others raise the errors of `error_replies`: callers wrap them in
     `translate_redis_errors()`.
     """
 
@@ -182,20 +190,18 @@ class Cluster(ClusterClient):
     def receive_next(self, node: Node, deadline: Deadline) -> Any:
         """Read the next of several pending replies, for a caller that pipelines; errors as `roundtrip`.
 
-        The connection's own parser parses it, and keeps the received part of the replies behind it.
+        The connection's own parser keeps the received part of the replies behind it.
         """
         connection = self.connections[node]
         try:
             connection.sock.settimeout(seconds_left(deadline))
             return connection.read_response()
-        except ResponseError as error:
-            return error
         except BaseException as error:
             self._failed(node, error)
             raise
 
     def _failed(self, node: Node, error: BaseException) -> None:
-        """Forget the connection; raise an error of the socket as the client library's."""
+        """Forget the connection; raise an error of the socket as a RedisError."""
         self._reader = new_reader()
         self.drop(node)
         if isinstance(error, TimeoutError):

@@ -1,6 +1,9 @@
 """How a cluster connects to its nodes.
 
 Connections that are open stay open when a password is rotated: Redis asks for credentials once.
+
+They are our own, and not redis-py's: what it loads for all its commands and its asynchronous clients takes
+most of a cold start's time, and a connection is a socket with TLS and AUTH. hiredis writes and parses RESP.
 """
 
 import logging
@@ -9,13 +12,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
-from redis.connection import Connection, SSLConnection
-from redis.exceptions import AuthenticationError
-from redis.exceptions import TimeoutError as RedisTimeoutError
-
+from keylane.adapters.redis.error_replies import (
+    AuthenticationError,
+    RedisConnectionError,
+    RedisTimeoutError,
+)
+from keylane.adapters.redis.resp import INCOMPLETE, encode_command, new_reader
 from keylane.adapters.rotated_login import LoginSettings, RotatedLogin
 from keylane.ports import Deadline
 
+RECEIVE_BYTES = 65_536
 _log = logging.getLogger("keylane")
 
 
@@ -43,19 +49,30 @@ class RedisSettings(LoginSettings):
 
 
 class Wire:
-    """An open connection of redis-py: its socket, and what reads one reply (or raises it) and closes it.
+    """An open connection: its socket, and what reads one reply, or closes it."""
 
-    This is the only place that touches `Connection._sock`, which is private. There is no public way to bound
-    a complete exchange: `socket_timeout` bounds each `recv`, and is fixed when the connection is made. If a
-    release renames the attribute, every connection raises AttributeError and tests/integration/redis fails.
-    """
+    __slots__ = ("_reader", "sock")
 
-    __slots__ = ("disconnect", "read_response", "sock")
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self._reader: Any = None
 
-    def __init__(self, connection: Any) -> None:
-        self.sock: socket.socket = connection._sock  # noqa: SLF001
-        self.read_response: Callable[[], Any] = connection.read_response
-        self.disconnect: Callable[[], None] = connection.disconnect
+    def read_response(self) -> Any:
+        """Read the next reply; those that have arrived behind it are kept. An error reply is returned.
+
+        Raises OSError, RedisConnectionError, InvalidResponse.
+        """
+        reader = self._reader = self._reader or new_reader()
+        while (reply := reader.gets()) is INCOMPLETE:
+            data = self.sock.recv(RECEIVE_BYTES)
+            if not data:
+                raise RedisConnectionError("the server closed the connection")
+            reader.feed(data)
+        return reply
+
+    def disconnect(self) -> None:
+        """Close the socket. A copy of it in a process that was forked stays open."""
+        self.sock.close()
 
 
 class Connector(RotatedLogin[RedisSettings]):
@@ -65,7 +82,7 @@ class Connector(RotatedLogin[RedisSettings]):
         super().__init__("Redis", settings)
 
     def connect(self, node: Node, deadline: Deadline) -> Wire:
-        """Return a new connection, with AUTH. Raises redis-py's errors."""
+        """Return a new connection, with AUTH. Raises RedisError."""
         attempts = self.attempts(deadline)
         try:
             return _open(node, next(attempts), deadline)
@@ -80,27 +97,52 @@ class Connector(RotatedLogin[RedisSettings]):
 
 def _open(node: Node, settings: RedisSettings, deadline: Deadline) -> Wire:
     left_s = seconds_left(deadline)
-    # RESP2 without client info: without HELLO and CLIENT SETINFO a plain connection costs no round trip.
-    arguments: dict[str, Any] = {
-        "host": node.host,
-        "port": node.port,
-        "username": settings.username,
-        "password": settings.password,
-        "protocol": 2,
-        "driver_info": None,
-        "socket_connect_timeout": min(left_s, settings.connect_timeout_s),
-        "socket_timeout": left_s,
-    }
-    if settings.tls:
-        arguments["ssl_ca_certs"] = settings.tls_ca_file
-    make: Any = SSLConnection if settings.tls else Connection
-    connection = make(**arguments)
-    connection.connect()
-    return Wire(connection)
+    try:
+        sock = socket.create_connection(node, min(left_s, settings.connect_timeout_s))
+    except TimeoutError as error:
+        raise RedisTimeoutError("the server did not accept a connection in time") from error
+    except OSError as error:
+        raise RedisConnectionError(f"no connection to {node.host}:{node.port}: {error}") from error
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.settimeout(left_s)
+        if settings.tls:
+            sock = _with_tls(sock, node.host, settings.tls_ca_file)
+        wire = Wire(sock)
+        if settings.username or settings.password:
+            _log_in(wire, settings)
+    except BaseException as error:
+        sock.close()
+        if isinstance(error, TimeoutError):
+            raise RedisTimeoutError("the server did not answer in time") from error
+        if isinstance(error, OSError):
+            raise RedisConnectionError(f"no connection to {node.host}:{node.port}: {error}") from error
+        raise
+    return wire
+
+
+def _with_tls(sock: socket.socket, host: str, ca_file: str | None) -> socket.socket:
+    """Return the socket with TLS. The host's certificate is checked, by the file's authorities too."""
+    import ssl  # noqa: PLC0415 (without TLS nobody needs it)
+
+    context = ssl.create_default_context()
+    if ca_file is not None:
+        context.load_verify_locations(ca_file)
+    return context.wrap_socket(sock, server_hostname=host)
+
+
+def _log_in(wire: Wire, settings: RedisSettings) -> None:
+    """Log in with AUTH: without HELLO, a connection without credentials costs no round trip."""
+    words = [b"AUTH", *(each.encode() for each in settings.credentials if each)]
+    wire.sock.sendall(encode_command(*words))
+    reply = wire.read_response()
+    if isinstance(reply, Exception):
+        raise reply
 
 
 def seconds_left(deadline: Deadline) -> float:
-    """A socket's timeout. Raises redis-py's TimeoutError at 0, which would make the socket non-blocking."""
+    """A socket's timeout. Raises RedisTimeoutError at 0, which would make the socket non-blocking."""
     left_s = deadline.at_s - deadline.clock.monotonic_s()
     if left_s <= 0:
         raise RedisTimeoutError("the deadline has passed")

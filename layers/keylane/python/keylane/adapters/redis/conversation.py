@@ -2,7 +2,7 @@
 
 A conversation is a generator that yields steps and returns its result. It is sent what came of each step: the
 replies to an `Ask` or of an `End`, error replies among them, else None. Where a step failed, it is sent the
-error: one of the client library, of `Refresh` a StateUnavailable. `cluster.ClusterClient.hold` performs the
+error: a RedisError or OSError, of `Refresh` a StateUnavailable. `cluster.ClusterClient.hold` performs the
 steps: it blocks, or suspends a request of the server. A test sends what it likes.
 """
 

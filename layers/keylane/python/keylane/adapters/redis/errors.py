@@ -1,4 +1,4 @@
-"""What an error of Redis or redis-py calls for: one classification for readers, scripts and the writer.
+"""What an error of Redis or a connection calls for: one classification for readers, scripts and the writer.
 
     MOVED                        the slot has another primary: send the command there, now and from now on
     ASK                          the slot is migrating, and this key has left: ask the other node, this once
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum, auto
 
-from redis.exceptions import (
+from keylane.adapters.redis.error_replies import (
     AskError,
     AuthenticationError,
     ClusterCrossSlotError,
@@ -29,13 +29,12 @@ from redis.exceptions import (
     NoPermissionError,
     NoScriptError,
     ReadOnlyError,
+    RedisConnectionError,
     RedisError,
+    RedisTimeoutError,
     ResponseError,
     TryAgainError,
 )
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
-
 from keylane.errors import StateUnavailable
 
 
@@ -86,8 +85,8 @@ _CODE = re.compile(r"[A-Z]+(?= )")
 def may_differ_elsewhere(error: Exception) -> bool:
     """Whether another node may answer a read that this one refused, or time may help.
 
-    Rejected credentials, and what is wrong with a command or its key, are the same on all nodes. redis-py
-    leaves out the code ERR, which those have.
+    Rejected credentials, and what is wrong with a command or its key, are the same on all nodes. The
+    text of the latter lacks its code ERR.
     """
     remedy = remedy_for(error)
     if remedy is not Remedy.NONE:
@@ -100,7 +99,7 @@ def may_differ_elsewhere(error: Exception) -> bool:
 
 @contextmanager
 def translate_redis_errors() -> Iterator[None]:
-    """Raise StateUnavailable from each error of redis-py."""
+    """Raise StateUnavailable from each error of Redis or a connection."""
     try:
         yield
     except (RedisError, OSError) as error:
@@ -108,7 +107,7 @@ def translate_redis_errors() -> Iterator[None]:
 
 
 def unavailable(error: Exception) -> StateUnavailable:
-    """The StateUnavailable for an error of the client library; the caller sets its cause."""
+    """The StateUnavailable for a RedisError or OSError; the caller sets its cause."""
     if isinstance(error, CREDENTIALS):
         return StateUnavailable("Redis refused our credentials", 10)
     if isinstance(error, RedisTimeoutError):

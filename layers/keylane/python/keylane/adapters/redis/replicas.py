@@ -15,11 +15,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError, TryAgainError
-
 from keylane.adapters.redis.connections import Node
 from keylane.adapters.redis.conversation import Answered, Ask, Conversation, Refresh, Sleep
+from keylane.adapters.redis.error_replies import RedisConnectionError, RedisError, TryAgainError
 from keylane.adapters.redis.errors import Remedy, may_differ_elsewhere, remedy_for
 from keylane.adapters.redis.resp import ASKING, READONLY, READWRITE, encode_command, encode_words
 from keylane.adapters.redis.slot_map import SlotMap, announced

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 import hiredis
-from redis.connection import DefaultParser
-from redis.exceptions import InvalidResponse
+
+from keylane.adapters.redis.error_replies import InvalidResponse, parse_error
 
 INCOMPLETE = object()
 """What the parser returns until a reply is complete."""
@@ -30,7 +30,5 @@ ASKING = encode_command(b"ASKING")
 
 
 def new_reader() -> hiredis.Reader:
-    """A parser that returns error replies as instances of redis-py's exceptions."""
-    return hiredis.Reader(
-        protocolError=InvalidResponse, replyError=DefaultParser.parse_error, notEnoughData=INCOMPLETE
-    )
+    """A parser that returns error replies as exceptions."""
+    return hiredis.Reader(protocolError=InvalidResponse, replyError=parse_error, notEnoughData=INCOMPLETE)

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from redis.exceptions import RedisError
-
 from keylane import routing
 from keylane.adapters.redis.conversation import Begin, End, Refresh, Sleep
+from keylane.adapters.redis.error_replies import RedisError
 from keylane.adapters.redis.errors import CREDENTIALS, Remedy, remedy_for, unavailable
 from keylane.adapters.redis.resp import ASKING, encode_command
 from keylane.adapters.redis.slot_map import announced

@@ -4,12 +4,10 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError
-
 from keylane.adapters.redis.cluster import ClusterClient
 from keylane.adapters.redis.connections import Node
 from keylane.adapters.redis.conversation import Answered, Begin, Conversation, End
+from keylane.adapters.redis.error_replies import RedisConnectionError, RedisError
 from keylane.adapters.redis.errors import is_transient, may_differ_elsewhere
 from keylane.adapters.redis.replicas import SlotReader
 from keylane.adapters.redis.resp import READONLY, READWRITE, encode_words

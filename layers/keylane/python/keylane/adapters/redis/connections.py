@@ -74,6 +74,10 @@ class Wire:
         """Close the socket. A copy of it in a process that was forked stays open."""
         self.sock.close()
 
+    def __del__(self) -> None:
+        """Close the socket of a cluster that nobody closed, without a warning: at the end of a process, say."""
+        self.sock.close()
+
 
 class Connector(RotatedLogin[RedisSettings]):
     """Opens connections of one cluster, with the credentials that its nodes accept."""

@@ -75,7 +75,7 @@ class Wire:
         self.sock.close()
 
     def __del__(self) -> None:
-        """Close the socket of a cluster that nobody closed, without a warning: at the end of a process, say."""
+        """Close the socket of a cluster that nobody closed, without a warning."""
         self.sock.close()
 
 

@@ -29,6 +29,7 @@ _FAILOVER_S = 6
 _KEYS_AT_ONCE = 100
 _MISSES_WITHIN_S = 15
 _MOVED_WITHIN_S = 60
+_LANES_WITHIN_S = 60
 
 
 def kill_primary(world: World, event: Event) -> None:
@@ -204,6 +205,8 @@ def run_out_of_memory(world: World, event: Event) -> None:
 
 def reshard(world: World, event: Event) -> None:
     """Move a lane's slot to another shard, key by key, and back. Reads go on, and no lane goes back."""
+    # Where Redis was just emptied there are no layouts for a while.
+    wait_until(lambda: bool(_lanes(world, event.shard)), _LANES_WITHIN_S, "the shard has lanes")
     slot = world.source.choice(_lanes(world, event.shard)).slot
     move = SlotMove(world.stack.cluster, slot)
     for turn in range(2):

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from keylane.errors import OffsetOutOfRange, StateUnavailable
-from keylane.model.kafka import READ_UNCOMMITTED, LogRange
 from keylane.model.records import Answer, Position
 from keylane.ports import Call, Deadline, LogReader
 from keylane.query.decoding import ValueDecoder
@@ -79,6 +78,8 @@ def find_changed_keys(
     committed, or were aborted, are read too: the state knows what counts. Raises LogUnavailable, LogRefused,
     UnknownTopic.
     """
+    from keylane.model.kafka import READ_UNCOMMITTED, LogRange  # noqa: PLC0415 (only the server has streams)
+
     keys: dict[bytes, frozenset[int]] = {}
     next_offsets, lost = dict(since), []
     for partition, end in until.items():

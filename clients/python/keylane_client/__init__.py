@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     )
     from keylane_client.auth import ApiKey, Bearer, SigV4
     from keylane_client.client import (
+        AsyncBatching,
         AsyncClient,
         AsyncSession,
         AsyncTopic,
         AsyncView,
+        Batching,
         Client,
         Session,
         Topic,
@@ -63,10 +65,12 @@ __all__ = [
     "Absent",
     "AccessDenied",
     "ApiKey",
+    "AsyncBatching",
     "AsyncClient",
     "AsyncSession",
     "AsyncTopic",
     "AsyncView",
+    "Batching",
     "Bearer",
     "Client",
     "ClientOptions",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from keylane_client import following, pages, reads, writes
+from keylane_client import batching, following, pages, reads, writes
 from keylane_client.answers import (
     Absent,
     HistoryEntry,
@@ -39,7 +39,9 @@ from keylane_client.wire import (
     Key,
     Moment,
     Stream,
+    encode_key,
     encode_time_bounds,
+    encode_value,
     key_bounds,
     key_segment,
     segment,
@@ -98,10 +100,11 @@ class TopicCalls(TopicScope):
         `if_match`: raise PreconditionFailed if the record is another one. `known`: if it is still the record,
         it is not sent again, and is returned as fresh as it is now; with `wait_s` a change is waited for.
         """
+        read = reads.KeyRead(min_position, wait_s, if_match, known)
         try:
-            return (
-                yield from reads.read_key(self, key, reads.KeyRead(min_position, wait_s, if_match, known))
-            )
+            if self._batches(key) and read == reads.KeyRead():
+                return (yield from batching.get(self, key))
+            return (yield from reads.read_key(self, key, read))
         except KeyAbsent:
             return None
 
@@ -120,14 +123,28 @@ class TopicCalls(TopicScope):
         With `respond_async` the answer comes once the record is in the write-ahead log, if there is one.
         """
         headers = self.context.write_headers(idempotency_key, is_async=respond_async)
-        return writes.put(self, key, value, headers)
+        if not headers and self._batches(key):
+            data, _ = encode_value(value)
+            if written := (yield from batching.write(self, NewRecord(key, data))):
+                return written
+        return (yield from writes.put(self, key, value, headers))
 
     def delete(
         self, key: Key, *, idempotency_key: str | None = None, respond_async: bool = False
     ) -> Conversation[Written]:
         """Write a tombstone: the key is absent from then on."""
         headers = self.context.write_headers(idempotency_key, is_async=respond_async)
-        return writes.delete(self, key, headers)
+        if (
+            not headers
+            and self._batches(key)
+            and (written := (yield from batching.write(self, NewRecord(key, None))))
+        ):
+            return written
+        return (yield from writes.delete(self, key, headers))
+
+    def _batches(self, key: Key) -> bool:
+        """Whether what is asked of this key now may be asked together with others. Raises as `encode_key`."""
+        return self.context.is_batching and self.terms.as_of is None and bool(encode_key(key))
 
     def push(
         self, records: Iterable[NewRecord], *, idempotency_key: str | None = None
@@ -276,6 +293,14 @@ class ServiceCalls:
     def session(self) -> ServiceCalls:
         """Begin a session: its reads always have its own writes."""
         return ServiceCalls(replace(self.context, ledger=Ledger()))
+
+    def batching(self) -> ServiceCalls:
+        """Let callers that ask at once ask together: gets in one read of many keys, writes in one push.
+
+        Those of one tick of the event loop, or of threads in one millisecond, of one topic. Each gets its own
+        result, or its own error. A get with conditions, or a write with an idempotency key, is sent alone.
+        """
+        return ServiceCalls(replace(self.context, is_batching=True))
 
     def topics(self, *, prefix: str = "", page_size: int | None = None) -> Stream[KafkaTopic]:
         """Read Kafka's topics by name, whether their state is kept or not."""

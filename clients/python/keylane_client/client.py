@@ -186,6 +186,14 @@ class _ServiceMethods(WithDriver[D, ServiceCalls]):
     view = leading_to(ServiceCalls.view, View, AsyncView)
 
 
+class Batching(_ServiceMethods[BlockingDriver]):
+    """A client, or a session, whose threads ask together what they ask within a millisecond."""
+
+
+class AsyncBatching(_ServiceMethods[AsyncDriver]):
+    """A client, or a session, whose tasks ask together what they ask at once."""
+
+
 class Session(_ServiceMethods[BlockingDriver]):
     """A client whose reads of topics always have its own writes.
 
@@ -193,13 +201,18 @@ class Session(_ServiceMethods[BlockingDriver]):
     reads as of a moment do not wait, and neither does a read for a record in the write-ahead log.
     """
 
+    batching = leading_to(ServiceCalls.batching, Batching, AsyncBatching)
+
 
 class AsyncSession(_ServiceMethods[AsyncDriver]):
     """As `Session`, with `await` and `async for`."""
 
+    batching = leading_to(ServiceCalls.batching, Batching, AsyncBatching)
+
 
 class _ClientMethods(_ServiceMethods[D]):
     session = leading_to(ServiceCalls.session, Session, AsyncSession)
+    batching = leading_to(ServiceCalls.batching, Batching, AsyncBatching)
 
 
 class Client(_ClientMethods[BlockingDriver]):

@@ -136,10 +136,14 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A client, or one of its sessions. `ledger`: the writes that reads must wait for; None for a client."""
+    """A client, or one of its sessions. `ledger`: the writes that reads must wait for; None for a client.
+
+    `is_batching`: callers that ask at once, ask together.
+    """
 
     options: ClientOptions
     ledger: Ledger | None = None
+    is_batching: bool = False
 
     @property
     def loads(self) -> Loads:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from keylane_client.batching import AsyncBatches, BlockingBatches
 from keylane_client.context import ClientOptions, RetryPolicy
 from keylane_client.errors import InvalidAnswer, KeylaneError, Unreachable, error_of
 from keylane_client.wire import (
@@ -22,6 +23,7 @@ from keylane_client.wire import (
     Items,
     Listening,
     Stream,
+    Together,
     advance,
     stream_of,
 )
@@ -122,6 +124,10 @@ class _Driver(Generic[H]):
 class BlockingDriver(_Driver[httpx.Client]):
     """Carries out conversations, one request at a time in each thread."""
 
+    def __init__(self, open_http: Callable[[], httpx.Client], retries: RetryPolicy) -> None:
+        super().__init__(open_http, retries)
+        self._batches = BlockingBatches(self.run)
+
     def run(self, conversation: Conversation[T]) -> T:
         """Carry out a conversation and return its result."""
         [result] = self.iterate(stream_of(conversation))
@@ -141,6 +147,8 @@ class BlockingDriver(_Driver[httpx.Client]):
                     outcome = None
                 elif isinstance(step, ApiRequest):
                     outcome = self._send(step)
+                elif isinstance(step, Together):
+                    outcome = self._batches.ask(step)
                 else:
                     if step is not listening:
                         opened.close()
@@ -180,6 +188,10 @@ def _pause(delay_s: float) -> None:
 class AsyncDriver(_Driver[httpx.AsyncClient]):
     """Carries out conversations in an event loop of asyncio or trio."""
 
+    def __init__(self, open_http: Callable[[], httpx.AsyncClient], retries: RetryPolicy) -> None:
+        super().__init__(open_http, retries)
+        self._batches = AsyncBatches(self.run)
+
     async def run(self, conversation: Conversation[T]) -> T:
         """Carry out a conversation and return its result."""
         [result] = [each async for each in self.iterate(stream_of(conversation))]
@@ -200,6 +212,8 @@ class AsyncDriver(_Driver[httpx.AsyncClient]):
                     outcome = None
                 elif isinstance(step, ApiRequest):
                     outcome = await self._send(step)
+                elif isinstance(step, Together):
+                    outcome = await self._batches.ask(step)
                 else:
                     if step is not listening:
                         await opened.aclose()

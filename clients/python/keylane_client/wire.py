@@ -6,7 +6,7 @@ also yields items. A driver (`drivers`) carries out both, blocking or asynchrono
 
 import base64
 import json
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Generic, TypeVar
@@ -69,9 +69,22 @@ class Listening:
     silence_s: float
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Together:
+    """One caller's part of what several may ask together (`batching`); it is sent what became of its part.
+
+    `batch`: parts of equal ones may be in one request. `ask`: the conversation of all parts, whose result has
+    what became of each, in their order.
+    """
+
+    batch: Hashable
+    ask: "Callable[[Sequence[Any]], Conversation[Sequence[Any]]]"
+    part: Any
+
+
 Conversation = Generator[ApiRequest, ApiResponse, T]
 """A conversation whose result is a T."""
-Stream = Generator[ApiRequest | Listening | Items[T], ApiResponse, None]
+Stream = Generator[ApiRequest | Listening | Together | Items[T], ApiResponse, None]
 """A conversation that brings items step by step, such as the pages of a range."""
 
 

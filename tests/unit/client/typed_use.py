@@ -13,10 +13,12 @@ from typing_extensions import assert_type  # noqa: UP035 (the client supports Py
 
 from keylane_client import (
     Absent,
+    AsyncBatching,
     AsyncClient,
     AsyncSession,
     AsyncTopic,
     AsyncView,
+    Batching,
     Client,
     HistoryEntry,
     Joined,
@@ -60,6 +62,8 @@ def blocking(client: Client) -> None:
     assert_type(view.scan(prefix="p"), Iterator[Window])
     assert_type(view.describe(), dict[str, Any])
     assert_type(client.session(), Session)
+    assert_type(client.batching(), Batching)
+    assert_type(client.session().batching().topic("t"), Topic)
     assert_type(client.views(), list[dict[str, Any]])
     assert_type(client.health(), dict[str, Any])
     assert_type(client.topics(prefix="p"), Iterator[KafkaTopic])
@@ -102,6 +106,8 @@ async def asynchronous(client: AsyncClient) -> None:
     assert_type(await client.views(), list[dict[str, Any]])
     assert_type(await client.health(), dict[str, Any])
     assert_type(client.session(), AsyncSession)
+    assert_type(client.batching(), AsyncBatching)
+    assert_type(client.session().batching().topic("t"), AsyncTopic)
     assert_type(client.session().topic("t"), AsyncTopic)
     assert_type(client.topics(), AsyncIterator[KafkaTopic])
     assert_type(await client.join("k", ["a", "b"]), Joined)

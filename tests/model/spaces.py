@@ -149,7 +149,11 @@ SPACES = (
     Space(
         *("retention", Bounds(2, 2), Bounds(2, 2)),
         _logs(2),
-        (Start((STRAY, STRAY), 1), Start((SET, STRAY), 1), Start((STRAY, SET), 1), Start((SET, SET), 1)),
+        (
+            *(Start((STRAY, STRAY), 1), Start((SET, STRAY), 1), Start((STRAY, SET), 1), Start((SET, SET), 1)),
+            # What was read is removed, and the lane that has it is emptied.
+            Start((STRAY, SET), 0),
+        ),
         retention=True,
     ),
     Space(

@@ -101,15 +101,15 @@ class LaneWriter:
         covered: OffsetRange,
         chunk: Chunk | None = None,
         *,
-        unless_strays_lost: bool = False,
+        unless_failed_over: bool = False,
     ) -> None:
         """Send the records of `covered` and move the watermark to its end; `flush` waits for the replies.
 
-        Without a chunk only the watermark moves. `unless_strays_lost`: a lane that has failed over since it
-        was opened refuses the call, for it may lack strays. Raises what an earlier call met: Fenced,
-        LaneBehind, StraysLost, CorruptState, StateUnavailable.
+        Without a chunk only the watermark moves. `unless_failed_over`: a lane that has failed over since it
+        was opened refuses the call, for it may lack strays, or a mark. Raises what an earlier call met:
+        Fenced, LaneBehind, StraysLost, CorruptState, StateUnavailable.
         """
-        function = library.APPLY_UNLESS_LOST if unless_strays_lost else library.APPLY
+        function = library.APPLY_UNLESS_LOST if unless_failed_over else library.APPLY
         words = self._command(
             function,
             lane,
@@ -122,7 +122,7 @@ class LaneWriter:
             *option_arguments(lane.options, len(lane.key_prefix)),
         )
         # Only the function bounds the time of which a lane is complete by its node's clock.
-        needs_function = lane.options.compared or unless_strays_lost or covered.complete_as_of_ms
+        needs_function = lane.options.compared or unless_failed_over or covered.complete_as_of_ms
         is_plain = bool(chunk and chunk.count and not chunk.has_tombstones and not needs_function)
         when_full = library.WHEN_FULL[function]
         self._pipeline.send(LaneCall(lane, covered, words, chunk, is_plain, when_full=when_full))

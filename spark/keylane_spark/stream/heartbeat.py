@@ -122,7 +122,7 @@ class Heartbeat:
     def _beat_lanes(self, positions: dict[TopicPartition, int]) -> list[int]:
         """Mark the lanes that can be reached; return the time as of which each partition is complete."""
         strays, stuck = frozenset(self._query.strays), self._query.stuck
-        lacking = frozenset(self._query.lacking)
+        lacking, doubted = frozenset(self._query.lacking), self._query.doubted
         bounded = strays | {topic for topic, _ in lacking}
         of_topic_ms = topic_complete_as_of_ms(self._freshness, positions, bounded)
         of_topic_ms |= {topic: 0 for topic, _ in self._query.unread if topic in bounded}
@@ -137,9 +137,10 @@ class Heartbeat:
                 all_ms.append(complete_ms)
                 if (topic, partition) in stuck:
                     continue
+                is_doubted = topic in strays or (topic, partition) in doubted
                 seen = OffsetRange(position, position, complete_ms, self._freshness.end((topic, partition)))
                 for lane in LaneTarget.of_partition(self._writer.layouts[topic], partition):
-                    lanes.apply(lane, seen, unless_strays_lost=topic in strays)
+                    lanes.apply(lane, seen, unless_failed_over=is_doubted)
             lanes.flush()
         except BaseException:
             lanes.abandon()

@@ -27,7 +27,7 @@ class ReadingQuery(BatchQuery):
     `parked`: slots whose lanes are left out. `unread`: partitions without a position, which have been parked
     since the lanes were opened. `strays`: topics with strays: each of their lanes is only as complete as all
     partitions of the topic. `lacking`: partitions whose lanes may lack strays, until all partitions of the
-    topic were read once.
+    topic were read once. `doubted`: partitions with lanes that may hold deleted keys, and are marked.
     """
 
     def __init__(self, name: str, title: str, checkpoint: Path, opening: Opening) -> None:
@@ -40,6 +40,7 @@ class ReadingQuery(BatchQuery):
         self.unread = opening.unread
         self.strays = set(opening.strays)
         self.lacking = set(opening.lacking)
+        self.doubted = frozenset(opening.missed_deletions)
 
     @abstractmethod
     def check_topics(self) -> None:
@@ -87,8 +88,9 @@ class ReadingQuery(BatchQuery):
         for partition, begin in self._positions.items():
             if partition in stuck:
                 continue
-            # Lanes of a topic with strays are marked by the heartbeat, once all partitions are written.
-            is_alone = partition[0] not in self.strays and partition not in self.lacking
+            # Lanes of a topic with strays are marked by the heartbeat, once all partitions are written. So
+            # are those that may hold deleted keys: it sees that a failover has taken back what says so.
+            is_alone = partition[0] not in self.strays and partition not in self.lacking | self.doubted
             complete_ms = self._freshness.complete_as_of_ms(partition, ends[partition]) if is_alone else 0
             log_end = self._freshness.end(partition)
             ranges[partition] = OffsetRange(begin, ends[partition], complete_ms, log_end)

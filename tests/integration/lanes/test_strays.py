@@ -317,12 +317,12 @@ def test_a_lane_that_has_failed_over_takes_no_stray_until_it_is_opened_again(red
 def test_a_lane_that_has_failed_over_is_not_marked_complete(redis_cluster):
     lane = new_lane()
     lanes = opened(redis_cluster, lane)
-    lanes.apply(lane, OffsetRange(0, 0, 5), unless_strays_lost=True)
+    lanes.apply(lane, OffsetRange(0, 0, 5), unless_failed_over=True)
     lanes.flush()
     with t.client(redis_cluster) as client:
         client.set(lane.watermark_key.replace(b":w:", b":l:"), b"f" * 40)
     with pytest.raises(StraysLost):
-        lanes.apply(lane, OffsetRange(0, 0, 6), unless_strays_lost=True), lanes.flush()
+        lanes.apply(lane, OffsetRange(0, 0, 6), unless_failed_over=True), lanes.flush()
     assert t.held(redis_cluster, lane, [])[1].complete_as_of_ms == 5
     lanes.apply(lane, OffsetRange(0, 1, 7))  # a topic without strays is written all the same
     lanes.flush()

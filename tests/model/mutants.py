@@ -132,6 +132,13 @@ MUTANTS = (
         "retention",
     ),
     _mutant(
+        "marks taken back: a lane that has lost what says that it may hold deleted keys is complete",
+        _HEARTBEAT,
+        "is_doubted = topic in strays or (topic, partition) in doubted",
+        "is_doubted = topic in strays",
+        "compaction",
+    ),
+    _mutant(
         "spread: of a topic with strays only the lane that jumped is marked",
         _OPEN,
         "    writer.mark_incomplete(lane for lane in lanes if not starts[lane].incomplete)\n",

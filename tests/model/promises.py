@@ -135,8 +135,11 @@ def _strays(world: World, layout: Layout) -> list[Logged]:
 
 
 def _knows_strays(world: World, layout: Layout) -> bool:
-    """Whether all lanes are complete as of a time when the log had strays."""
-    found = _strays(world, layout)
+    """Whether all lanes are complete as of a time when the log had strays that it still has.
+
+    Of one that retention removes unread nobody knows, if it is the first.
+    """
+    found = [each for each in _strays(world, layout) if world.is_there(each)]
     marks = [world.watermark(number, layout) for number in range(layout.partition_count)]
     return bool(found) and all(mark and mark.complete_as_of_ms >= found[0].acked for mark in marks)
 

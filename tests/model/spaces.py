@@ -157,7 +157,7 @@ SPACES = (
         retention=True,
     ),
     Space(
-        *("compaction", Bounds(2, 1), Bounds(3, 1)),
+        *("compaction", Bounds(3, 1), Bounds(4, 1)),
         _COMPACTED,
         (Start((SET, DELETE), 1, DOWN), Start((SET, DELETE), 1), Start((SET, STRAY_DELETE), 1, DOWN)),
         compaction=True,

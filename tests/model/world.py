@@ -296,6 +296,8 @@ class World(Kafka):
                 self.switch()
             self.check()
             if self.is_settled:
+                # With what the check before has seen: after a failover that has to be seen again.
+                self.check()
                 return
         raise Broken("the job does not recover")
 

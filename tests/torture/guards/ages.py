@@ -76,7 +76,7 @@ MUTANTS = (
         (
             Replacement(
                 _READING,
-                "is_alone = partition[0] not in self.strays and partition not in self.lacking",
+                "is_alone = partition[0] not in self.strays and partition not in self.lacking | self.doubted",
                 "is_alone = partition[0] not in self.strays",
             ),
         ),

@@ -124,6 +124,7 @@ def test_a_heartbeat_that_fails_unexpectedly_ends_its_query(recorder: Recorder):
         unread=set(),
         strays=set(),
         lacking=set(),
+        doubted=frozenset(),
         parked=ParkedSlots(),
         check_topics=check_topics,
         fail=fail,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -34,7 +34,7 @@ _NOT_WRITTEN = frozenset({*range(400, 500), 503})
 
 def get(topic: TopicScope, key: Key) -> Conversation[Record | None]:
     """Read one key together with others; as `TopicCalls.get` without conditions."""
-    found = yield from _ask(("get", topic), partial(_get_all, topic), key)
+    found = yield from _ask(Together(("get", topic), partial(_get_all, topic), key, ALONE))
     if found is ALONE:
         return (yield from reads.read_key(topic, key, reads.KeyRead()))
     return found  # type: ignore[no-any-return]
@@ -45,7 +45,8 @@ def write(topic: TopicScope, record: NewRecord) -> Conversation[Written | None]:
 
     Raises Unavailable for a record that may have been written, or whose newer one was.
     """
-    found = yield from _ask(("write", topic), partial(_write_all, topic), record)
+    interrupted = Unreachable("whoever sent this record with its own was interrupted: it may be written")
+    found = yield from _ask(Together(("write", topic), partial(_write_all, topic), record, interrupted))
     if isinstance(found, WriteFailed):
         if not found.is_uncertain and not found.is_superseded:
             return None
@@ -54,8 +55,8 @@ def write(topic: TopicScope, record: NewRecord) -> Conversation[Written | None]:
     return None if found is ALONE else found
 
 
-def _ask(batch: Hashable, ask: Callable[[Sequence[Any]], Conversation[Any]], part: Any) -> Conversation[Any]:
-    step: Any = Together(batch, ask, part)
+def _ask(together: Together) -> Conversation[Any]:
+    step: Any = together
     return (yield step)
 
 
@@ -98,114 +99,119 @@ def _once(conversation: Conversation[Any]) -> Conversation[Any]:
 class _Batch:
     """Parts that leave together. `ready`: set once there are results, or the error of all."""
 
-    ask: Callable[[Sequence[Any]], Conversation[Sequence[Any]]]
-    parts: list[Any]
+    first: Together
     ready: Any
+    parts: list[Any] = field(default_factory=list)
+    full: threading.Event = field(default_factory=threading.Event)
+    is_sent: bool = False
     results: Sequence[Any] = ()
-    error: BaseException | None = None
+    error: KeylaneError | None = None
 
-    def result(self, index: int) -> Any:
-        """Return what became of a part, or the error of all."""
-        return self.error if self.error is not None else self.results[index]
+    def send(self) -> Conversation[Sequence[Any]]:
+        """Ask all parts."""
+        self.is_sent = True
+        return self.first.ask(self.parts)
+
+    def result(self, index: int, step: Together) -> Any:
+        """Return what became of a part, or the error of all; else whoever asked was interrupted."""
+        if self.error is not None:
+            return self.error
+        if self.results:
+            return self.results[index]
+        return step.interrupted if self.is_sent else ALONE
 
 
-class BlockingBatches:
+class _Batches:
+    """The batches of a driver that take further parts."""
+
+    def __init__(self) -> None:
+        self._open: dict[Hashable, _Batch] = {}
+
+    def _join(self, step: Together, make_event: Callable[[], Any]) -> tuple[_Batch, int]:
+        """Add a part; return its batch, and its index in it. The one of the first part sends the batch."""
+        batch = self._open.get(step.batch)
+        if batch is None:
+            batch = self._open[step.batch] = _Batch(step, make_event())
+        batch.parts.append(step.part)
+        if len(batch.parts) >= MOST_PARTS:
+            self._close(batch)
+        return batch, len(batch.parts) - 1
+
+    def _close(self, batch: _Batch) -> None:
+        """Let no further part into a batch."""
+        if self._open.get(batch.first.batch) is batch:
+            del self._open[batch.first.batch]
+            batch.full.set()
+
+
+class BlockingBatches(_Batches):
     """The batches of a driver's threads. `run`: carries out a conversation."""
 
     def __init__(self, run: Callable[[Conversation[Any]], Any]) -> None:
+        super().__init__()
         self._run = run
         self._lock = threading.Lock()
-        self._open: dict[Hashable, _Batch] = {}
-        self._full: dict[int, threading.Event] = {}
 
     def ask(self, step: Together) -> Any:
         """Return what became of a part, or its error."""
         with self._lock:
-            batch = self._open.get(step.batch)
-            is_first = batch is None
-            if batch is None:
-                batch = self._open[step.batch] = _Batch(step.ask, [], threading.Event())
-                self._full[id(batch)] = threading.Event()
-            index = len(batch.parts)
-            batch.parts.append(step.part)
-            if len(batch.parts) >= MOST_PARTS:
-                self._close(step.batch, batch)
-        if is_first:
-            self._send(step.batch, batch)
-        else:
+            batch, index = self._join(step, threading.Event)
+        if index:
             batch.ready.wait()
-        return batch.result(index)
+        else:
+            self._send(batch)
+        return batch.result(index, step)
 
-    def _send(self, name: Hashable, batch: _Batch) -> None:
-        self._full[id(batch)].wait(WINDOW_S)
-        with self._lock:
-            self._close(name, batch)
-            del self._full[id(batch)]
+    def _send(self, batch: _Batch) -> None:
         try:
-            batch.results = self._run(batch.ask(batch.parts))
+            batch.full.wait(WINDOW_S)
+            with self._lock:
+                self._close(batch)
+            batch.results = self._run(batch.send())
         except KeylaneError as error:
             batch.error = error
-        except BaseException:
-            batch.error = Unreachable("the thread that asked for this one, too, was interrupted")
-            raise
         finally:
+            with self._lock:
+                self._close(batch)
             batch.ready.set()
 
-    def _close(self, name: Hashable, batch: _Batch) -> None:
-        """Let no further part into a batch. The caller has the lock."""
-        if self._open.get(name) is batch:
-            del self._open[name]
-            self._full[id(batch)].set()
 
-
-class AsyncBatches:
+class AsyncBatches(_Batches):
     """The batches of a driver's event loop. `run`: carries out a conversation."""
 
     def __init__(self, run: Callable[[Conversation[Any]], Awaitable[Any]]) -> None:
+        super().__init__()
         self._run = run
-        self._open: dict[Hashable, _Batch] = {}
         self._turns: dict[Hashable, Any] = {}
 
     async def ask(self, step: Together) -> Any:
         """Return what became of a part, or its error."""
         import anyio  # noqa: PLC0415 (as in `drivers`)
 
-        batch = self._open.get(step.batch)
-        is_first = batch is None
-        if batch is None:
-            batch = self._open[step.batch] = _Batch(step.ask, [], anyio.Event())
-        index = len(batch.parts)
-        batch.parts.append(step.part)
-        if len(batch.parts) >= MOST_PARTS:
-            del self._open[step.batch]
-        if is_first:
-            await self._send(step.batch, batch)
-        else:
+        batch, index = self._join(step, anyio.Event)
+        if index:
             await batch.ready.wait()
-        return batch.result(index)
+        else:
+            await self._send(batch)
+        return batch.result(index, step)
 
-    async def _send(self, name: Hashable, batch: _Batch) -> None:
+    async def _send(self, batch: _Batch) -> None:
         import anyio  # noqa: PLC0415 (as in `drivers`)
         from anyio.lowlevel import checkpoint  # noqa: PLC0415
 
+        name = batch.first.batch
         turns = self._turns.setdefault(name, anyio.Semaphore(UNDER_WAY))
-        batch.results = ()
         try:
             await checkpoint()  # whatever else asks in this tick
             async with turns:
-                self._close(name, batch)
+                self._close(batch)
                 # Others have parts in it: the end of this caller is not theirs.
                 with anyio.CancelScope(shield=True):
-                    batch.results = await self._run(batch.ask(batch.parts))
+                    batch.results = await self._run(batch.send())
         except KeylaneError as error:
             batch.error = error
         finally:
-            self._close(name, batch)
-            batch.results = batch.results or [ALONE] * len(batch.parts)
+            self._close(batch)
             batch.ready.set()
             if turns.value == UNDER_WAY and name not in self._open:
                 self._turns.pop(name, None)
-
-    def _close(self, name: Hashable, batch: _Batch) -> None:
-        if self._open.get(name) is batch:
-            del self._open[name]

@@ -74,12 +74,14 @@ class Together:
     """One caller's part of what several may ask together (`batching`); it is sent what became of its part.
 
     `batch`: parts of equal ones may be in one request. `ask`: the conversation of all parts, whose result has
-    what became of each, in their order.
+    what became of each, in their order. `interrupted`: what the part is sent where whoever asked was
+    interrupted meanwhile.
     """
 
     batch: Hashable
     ask: "Callable[[Sequence[Any]], Conversation[Sequence[Any]]]"
     part: Any
+    interrupted: Any
 
 
 Conversation = Generator[ApiRequest, ApiResponse, T]

@@ -271,6 +271,25 @@ def test_the_end_of_the_caller_that_asks_is_not_that_of_the_others():
     assert [each.value["k"] for each in others] == ["k1", "k2"]
 
 
+def test_writes_whose_sender_was_cancelled_meanwhile_are_uncertain_and_not_sent_again():
+    service = Service()
+
+    async def work(topic: Any) -> list[Any]:
+        service.gate = asyncio.Event()
+        tasks = [asyncio.ensure_future(topic.put(f"k{n}", "a")) for n in range(3)]
+        for _ in range(20):
+            await asyncio.sleep(0)
+        tasks[0].cancel()
+        await asyncio.sleep(0)
+        service.gate.set()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    first, *others = run(service, work)
+    assert isinstance(first, asyncio.CancelledError)
+    assert all(isinstance(each, Unreachable) for each in others)
+    assert service.asked in ([], [("POST", PUSH)]), "no record is written a second time"
+
+
 def test_a_session_reads_its_own_writes_in_one_request_too():
     service = Service()
 

@@ -45,8 +45,6 @@ NOT_PLAIN = frozenset(
 )
 """Headers that may change the answer, or how the request is read: besides Host, Accept and Authorization."""
 _ANYTHING = b"*/*"
-HOSTS_LIMIT = 1_000
-"""How many values of `Host` are remembered as valid."""
 
 
 class Lookup(NamedTuple):
@@ -91,7 +89,6 @@ class PlainLookups:
         settings = application.settings()
         self._base_path = settings.base_path.encode()
         self._served = settings.topics
-        self._hosts: set[bytes] = set()
         self._lookups = Lookups(self._parts.store.layouts)
         self._decoder = self._parts.decoder(as_bytes=False)
 
@@ -116,7 +113,7 @@ class PlainLookups:
         found = _PATH.fullmatch(path)
         headers = dict(scope["headers"])
         is_plain = found and len(headers) == len(scope["headers"]) and NOT_PLAIN.isdisjoint(headers)
-        if not is_plain or not self._has_host(headers):
+        if not is_plain or not is_host(headers.get(b"host", b"").decode("latin-1")):
             return None
         accept = _accept_of(headers)
         topic, key = found[1].decode(), found[2]  # type: ignore[index]  # it is plain
@@ -142,9 +139,8 @@ class PlainLookups:
         answer = answer_of(lookup.plan, exchange.replies[0])
         if answer is None:
             return None
-        parts = self._parts
         read = plain_read(answer.layout.topic, lookup.plan.key, lookup.request_id, lookup.accept)
-        response = render_record(answer, read, self._decoder, parts.now_ms)
+        response = render_record(answer, read, self._decoder, self._parts.now_ms)
         return self._application.finish(response, ROUTE, lookup.request_id, lookup.begun_s)
 
     def _send(self, plan: LookupPlan, begun_s: float, accept: str | None) -> Lookup | None:
@@ -156,17 +152,6 @@ class PlainLookups:
             return None
         exchange = self._connections[asked.node].send(asked.packed, 1, asked.deadline.at_s)
         return Lookup(new_request_id(), begun_s, accept, plan, asked, exchange)
-
-    def _has_host(self, headers: dict[bytes, bytes]) -> bool:
-        value = headers.get(b"host", b"")
-        if value in self._hosts:
-            return True
-        if not is_host(value.decode("latin-1")):
-            return False
-        if len(self._hosts) >= HOSTS_LIMIT:
-            self._hosts.clear()
-        self._hosts.add(value)
-        return True
 
     def _may_read(self, headers: dict[bytes, bytes], topic: str) -> bool:
         authorizer = self._authorizer

@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -26,14 +26,15 @@ from keylane_spark.adapters import claim_clock
 from keylane_spark.adapters.claim_clock import ClaimClock
 from keylane_spark.adapters.function_library import WriteOptions
 from keylane_spark.adapters.lane import LaneTarget
-from keylane_spark.adapters.parked_slots import ParkedSlots
 from keylane_spark.config.topics import Config
 from keylane_spark.stream.freshness import ObservedEnds
 from keylane_spark.stream.heartbeat import Heartbeat
-from keylane_spark.stream.openings import WriterSpec
+from keylane_spark.stream.openings import Opening, WriterSpec
+from keylane_spark.stream.reading_query import ReadingQuery
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 NUMBERS = itertools.count()
 HOUR_MS = 3_600_000
@@ -138,23 +139,17 @@ def test_a_driver_s_clock_that_is_behind_makes_ages_larger_and_never_takes_a_cla
     eventually(lambda: is_fresh(states[0]), PATIENCE_S)
 
 
-@dataclass
-class TopicRecreated:
-    """Leaders by whom a topic ends below what the state has, and a query that looks at its topics."""
+class TopicRecreated(ReadingQuery):
+    """A query that has read its topic to offset 5, and looks at it; and leaders by whom the topic ends below.
 
-    topic: str
-    ends: list[int]
-    checks: int = 0
-    has_grown: bool = False
-    strays: tuple[str, ...] = ()
-    stuck: tuple[tuple[str, int], ...] = ()
-    unread: tuple[tuple[str, int], ...] = ()
-    lacking: set[tuple[str, int]] = field(default_factory=set)
-    parked: ParkedSlots = field(default_factory=ParkedSlots)
+    `ends`: what the leaders answer, one after the other. `has_grown`: whether the topic has a partition more.
+    """
 
-    @property
-    def positions(self) -> dict[tuple[str, int], int]:
-        return {(self.topic, 0): 5}
+    def __init__(self, spec: WriterSpec, topic: str, ends: list[int], folder: Path) -> None:
+        super().__init__(
+            "age", f"the query of {topic}", folder, Opening(spec, {(topic, 0): 5}, [], frozenset())
+        )
+        self.topic, self.ends, self.checks, self.has_grown = topic, ends, 0, False
 
     def end_offsets(self) -> dict[tuple[str, int], int]:
         return {(self.topic, 0): self.ends.pop(0)}
@@ -164,24 +159,27 @@ class TopicRecreated:
         if self.has_grown:
             raise TopicChanged("it has 2 partitions now, 1 before")
 
+    def write(self, *_: Any) -> None:
+        pytest.fail("nothing is read here")
+
     def say(self, text: str) -> None:
         pytest.fail(text)
 
 
 @contextmanager
-def beating(redis_cluster, monkeypatch, ends: list[int]) -> Iterator[tuple[Any, Any]]:
+def beating(redis_cluster, monkeypatch, folder, ends: list[int]) -> Iterator[tuple[Any, Any]]:
     """A heartbeat and the topic that it sees; `claim` beats and returns the time that the lane has then."""
     monkeypatch.setattr(claim_clock, "_REPLIES_MS", 20_000)
     layout = Layout(f"age-{next(NUMBERS)}", 1)
     lane = LaneTarget.of(layout, 0, 0)
     t.writer(redis_cluster, 1).open([(lane, 5)])
-    query: Any = TopicRecreated(layout.topic, ends)
     context: Any = SimpleNamespace(
         clock=t.CLOCK,
         claim_clock=ClaimClock(t.CLOCK),
         config=Config.model_validate({"topics": {layout.topic: {}}}),
     )
     spec = WriterSpec(t.settings(redis_cluster), {layout.topic: layout}, 1, WriteOptions())
+    query: Any = TopicRecreated(spec, layout.topic, ends, folder)
     heartbeat = Heartbeat(context, spec, ObservedEnds(), query, query)
 
     def claim() -> int:
@@ -194,17 +192,17 @@ def beating(redis_cluster, monkeypatch, ends: list[int]) -> Iterator[tuple[Any, 
     heartbeat.stop()
 
 
-def test_a_log_that_ends_below_the_state_proves_nothing_and_is_looked_at_at_once(redis_cluster, monkeypatch):
-    with beating(redis_cluster, monkeypatch, [5, 4, 5]) as (query, claim):
+def test_a_log_that_ends_below_the_state_proves_nothing(redis_cluster, monkeypatch, tmp_path):
+    with beating(redis_cluster, monkeypatch, tmp_path, [5, 4, 5]) as (query, claim):
         claims = [claim() for _ in range(3)]
     assert 0 < claims[0] == claims[1] < claims[2]
     # Once in each beat, and after the end that had fallen.
     assert query.checks == 4
 
 
-def test_a_lane_is_complete_as_of_a_time_before_the_broker_was_asked(redis_cluster, monkeypatch):
+def test_a_lane_is_complete_as_of_a_time_before_the_broker_was_asked(redis_cluster, monkeypatch, tmp_path):
     """What is acknowledged while the broker's answer is under way is not in it."""
-    with beating(redis_cluster, monkeypatch, [5]) as (query, claim):
+    with beating(redis_cluster, monkeypatch, tmp_path, [5]) as (query, claim):
         answer, asked_ms = query.end_offsets, []
 
         def answer_after_a_while() -> dict[tuple[str, int], int]:
@@ -217,9 +215,9 @@ def test_a_lane_is_complete_as_of_a_time_before_the_broker_was_asked(redis_clust
         assert 0 < claim() <= asked_ms[0]
 
 
-def test_a_lane_is_not_complete_as_of_a_time_at_which_its_topic_had_grown(redis_cluster, monkeypatch):
+def test_a_lane_is_not_complete_as_of_a_time_when_its_topic_had_grown(redis_cluster, monkeypatch, tmp_path):
     """A read that sees a younger lane takes a partition without watermarks for one that does not exist."""
-    with beating(redis_cluster, monkeypatch, [5, 5]) as (query, claim):
+    with beating(redis_cluster, monkeypatch, tmp_path, [5, 5]) as (query, claim):
         before_ms = claim()
         query.has_grown = True
         assert claim() == before_ms > 0

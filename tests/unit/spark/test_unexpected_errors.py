@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,14 +11,14 @@ import pytest
 from tests.support import lanes as t
 from tests.support.builders import a_session
 
-from keylane.errors import TooLarge, Unavailable
+from keylane.errors import KeylaneError, TooLarge, Unavailable
 from keylane.ports import Clock
 from keylane_spark.adapters.function_library import DEFAULTS
-from keylane_spark.adapters.parked_slots import ParkedSlots
 from keylane_spark.config.topics import JobConfig
 from keylane_spark.stream import heartbeat, restarts
 from keylane_spark.stream.freshness import ObservedEnds
-from keylane_spark.stream.openings import WriterSpec
+from keylane_spark.stream.openings import Opening, WriterSpec
+from keylane_spark.stream.reading_query import ReadingQuery
 from keylane_spark.views import runner
 
 
@@ -100,37 +101,33 @@ def test_an_error_that_does_not_pass_stops_its_view_alone(
     assert "view 'delays' STOPS until the job's next start" in recorder.lines[0]
 
 
-def test_a_heartbeat_that_fails_unexpectedly_ends_its_query(recorder: Recorder):
+def test_a_heartbeat_that_fails_unexpectedly_ends_its_query(recorder: Recorder, tmp_path: Path):
     """The first beat, of a query over no partitions, is in order; the next one is not."""
     ended = threading.Event()
     beats: list[int] = []
 
-    def fail(error: Exception) -> None:
-        recorder.failed.append(error)
-        ended.set()
+    class Query(ReadingQuery):
+        def check_topics(self) -> None:
+            beats.append(1)
+            if len(beats) > 1:
+                raise RuntimeError("nobody foresaw this")
 
-    def check_topics() -> None:
-        beats.append(1)
-        if len(beats) > 1:
-            raise RuntimeError("nobody foresaw this")
+        def fail(self, error: KeylaneError) -> None:
+            recorder.failed.append(error)
+            ended.set()
+
+        def write(self, *_: Any) -> None:
+            pytest.fail("nothing is read here")
+
+        def say(self, text: str) -> None:
+            recorder.lines.append(text)
 
     job = JobConfig(heartbeat_ms=50)
     claim_clock = SimpleNamespace(compare=lambda *_: None, largest_skew=lambda: None, now_ms=lambda: 1)
     context: Any = SimpleNamespace(clock=Clock(), claim_clock=claim_clock, config=SimpleNamespace(job=job))
     leaders: Any = SimpleNamespace(end_offsets=dict)
-    query: Any = SimpleNamespace(
-        positions={},
-        stuck=set(),
-        unread=set(),
-        strays=set(),
-        lacking=set(),
-        doubted=frozenset(),
-        parked=ParkedSlots(),
-        check_topics=check_topics,
-        fail=fail,
-        say=recorder.lines.append,
-    )
     writer = WriterSpec(t.settings("127.0.0.1:1"), {}, 1, DEFAULTS)
+    query = Query("topics", "the query of topics", tmp_path, Opening(writer, {}, [], frozenset()))
     beating = heartbeat.Heartbeat(context, writer, ObservedEnds(), leaders, query)
     beating.start()
     assert ended.wait(10)

@@ -8,15 +8,14 @@ from concurrent.futures import Executor
 from keylane.access.grants import Grant, Need, grant_of
 from keylane.app.authorizer import AccessRequest, NotAuthorized, decide
 from keylane.errors import KeylaneError, SettingsUnavailable
-from keylane.model.routes import PermissionKind
 from keylane.ports import Clock
 from keylane.wiring.authorizer import GrantsSource
 from keylane_server.greenlets import call_in_thread
 from keylane_server.received import ReceivedRequest
 
 __all__ = ["NotAllowed", "NotAuthorized", "TokenAuthorizer"]
-READERS_LIMIT = 10_000
-"""How many pairs of a token and a topic that it may read are remembered."""
+GRANTED_LIMIT = 10_000
+"""How many pairs of a token and what it was granted are remembered."""
 LOOK_S = 5.0
 """How often it is looked whether the grants are due to be read again."""
 _log = logging.getLogger("keylane.serve")
@@ -33,7 +32,7 @@ class TokenAuthorizer:
         self._source = GrantsSource(environment, clock)
         self._executor = executor
         self._grants: Mapping[str, Grant] = {}
-        self._readers: set[tuple[bytes, str]] = set()
+        self._granted: set[tuple[bytes, Need]] = set()
         self._look_at_s = 0.0
 
     def reload(self) -> None:
@@ -59,23 +58,23 @@ class TokenAuthorizer:
     def _replace(self, grants: Mapping[str, Grant]) -> None:
         if grants is not self._grants:
             self._grants = grants
-            self._readers.clear()
+            self._granted.clear()
 
-    def is_reader(self, authorization: bytes, topic: str) -> bool:
-        """Return whether the token of an Authorization header may read the topic's keys.
+    def is_granted(self, authorization: bytes, need: Need) -> bool:
+        """Return whether the token of an Authorization header grants what a request needs.
 
         What was granted is remembered until the grants are read again. False may mean only that `caller_of`
         has to decide.
         """
-        asked = authorization, topic
-        if asked in self._readers:
+        asked = authorization, need
+        if asked in self._granted:
             return True
         grant = grant_of(self._grants, authorization.decode("latin-1"))
-        if grant is None or not grant.allows(Need(PermissionKind.READ, (topic,))):
+        if grant is None or not grant.allows(need):
             return False
-        if len(self._readers) >= READERS_LIMIT:
-            self._readers.clear()
-        self._readers.add(asked)
+        if len(self._granted) >= GRANTED_LIMIT:
+            self._granted.clear()
+        self._granted.add(asked)
         return True
 
     def caller_of(self, request: ReceivedRequest) -> str:

@@ -3,7 +3,7 @@
 granian speaks HTTP. Its own interface, RSGI, decodes the path, so that a key with `%2F`, or with bytes that
 are not UTF-8, could not be read; ASGI passes the path as it was sent.
 
-    0. A plain look-up of a key has a short way (lookups).
+    0. A plain look-up of a key has a short way (lookups), and so has a plain write (writes).
     1. What the HTTP parser lets through and we do not: 400 (received).
     2. Where the request leads: its route, for all that follows.
     3. Access, if tokens are required (access): a stranger's body is not read.
@@ -28,9 +28,10 @@ from keylane_server import refusals
 from keylane_server.bodies import Body
 from keylane_server.greenlets import RequestCancelled, begin, begin_awaited
 from keylane_server.lookups import PlainLookups
-from keylane_server.received import ReceivedRequest
+from keylane_server.received import ReceivedRequest, new_request_id
 from keylane_server.refusals import ServerStops
 from keylane_server.streams import EventStream
+from keylane_server.writes import PlainWrites
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from keylane_server.applications import Applications
     from keylane_server.pages import OwnPages
     from keylane_server.request_spans import RequestSpans
+    from keylane_server.writes import PlainHead
 
     Scope = dict[str, Any]
     Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -91,7 +93,10 @@ class ServerApp:
         self._spans = spans
         # Their requests have no span and no line in the log.
         is_watched = logs_access or spans is not None
-        self._lookups = None if is_watched else PlainLookups.open(applications.query, admission, authorizer)
+        self._lookups = self._writes = None
+        if not is_watched:
+            self._lookups = PlainLookups.open(applications.query, admission, authorizer)
+            self._writes = PlainWrites.open(applications.produce, admission, authorizer)
         self._answering: set[asyncio.Task[Any]] = set()
         self._is_over = False
 
@@ -110,9 +115,49 @@ class ServerApp:
             if found is not None:
                 await self._send_response(send, found, lookup.request_id)
                 return
+        request_id = new_request_id()
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - for the type checker
+        self._answering.add(task)
+        try:
+            if self._writes is not None and (write := self._writes.find(scope, request_id)) is not None:
+                body = await self._write(write, receive, send)
+                if body is None:
+                    return
+                receive = _Again(body, receive).receive
+            await self._answer_any(ReceivedRequest(scope, request_id), scope["http_version"], receive, send)
+        except RequestCancelled:
+            return
+        except asyncio.CancelledError:
+            if not self._is_over:
+                raise
+            task.uncancel()
+            await self._send_response(send, self._refused(ServerStops(), request_id), request_id)
+        finally:
+            self._answering.discard(task)
+
+    async def _write(self, write: PlainHead, receive: Receive, send: Send) -> bytes | None:
+        """Answer a plain write; return its body where it has to take the way of all requests."""
+        assert self._writes is not None  # noqa: S101 - for the type checker
+        body = Body(self._admission, is_write=True)
+        try:
+            await body.read(receive, write.size_bytes)
+            response = await self._writes.answer(write, body.data)
+        except refusals.REFUSED as error:
+            response = await self._refuse(error, write.request_id, body, receive)
+        finally:
+            body.release()
+        if response is None:
+            return body.data
+        await self._send_response(send, response, write.request_id)
+        return None
+
+    async def _answer_any(
+        self, request: ReceivedRequest, http_version: str, receive: Receive, send: Send
+    ) -> None:
+        """Answer a request on the way of all."""
         begun_s = time.perf_counter()
-        request = ReceivedRequest(scope)
-        fault = request.find_fault(scope["http_version"])
+        fault = request.find_fault(http_version)
         own = self._pages.find(request.path) if request.method in READS else None
         if own is not None and not fault:
             page = await own(request.last.get("accept", ""))
@@ -120,9 +165,6 @@ class ServerApp:
             await send({"type": "http.response.body", "body": b"" if request.method == "HEAD" else page.body})
             return
         request.find_target(self._settings.path_of(request.path))
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - for the type checker
-        self._answering.add(task)
         try:
             if self._spans is None:
                 response = await self._respond(request, receive, fault)
@@ -131,20 +173,11 @@ class ServerApp:
                     response = await self._respond(request, receive, fault)
                     span.answered(response)
             if isinstance(response.body, EventStream):
-                self._answering.discard(task)
+                self._answering.discard(asyncio.current_task())
                 await self._stream(send, receive, response, request)
             else:
                 await self._send_response(send, response, request.id)
-        except RequestCancelled:
-            return
-        except asyncio.CancelledError:
-            if not self._is_over:
-                raise
-            task.uncancel()
-            response = self._refused(ServerStops(), request.id)
-            await self._send_response(send, response, request.id)
         finally:
-            self._answering.discard(task)
             self._admission.end(request.source_ip)
         if self._logs_access:
             taken_ms = (time.perf_counter() - begun_s) * 1000
@@ -169,7 +202,7 @@ class ServerApp:
                 return await self._preflight()
             return await self._admit(request, complete, receive)
         except refusals.REFUSED as error:
-            return await self._refuse(error, request, body, receive)
+            return await self._refuse(error, request.id, body, receive)
         finally:
             if body is not None:
                 body.release()
@@ -198,12 +231,12 @@ class ServerApp:
             places.leave()
 
     async def _refuse(
-        self, error: Exception, request: ReceivedRequest, body: Body | None, receive: Receive
+        self, error: Exception, request_id: str, body: Body | None, receive: Receive
     ) -> Response[Any]:
         if body is not None:
             body.release()
             await body.discard(receive)
-        return self._refused(error, request.id)
+        return self._refused(error, request_id)
 
     async def _stream(
         self, send: Send, receive: Receive, response: Response[Any], request: ReceivedRequest
@@ -293,6 +326,21 @@ def _start_of(status: int, headers: dict[str, str]) -> dict[str, Any]:
     names = _HEADER_NAMES
     pairs = [(names[name], value.encode()) for name, value in headers.items()]
     return {"type": "http.response.start", "status": status, "headers": pairs}
+
+
+class _Again:
+    """What is received once more: a body that was read, then what follows."""
+
+    def __init__(self, body: bytes, receive: Receive) -> None:
+        self._body: bytes | None = body
+        self._receive = receive
+
+    async def receive(self) -> dict[str, Any]:
+        """Return the body as one message, then each further one."""
+        body, self._body = self._body, None
+        if body is None:
+            return await self._receive()
+        return {"type": "http.request", "body": body, "more_body": False}
 
 
 async def _run_while_wanted(answer: Callable[[], Response[Any]], receive: Receive) -> Response[Any]:

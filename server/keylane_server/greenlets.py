@@ -118,6 +118,20 @@ class Suspension(Generic[T]):
             waiting.switch()
 
 
+class Arrival:
+    """One wait of a coroutine, which `await`s the future until `resume`, as a request its suspension."""
+
+    __slots__ = ("future",)
+
+    def __init__(self) -> None:
+        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def resume(self, _: None) -> None:
+        """End the wait."""
+        if not self.future.done():
+            self.future.set_result(None)
+
+
 def current_request() -> RequestGreenlet:
     """Return the greenlet of the request that calls."""
     found = getcurrent()

@@ -7,20 +7,19 @@ answer on this way (see `keylane.query.lookup`), takes the way of all requests, 
 
 from __future__ import annotations
 
-import asyncio
-import re
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from keylane.access.grants import Need
 from keylane.adapters.redis.error_replies import RedisTimeoutError
 from keylane.api.http.preferences import prefers_bytes
-from keylane.api.http.request import is_host
 from keylane.api.reads.key import plain_read, render_record
 from keylane.errors import KeylaneError
-from keylane.model.routes import BY_NAME
+from keylane.model.routes import BY_NAME, PermissionKind
 from keylane.ports import Deadline
 from keylane.query.lookup import LookupPlan, Lookups, answer_of
-from keylane_server.received import new_request_id
+from keylane_server.greenlets import Arrival
+from keylane_server.received import KEY_PATH, new_request_id, plain_headers, without_base
 
 if TYPE_CHECKING:
     from keylane.adapters.redis.connections import Node
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
     from keylane_server.redis.shared_connection import Exchange, SharedConnection
 
 Scope = dict[str, Any]
-_PATH = re.compile(rb"/topics/([A-Za-z0-9._-]{1,249})/keys/([!-$&-.0->@-~]+)")
-"""A key's path in which nothing is percent-encoded."""
 ROUTE = BY_NAME["get_key"]
 NOT_PLAIN = frozenset(
     {
@@ -56,19 +53,6 @@ class Lookup(NamedTuple):
     plan: LookupPlan
     asked: Ask
     exchange: Exchange
-
-
-class _Arrival:
-    """Lets a coroutine wait for replies."""
-
-    __slots__ = ("future",)
-
-    def __init__(self, future: asyncio.Future[None]) -> None:
-        self.future = future
-
-    def resume(self, _: None) -> None:
-        if not self.future.done():
-            self.future.set_result(None)
 
 
 class PlainLookups:
@@ -104,19 +88,15 @@ class PlainLookups:
 
     def ask(self, scope: Scope) -> Lookup | None:
         """Send what a plain request asks for; None for any other request, and where it can't be sent now."""
-        if scope["method"] != "GET" or scope["query_string"] or self._counts_addresses:
+        if scope["method"] != "GET" or self._counts_addresses:
             return None
         begun_s = time.perf_counter()
-        path = scope["raw_path"]
-        if self._base_path and path.startswith(self._base_path + b"/"):
-            path = path[len(self._base_path) :]
-        found = _PATH.fullmatch(path)
-        headers = dict(scope["headers"])
-        is_plain = found and len(headers) == len(scope["headers"]) and NOT_PLAIN.isdisjoint(headers)
-        if not is_plain or not is_host(headers.get(b"host", b"").decode("latin-1")):
+        found = KEY_PATH.fullmatch(without_base(scope["raw_path"], self._base_path))
+        headers = plain_headers(scope, NOT_PLAIN) if found else None
+        if found is None or headers is None:
             return None
         accept = _accept_of(headers)
-        topic, key = found[1].decode(), found[2]  # type: ignore[index]  # it is plain
+        topic, key = found[1].decode(), found[2]
         if prefers_bytes(accept) or not self._may_read(headers, topic):
             return None
         plan = self._lookups.plan(topic, key)
@@ -127,9 +107,8 @@ class PlainLookups:
         exchange = lookup.exchange
         try:
             if exchange.missing and exchange.error is None:
-                future = asyncio.get_running_loop().create_future()
-                exchange.waiting = _Arrival(future)
-                await future
+                arrival = exchange.waiting = Arrival()
+                await arrival.future
         finally:
             self._admission.reads.leave()
         if exchange.error is not None:
@@ -157,7 +136,8 @@ class PlainLookups:
         authorizer = self._authorizer
         if authorizer is None:
             return True
-        return not authorizer.is_due and authorizer.is_reader(headers.get(b"authorization", b""), topic)
+        need = Need(PermissionKind.READ, (topic,))
+        return not authorizer.is_due and authorizer.is_granted(headers.get(b"authorization", b""), need)
 
 
 def _accept_of(headers: dict[bytes, bytes]) -> str | None:

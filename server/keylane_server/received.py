@@ -14,6 +14,8 @@ Scope = dict[str, Any]
 _PATH_SAFE = "".join(map(chr, range(0x21, 0x7F)))
 _PRINTABLE = re.compile("[!-~]*")
 _HTTP_1_0 = "1"
+KEY_PATH = re.compile(rb"/topics/([A-Za-z0-9._-]{1,249})/keys/([!-$&-.0->@-~]+)")
+"""A key's path in which nothing is percent-encoded."""
 _NO_QUERY: dict[str, list[str]] = {}
 
 
@@ -26,7 +28,7 @@ class ReceivedRequest:
 
     __slots__ = ("headers", "id", "last", "method", "path", "query", "query_string", "source_ip", "target")
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: Scope, request_id: str) -> None:
         pairs = [(name.decode("latin-1"), _decode_value(value)) for name, value in scope["headers"]]
         self.last = self.headers = dict(pairs)
         if len(self.headers) < len(pairs):
@@ -39,7 +41,7 @@ class ReceivedRequest:
             self.query = parse_qs(self.query_string, keep_blank_values=True, errors="replace")
         client = scope.get("client")
         self.source_ip: str = client[0] if client else ""
-        self.id = new_request_id()
+        self.id = request_id
         self.target = Target(self.path)
 
     def find_fault(self, http_version: str) -> str:
@@ -88,6 +90,23 @@ class ReceivedRequest:
         """Return the complete request; `caller`: whose token it has, empty without one."""
         sender = Caller(caller, source_ip=self.source_ip)
         return Request(self.method, self.path, self.query, self.headers, body, sender, self.id)
+
+
+def plain_headers(scope: Scope, not_plain: frozenset[bytes]) -> dict[bytes, bytes] | None:
+    """Return the headers of a plain request; None of any other one.
+
+    It has no query, no header twice, none of `not_plain`, and a valid Host.
+    """
+    pairs = scope["headers"]
+    headers: dict[bytes, bytes] = dict(pairs)
+    if scope["query_string"] or len(headers) < len(pairs) or not not_plain.isdisjoint(headers):
+        return None
+    return headers if is_host(headers.get(b"host", b"").decode("latin-1")) else None
+
+
+def without_base(path: bytes, base_path: bytes) -> bytes:
+    """Return a path as it was sent without the base path, if there is one."""
+    return path[len(base_path) :] if base_path and path.startswith(base_path + b"/") else path
 
 
 def encode_path(path: str) -> str:

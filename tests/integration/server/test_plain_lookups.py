@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
-import json
-import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.servers.own import fill
@@ -21,106 +17,19 @@ from tests.support.builders import (
     value_key,
     watermark_entry,
 )
+from tests.support.server_process import OTHER_WAY, Process, with_tokens
 
 from keylane.api.http.parameters import HEADER
 from keylane.api.reads.key import READ
 from keylane.model.records import Options
 from keylane.state.codec import LeftInKafka, encode_record
-from keylane_local.process.ports import HOST
-from keylane_server.lookups import NOT_PLAIN, PlainLookups
-from keylane_server.options import TOKENS, ServerOptions
-from keylane_server.worker import ServerProcess
+from keylane_server.lookups import NOT_PLAIN
+from keylane_server.options import TOKENS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
-
-    from keylane_server.app import ServerApp
+    from collections.abc import Callable, Iterator
 
 TOKEN = "a-token-of-these-tests"
-OTHER_WAY = {"x-api-key": "0"}
-"""A header that changes no answer here, and is not plain."""
-UNLIKE = {"x-amzn-requestid", "keylane-age-ms"}
-"""Headers that differ from one answer to the next."""
-
-
-class Answer(NamedTuple):
-    status: int
-    headers: list[tuple[str, str]]
-    body: bytes
-    is_short: bool
-
-    @property
-    def lasting(self) -> tuple[int, list[tuple[str, str]], Any]:
-        """What two answers to one question have in common."""
-        headers = [pair for pair in self.headers if pair[0].lower() not in UNLIKE]
-        body: Any = self.body
-        if self.status >= 400:
-            body = {name: value for name, value in json.loads(self.body).items() if name != "instance"}
-        return self.status, headers, body
-
-
-class Process:
-    """A process of the server, in a loop of its own, which is asked without a socket."""
-
-    def __init__(self, variables: dict[str, str], **options: Any) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        self._process = ServerProcess(ServerOptions(HOST, 0, **options), variables)
-        self._loop.add_signal_handler = lambda *_: None  # type: ignore[assignment,method-assign]  # a thread has none
-        self.run(self._process._open())
-        self.short = 0
-        answer = PlainLookups.answer
-
-        async def counted(lookups: PlainLookups, lookup: Any) -> Any:
-            found = await answer(lookups, lookup)
-            self.short += found is not None
-            return found
-
-        self._count = counted
-
-    @property
-    def app(self) -> ServerApp:
-        assert self._process._app is not None
-        return self._process._app
-
-    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
-
-    def get(self, path: str, headers: dict[str, str] | None = None, method: str = "GET") -> Answer:
-        path, _, query = path.partition("?")
-        pairs = {"host": "localhost", **(headers or {})}
-        scope = {
-            "type": "http",
-            "http_version": "1.1",
-            "method": method,
-            "client": ("127.0.0.1", 1),
-            "raw_path": path.encode(),
-            "query_string": query.encode(),
-            "headers": [(name.lower().encode(), value.encode()) for name, value in pairs.items()],
-        }
-        sent: list[dict[str, Any]] = []
-
-        async def send(message: dict[str, Any]) -> None:
-            sent.append(message)
-
-        async def receive() -> dict[str, Any]:
-            return {"type": "http.request", "body": b"", "more_body": False}
-
-        before = self.short
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(PlainLookups, "answer", self._count)
-            self.run(self.app.answer(scope, receive, send))
-        start, *bodies = sent
-        headers_of = [(name.decode(), value.decode()) for name, value in start["headers"]]
-        body = b"".join(each["body"] for each in bodies)
-        return Answer(start["status"], headers_of, body, self.short > before)
-
-    def close(self) -> None:
-        self.run(self._process._close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-        self._loop.close()
 
 
 @pytest.fixture(scope="module")
@@ -228,8 +137,7 @@ def test_a_lane_that_was_superseded_is_read_by_the_newer_layout(process: Process
 
 def test_the_answers_are_counted_with_those_of_all(process: Process, topic: str):
     def count(metric: str) -> float:
-        process._process._flush_meters()
-        lines = process._process._pages.metrics.render_page("")[0].decode().splitlines()
+        lines = process.metrics.splitlines()
         return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(metric))
 
     warm(process, topic)
@@ -238,12 +146,7 @@ def test_the_answers_are_counted_with_those_of_all(process: Process, topic: str)
     for _ in range(3):
         assert process.get(f"/topics/{topic}/keys/json").is_short
     assert count(requests) == before + 3
-    assert ages in process._process._pages.metrics.render_page("")[0].decode()
-
-
-def with_tokens(variables: dict[str, str], **grant: list[str]) -> dict[str, str]:
-    digest = hashlib.sha256(TOKEN.encode()).hexdigest()
-    return variables | {"KEYLANE_ACCESS": json.dumps({digest: {"name": "reader", **grant}})}
+    assert ages in process.metrics
 
 
 @pytest.fixture
@@ -252,7 +155,7 @@ def guarded(variables: dict[str, str]) -> Iterator[Callable[..., Process]]:
     begun: list[Process] = []
 
     def make(**grant: list[str]) -> Process:
-        begun.append(Process(with_tokens(variables, **grant), authorization=TOKENS))
+        begun.append(Process(with_tokens(variables, TOKEN, **grant), authorization=TOKENS))
         return begun[-1]
 
     yield make

@@ -60,7 +60,7 @@ def request(
     given = (*pairs, *headers.items())
     pairs = [(name.replace("_", "-").encode(), value.encode()) for name, value in given]
     scope = {"method": method, "raw_path": path, "query_string": query, "headers": pairs}
-    received = ReceivedRequest({**scope, "client": ("10.0.0.7", 40_000)})
+    received = ReceivedRequest({**scope, "client": ("10.0.0.7", 40_000)}, "request-1")
     received.find_target(received.path)
     return received
 

@@ -86,7 +86,7 @@ def push(app: ProduceApp, request: Request) -> Response[str]:
         response = _write(app, request, wanted.records, render, is_async=wanted.is_async)
     except Exception as error:  # noqa: BLE001 (answered as the router would, with the method's own name)
         response = problems.response_to(error, request.id)
-    response.method = "push/async" if wanted.is_async else "push/sync"  # as kprf's metrics call it
+    response.method = wanted.method
     return response
 
 

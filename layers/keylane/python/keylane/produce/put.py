@@ -53,7 +53,7 @@ def put_all(
     or empty: such a record can't be read by key.
     `refused`: topic -> why its records are not written. `is_async`: the client doesn't wait for Kafka.
     """
-    faults = [refused.get(record.topic) or _fault(record, writer) for record in records]
+    faults = [refused.get(record.topic) or fault_of(record, writer) for record in records]
     if writer.checks is not None:
         found = iter(writer.checks.faults(_sound(records, faults)))
         faults = [next(found) if fault is None else fault for fault in faults]
@@ -116,7 +116,8 @@ def _is_transient(result: RecordResult) -> bool:
     return isinstance(result, LogUnavailable) or (isinstance(result, ProduceFailed) and result.retriable)
 
 
-def _fault(record: NewRecord, writer: RecordWriter) -> KeylaneError | None:
+def fault_of(record: NewRecord, writer: RecordWriter) -> KeylaneError | None:
+    """Return why a record can't be written, whatever Kafka would say of it."""
     value_limit_bytes = writer.value_limit_bytes
     if not is_topic_name(record.topic):
         what = "that can't be a topic's name: 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-'"

@@ -194,7 +194,7 @@ class Application(Generic[Parts]):
         Raises SettingsError, SettingsUnavailable.
         """
         response = _within_bounds(response, request_id)
-        response.method = route.name
+        response.method = response.method or route.name
         return self._finish(response, self.settings().cors_headers, begun_s)
 
     def _finish(

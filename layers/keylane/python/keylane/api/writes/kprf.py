@@ -91,6 +91,11 @@ class PushRequest(NamedTuple):
     records: list[NewRecord]
     is_async: bool
 
+    @property
+    def method(self) -> str:
+        """Return what kprf's metrics call the request."""
+        return "push/async" if self.is_async else "push/sync"
+
 
 def parse_push(request: Request) -> PushRequest:
     """Parse a push. Raises BadRequest, BadField, TooLarge."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from keylane.metrics.catalogue import HISTOGRAM, METRICS
+from keylane.metrics.catalogue import COUNTER, HISTOGRAM, METRICS
 
 BURST = 5
 """How many times numbers may be handed on within a second, after a pause."""
@@ -76,13 +76,17 @@ class Meter:
     def _sum_up(self) -> None:
         notes, self._notes = self._notes, []
         samples_of: dict[tuple[str, tuple[str, ...]], list[tuple[float, int]]] = {}
+        numbers: dict[tuple[str, tuple[str, ...]], float] = {}
         if self._sink is None:
             return
         for metric, labels, value, times in notes:
-            if METRICS[metric].kind == HISTOGRAM:
-                samples_of.setdefault((metric, labels), []).append((value, times))
+            kind, series = METRICS[metric].kind, (metric, labels)
+            if kind == HISTOGRAM:
+                samples_of.setdefault(series, []).append((value, times))
             else:
-                self._sink.add_number(metric, self._bounded(metric, labels), value)
+                numbers[series] = value + (numbers.get(series, 0) if kind == COUNTER else 0)
+        for (metric, labels), value in numbers.items():
+            self._sink.add_number(metric, self._bounded(metric, labels), value)
         for (metric, labels), samples in samples_of.items():
             self._sink.add_samples(metric, self._bounded(metric, labels), samples)
 

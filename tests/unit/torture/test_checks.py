@@ -45,6 +45,7 @@ class AStack:
     """Two shards: the lanes' and that of `{keylane}`."""
 
     cluster = SimpleNamespace(shards=2)
+    stripes = {"plain": {1}, "mixed": {1}}  # noqa: RUF012 - frozen
 
     def shard_of(self, slot: int) -> int:
         return int(slot == KEYLANE_SLOT)

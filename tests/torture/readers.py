@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import queue
 import random
 import threading
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 from tests.torture.listeners import Listeners
 from tests.torture.over_http import ServerSource
 from tests.torture.reading import Reads, Seen
-from tests.torture.sources import SERVER, WAIT_MS, NoAnswer, StoreSource
+from tests.torture.sources import SERVER, STORE, WAIT_MS, NoAnswer, StoreSource
 from tests.torture.tags import TagReads
 
 from keylane.errors import KeylaneError
@@ -32,6 +33,9 @@ OVER_HTTP = frozenset({1, 2, 4})
 """The numbers of those that read from the server: two at random, whose requests meet there, and a waiter."""
 RECENT = 40
 """So many of the side topics' keys are read again: those that were added last."""
+FAILED, NOT_ANSWERED = f"{SERVER}, failed", f"{SERVER}, not answered"
+SOURCES = (STORE, SERVER, FAILED, NOT_ANSWERED)
+"""What reads are counted by. One that is not answered has failed, too."""
 _PAUSE_S = 0.003
 
 
@@ -161,12 +165,11 @@ class Readers:
 
 
 def count_by_source(seen: list[list[Seen]]) -> Counter[str]:
-    """How many reads there were from each source, and how many of the server's had no answer."""
-    counts = Counter(one.source for own in seen for one in own)
-    counts[f"{SERVER}, failed"] = sum(
-        one.error is not None for own in seen for one in own if one.source == SERVER
-    )
-    counts[f"{SERVER}, not answered"] = sum(
-        isinstance(one.error, NoAnswer) for own in seen for one in own if one.source == SERVER
-    )
+    """How many reads there were from each source, and how many of the server's had an error, or no answer."""
+    counts = Counter[str]()
+    for one in itertools.chain.from_iterable(seen):
+        counts[one.source] += 1
+        if one.source == SERVER:
+            counts[FAILED] += one.error is not None
+            counts[NOT_ANSWERED] += isinstance(one.error, NoAnswer)
     return counts

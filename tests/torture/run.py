@@ -17,7 +17,7 @@ from tests.torture.leftovers import KnownKeys, check_leftovers, check_replicas
 from tests.torture.nemesis import Nemesis
 from tests.torture.oracle import Log
 from tests.torture.producing import Producers
-from tests.torture.readers import Readers, count_by_source
+from tests.torture.readers import FAILED, Readers, count_by_source
 from tests.torture.schedule import Event, Pause, Produce, Schedule
 from tests.torture.slowness import unexplained
 from tests.torture.sources import SERVER
@@ -251,7 +251,7 @@ class Tormentor:
 
 def blind(counts: Mapping[str, int]) -> list[str]:
     """What the checks of this schedule can't have seen: readers of the server without answers."""
-    if counts[SERVER] > counts[f"{SERVER}, failed"]:
+    if counts[SERVER] > counts[FAILED]:
         return []
     return [f"no read from the server was answered: {dict(counts)}"]
 

@@ -139,16 +139,23 @@ def test_problems_are_the_errors_that_they_stand_for():
 def test_a_read_whose_wait_is_over_waits_again_until_its_time_is_over(monkeypatch):
     position = Position(lane_of_key(LAYOUT, b"1-000").partition, a_watermark().next_offset)
     source = ASource(entries())
-    asked, ask = [], source.connection._ask
+    ask, reached = (
+        source.connection._ask,
+        entries()
+        | {
+            lane.watermark_key: next(iter(watermark_of(LAYOUT, b"1-000", a_watermark(101)).values()))
+            for lane in lanes_of_topic(LAYOUT)
+        },
+    )
+    asks = [ask, ask, load_query(reached, now_ms=NOW_MS)]
 
-    def then_reached(*words: Any, **event: Any) -> Any:
-        asked.append(words)
-        query = {} if len(asked) < 3 else event.pop("headers") and {}
-        return ask(*words, **{"headers": {}, **event, "query": query})
+    def next_of(*words: Any, **event: Any) -> Any:
+        return asks.pop(0)(*words, **event)
 
-    source.connection._ask = then_reached
-    check(source.latest(TOPIC, b"1-000", position), b"1-000")
-    assert len(asked) == 3
+    source.connection._ask = next_of
+    found = source.latest(TOPIC, b"1-000", position)
+    assert not asks
+    assert found.answer.watermark.next_offset == 101
     source.connection._ask = ask
     monkeypatch.setattr("tests.torture.over_http.WAIT_MS", 0)
     with pytest.raises(PositionNotReached):

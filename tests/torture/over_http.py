@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 TIMEOUT_S = 60
-"""Of a request: longer than any that the server answers."""
+"""Of a request: the server answers each sooner, so one that takes longer is a fault."""
 _PREFERRED_S = 20
 """The longest wait that the server grants."""
 _PAUSE_S = 0.01
@@ -242,6 +242,9 @@ class ServerSource:
             connection.request(method, path, body, dict(headers or {}))
             answer = connection.getresponse()
             data = answer.read()
+        except TimeoutError as error:
+            self.close()
+            raise KeylaneError(f"{method} {path}: no answer within {TIMEOUT_S} s") from error
         except (HTTPException, OSError) as error:
             self.close()
             raise NoAnswer(f"{method} {path}: {error!r}") from error

@@ -52,6 +52,7 @@ class Readers:
         self._keys: list[tuple[str, bytes]] = []
         self._positions: queue.Queue[tuple[str, bytes, Position]] = queue.Queue()
         self._seen: list[list[Seen]] = [[] for _ in range(READERS + WAITERS)]
+        self._reading = [threading.Lock() for _ in range(READERS)]
         self._tags: TagReads | None = None
         self._stop = threading.Event()
         self._broken: list[str] = []
@@ -73,10 +74,12 @@ class Readers:
             self._positions.put((topic, key, position))
 
     def take(self) -> list[list[Seen]]:
-        """What each reader has seen since the last call, in order. Waits for all positions first."""
+        """What each reader has seen since the last call, in order. Waits for all positions and reads first."""
         self._positions.join()
         self._keys = []
-        time.sleep(_PAUSE_S)
+        for reading in self._reading:
+            with reading:
+                pass  # what was being read is in
         taken = self._seen
         self._seen = [[] for _ in taken]
         return taken
@@ -133,11 +136,14 @@ class Readers:
         while not self._stop.is_set():
             if number >= READERS:
                 self._await_one(number, reads)
-            elif keys := self._keys:
-                self._seen[number] += reads.read_any(source, keys)
-                time.sleep(_PAUSE_S)
             else:
-                time.sleep(0.01)
+                self._read_once(number, reads, source)
+                time.sleep(_PAUSE_S if self._keys else 0.01)
+
+    def _read_once(self, number: int, reads: Reads, source: random.Random) -> None:
+        with self._reading[number]:
+            if keys := self._keys:
+                self._seen[number] += reads.read_any(source, keys)
 
     def _open_store(self, running: contextlib.ExitStack) -> StoreSource:
         state = self._stack.reader_state()

@@ -9,6 +9,20 @@ _CONNECTION = "server/keylane_server/redis/shared_connection.py"
 _LOOKUP_UNITS = "tests/unit/query/test_lookup.py::test_a_reply_that_needs_more_than_a_look_is_no_answer"
 
 MUTANTS = (
+    # What is sent over a connection that was closed meanwhile is never answered, nor what waits for it.
+    Mutant(
+        "no sending over a closed connection",
+        (
+            Replacement(
+                _CONNECTION,
+                "        if not self.is_open:\n            exchange.end(",
+                "        if False:\n            exchange.end(",
+            ),
+        ),
+        focus="lose-shard",
+        test="tests/unit/server/test_shared_connection.py::"
+        "test_a_request_that_sends_over_a_connection_that_was_closed_meanwhile_fails_at_once",
+    ),
     # A request that gave up leaves its place in the queue: the next one gets its replies.
     Mutant(
         "place of a late request",

@@ -15,25 +15,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 from tests.servers.own import CLOCK
+from tests.torture.answers import ABSENT, Row, age_in_ms, entry_of, raise_unless_absent, row_at, rows_of
 from tests.torture.sources import SERVER, WAIT_MS, Counts, Found, NoAnswer, Page
 
 from keylane import routing
-from keylane.errors import (
-    BadRequest,
-    HistoryTooShort,
-    KeylaneError,
-    LaneBuilding,
-    PositionNotReached,
-    StateUnavailable,
-    UnknownTopic,
-    UnknownView,
-)
+from keylane.errors import KeylaneError, LaneBuilding, PositionNotReached
 from keylane.model.records import Answer, HistoryEntry, Layout, Position, Record, Watermark
 from keylane.query.span import Span
 from keylane_local.process.ports import HOST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from tests.torture.schedule import Shape
 
@@ -43,7 +35,6 @@ TIMEOUT_S = 60
 _PREFERRED_S = 20
 """The longest wait that the server grants."""
 _PAUSE_S = 0.01
-_JSON_VALUE = '"value_format": "json", "value": '
 _PLAIN: tuple[str, dict[str, str]] = "", {}
 _LATEST = (
     *(_PLAIN,) * 5,
@@ -94,7 +85,7 @@ class ServerSource:
         """See `Source.many`."""
         body = json.dumps({"keys": [key.decode() for key in keys]}).encode()
         reply = self._ask("POST", f"/topics/{topic}/keys:read", topic, body=body)
-        rows = _rows(reply.body, '"records": [')
+        rows = rows_of(reply.body, '"records": [')
         if len(rows) != len(keys):
             raise KeylaneError(f"{len(rows)} records of {len(keys)} keys")
         return dict(zip(keys, self._of_rows(topic, keys, rows, reply), strict=True))
@@ -108,7 +99,7 @@ class ServerSource:
         found = []
         for topic in topics:
             name = f'"{topic}": '
-            row, _ = _row_at(text, text.index(name, text.index('"records": {')) + len(name))
+            row, _ = row_at(text, text.index(name, text.index('"records": {')) + len(name))
             of_row = self._of_row(topic, key, row, reply, document["watermarks"][topic], document)
             found.append(of_row._replace(is_exact=True, is_of_lane=True))
         return found
@@ -124,9 +115,9 @@ class ServerSource:
         query = urlencode({**asked, "key_format": "base64", "limit": limit})
         reply = self._ask("GET", f"/topics/{topic}/keys?{query}", topic)
         document = json.loads(reply.body)
-        rows = _rows(reply.body, '"records": [')
+        rows = rows_of(reply.body, '"records": [')
         keys = [row[0]["key"].encode() for row in rows]
-        absent = self._of_rows(topic, known, [_ABSENT] * len(known), reply)
+        absent = self._of_rows(topic, known, [ABSENT] * len(known), reply)
         found = dict(zip(known, absent, strict=True))
         found |= zip(keys, self._of_rows(topic, keys, rows, reply), strict=True)
         end = None
@@ -144,8 +135,8 @@ class ServerSource:
             query = urlencode({"limit": 1_000, **cursor})
             reply = self._ask("GET", f"/topics/{topic}/keys/{_quote(key)}/history?{query}", topic)
             document = json.loads(reply.body)
-            entries += [_entry(key, *row) for row in _rows(reply.body, '"records": [')]
-            found = self._of_row(topic, key, _ABSENT, reply, document["watermarks"], document)
+            entries += [entry_of(key, *row) for row in rows_of(reply.body, '"records": [')]
+            found = self._of_row(topic, key, ABSENT, reply, document["watermarks"], document)
             answer = found.answer
             if least is not None:
                 answer = answer._replace(watermark=answer.watermark.least(least.watermark))
@@ -176,17 +167,17 @@ class ServerSource:
     def _one(self, topic: str, key: bytes, query: str, headers: Mapping[str, str]) -> Found:
         reply = self._ask("GET", f"/topics/{topic}/keys/{_quote(key)}{query}", topic, headers)
         if "envelope" in query and reply.status == 200:
-            row = _row_at(reply.body.decode(), 0)[0]
+            row = row_at(reply.body.decode(), 0)[0]
             return self._of_row(topic, key, row, reply, {}, row[0])
         at, record = reply.headers.get("keylane-position"), None
         if reply.status == 200 and at:
             position, time_ms = Position.parse(at), int(reply.headers["keylane-timestamp"])
             record = Record(key, reply.body, position.partition, position.offset, time_ms)
         partition, _, next_offset = reply.headers["keylane-watermark"].partition(":")
-        age_ms = _age_ms(reply.headers.get("keylane-age-ms"))
+        age_ms = age_in_ms(reply.headers.get("keylane-age-ms"))
         return Found(self._answer(topic, int(partition), record, int(next_offset), reply.began_ms - age_ms))
 
-    def _of_rows(self, topic: str, keys: Sequence[bytes], rows: Sequence[_Row], reply: Reply) -> list[Found]:
+    def _of_rows(self, topic: str, keys: Sequence[bytes], rows: Sequence[Row], reply: Reply) -> list[Found]:
         document = json.loads(reply.body)
         return [
             self._of_row(topic, key, row, reply, document["watermarks"], document)
@@ -197,7 +188,7 @@ class ServerSource:
         self,
         topic: str,
         key: bytes,
-        row: _Row,
+        row: Row,
         reply: Reply,
         watermarks: Mapping[str, int],
         document: Mapping[str, Any],
@@ -210,10 +201,10 @@ class ServerSource:
                 raise KeylaneError(f"the answer for {key!r} is of {fields['key']!r}")
             watermark = Position.parse(fields["watermark"])
             record = Record(key, value, fields["partition"], fields["offset"], fields["timestamp"])
-            complete_ms = reply.began_ms - _age_ms(fields.get("age_ms"))
+            complete_ms = reply.began_ms - age_in_ms(fields.get("age_ms"))
             return Found(self._answer(topic, watermark.partition, record, watermark.offset, complete_ms))
         partition = routing.partition_for(key, shape.partitions)
-        complete_ms = reply.began_ms - _age_ms(document.get("age_ms"))
+        complete_ms = reply.began_ms - age_in_ms(document.get("age_ms"))
         answer = self._answer(topic, partition, None, watermarks[str(partition)], complete_ms)
         return Found(answer, is_exact=False, is_of_lane=False)
 
@@ -251,72 +242,9 @@ class ServerSource:
         names = {name.lower(): value for name, value in answer.getheaders()}
         reply = Reply(answer.status, names, data, began_ms)
         if reply.status != 200:
-            _raise_unless_absent(reply, what)
+            raise_unless_absent(reply.body, reply.status, what)
         return reply
-
-
-_Row = tuple[dict[str, Any], bytes]
-"""The fields of a row, and the bytes of its value."""
-_ABSENT: _Row = {"absent": True}, b""
-
-
-def _age_ms(age: str | int | None) -> int:
-    """The age of an answer, which only a lane that is being built does not have."""
-    if age is None:
-        raise KeylaneError("an answer without an age, though it may not be of a lane that is being built")
-    return int(age)
 
 
 def _quote(key: bytes) -> str:
     return quote(key, safe="")
-
-
-def _raise_unless_absent(reply: Reply, what: str) -> None:
-    """Raise the error that a problem stands for; an absent key is none."""
-    document = json.loads(reply.body)
-    kind, detail = document["type"].removeprefix("urn:keylane:problem:"), document["detail"]
-    errors: dict[str, Callable[[], KeylaneError]] = {
-        "state-unavailable": lambda: StateUnavailable(detail),
-        "lane-building": lambda: LaneBuilding(what, 0, document.get("next_offset")),
-        "unknown-topic": lambda: UnknownTopic(what),
-        "unknown-view": lambda: UnknownView(what),
-        "position-not-reached": lambda: PositionNotReached(detail, 0, 0),
-        "history-too-short": lambda: HistoryTooShort(what, document["since_ms"]),
-        "bad-request": lambda: BadRequest(detail),
-    }
-    if kind != "key-absent":
-        error = errors.get(kind, lambda: KeylaneError(f"{reply.status} {kind}: {detail}"))()
-        raise error
-
-
-def _rows(body: bytes, start: str) -> list[_Row]:
-    """The rows of a document's first array, which begins with `start`."""
-    text = body.decode()
-    at = text.index(start) + len(start)
-    rows = []
-    while text[at] != "]":
-        row, at = _row_at(text, at)
-        rows.append(row)
-        at += len(", ") if text[at] == "," else 0
-    return rows
-
-
-def _row_at(text: str, at: int) -> tuple[_Row, int]:
-    """The row at a place of a document, and where it ends. JSON in a value stays as it was written."""
-    fields, end = json.JSONDecoder().raw_decode(text, at)
-    value = b""
-    if fields.get("value_format") == "json":
-        value = text[at:end].partition(_JSON_VALUE)[2][:-1].encode()
-    elif fields.get("value_format") == "base64":
-        value = base64.b64decode(fields["value"])
-    elif "value" in fields:
-        value = fields["value"].encode()
-    return (fields, value), end
-
-
-def _entry(key: bytes, fields: dict[str, Any], value: bytes) -> HistoryEntry:
-    position, time_ms = Position(fields["partition"], fields["offset"]), fields["timestamp"]
-    record = None
-    if not fields.get("deleted"):
-        record = Record(key, value, position.partition, position.offset, time_ms)
-    return HistoryEntry(position, time_ms, record)

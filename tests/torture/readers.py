@@ -74,7 +74,7 @@ class Readers:
             self._positions.put((topic, key, position))
 
     def take(self) -> list[list[Seen]]:
-        """What each reader has seen since the last call, in order. Waits for all positions and reads first."""
+        """What each reader has seen since the last call, in order. Waits for positions and reads first."""
         self._positions.join()
         self._keys = []
         for reading in self._reading:

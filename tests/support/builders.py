@@ -259,9 +259,13 @@ def load_produce(
     return post
 
 
-def load_query(*entries: dict[bytes, bytes], now_ms: int = NOW_MS) -> Callable[..., dict[str, Any]]:
+def load_query(
+    *entries: dict[bytes, bytes],
+    now_ms: int = NOW_MS,
+    sorted_sets: dict[bytes, dict[bytes, float]] | None = None,
+) -> Callable[..., dict[str, Any]]:
     """The query function over a state with these entries: `ask(method, path, **event)`."""
-    state, time = FakeState(), FakeTime(now_ms)
+    state, time = FakeState(sorted_sets=sorted_sets or {}), FakeTime(now_ms)
     for each in entries:
         state.entries |= each
     parts = QueryParts(

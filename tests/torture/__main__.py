@@ -187,6 +187,9 @@ def _summary(outcomes: list[Outcome], stacks: Stacks) -> dict[str, Any]:
         "results": dict(sorted(sum((outcome.results for outcome in outcomes), Counter[str]()).items())),
         "records": sum(outcome.records for outcome in outcomes),
         "reads": sum(outcome.reads for outcome in outcomes),
+        "reads_by_source": dict(
+            sorted(sum((outcome.sources for outcome in outcomes), Counter[str]()).items())
+        ),
         "waiting_reads": sum(outcome.waits for outcome in outcomes),
         "seconds_per_schedule": {
             "mean": round(sum(seconds) / len(seconds), 1),

@@ -6,7 +6,7 @@ be complete, and what the same reader saw before.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tests.torture.counting import check_counts, counted
@@ -14,13 +14,14 @@ from tests.torture.excuses import Excuses
 from tests.torture.oracle import is_same, show
 from tests.torture.past import check_as_of, check_history
 from tests.torture.slowness import SLOW_NODE
+from tests.torture.sources import SERVER, STORE
 from tests.torture.stack import slot_of
 
 from keylane import routing
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from tests.torture.acknowledged import Acknowledged
     from tests.torture.faults.world import Trouble
@@ -66,6 +67,13 @@ class Facts:
             trouble.touches(shard, 0, by_s) for trouble in self.troubles if trouble.kind not in _HARMLESS
         )
 
+    def shards_of(self, now: Seen) -> list[int]:
+        """The shards of which one has the lane: an answer of the server has no layout."""
+        assert now.answer
+        layout = now.answer.layout
+        stripes = {layout.stripes} if now.source == STORE else self.stack.stripes[now.topic]
+        return [self.stack.shard_of(slot_of(replace(layout, stripes=each), now.key)) for each in stripes]
+
     def next_offsets(self, now: Seen, key_log: KeyLog) -> dict[int, int]:
         """For each partition with records of the key the offset below which the answer has them."""
         assert now.answer
@@ -97,7 +105,7 @@ class _Reader:
     """What a reader has seen so far. `floors`: the least that each key's later reads must contain."""
 
     facts: Facts
-    lanes: dict[tuple[str, int, int], Seen] = field(default_factory=dict)
+    lanes: dict[tuple[str, int, int | bytes], Seen] = field(default_factory=dict)
     floors: dict[tuple[str, bytes], tuple[Seen, Logged]] = field(default_factory=dict)
     counts: dict[tuple[str, bytes], Seen] = field(default_factory=dict)
     ends: dict[tuple[str, bytes], Counter[tuple[int | None, int | None]]] = field(default_factory=dict)
@@ -117,11 +125,10 @@ class _Reader:
 
     def check(self, now: Seen) -> Iterator[str]:
         assert now.answer
-        layout = now.answer.layout
-        shard = self.facts.stack.shard_of(slot_of(layout, now.key))
+        shards = self.facts.shards_of(now)
         key_log = self.facts.log.of(now.topic, now.key)
         yield from _check_claim(now, self.facts)
-        yield from self._check_lane(now, shard)
+        yield from self._check_lane(now, shards)
         below = self.facts.next_offsets(now, key_log)
         if now.entries is not None or now.as_of_ms is not None:
             yield from _check_past(now, key_log, below)
@@ -129,10 +136,10 @@ class _Reader:
         due = (key_log.newest_of(partition, next_offset) for partition, next_offset in below.items())
         floor = max((each for each in due if each is not None), key=key_log.rank, default=None)
         yield from _check_content(now, key_log, floor)
-        if now.waited_for is not None and not self._may_lack_strays(now, shard):
+        if now.waited_for is not None and not self._may_lack_strays(now, shards):
             yield from _check_waited(now, key_log)
         before, known = self.floors.get((now.topic, now.key), (now, None))
-        if known is not None and not self.facts.in_trouble(shard, before.began_s, now.ended_s):
+        if known is not None and not self._in_trouble(shards, before, now):
             is_back = self._was_there(now, before)
             yield from _check_not_older(now, key_log, known, "the key went back: it had", is_back=is_back)
             floor = known if floor is None else max(floor, known, key=key_log.rank)
@@ -148,9 +155,14 @@ class _Reader:
             now.topic, record.partition, claimed_ms
         )
 
-    def _check_lane(self, now: Seen, shard: int) -> Iterator[str]:
+    def _in_trouble(self, shards: Iterable[int], before: Seen, now: Seen) -> bool:
+        return any(self.facts.in_trouble(shard, before.began_s, now.ended_s) for shard in shards)
+
+    def _check_lane(self, now: Seen, shards: Sequence[int]) -> Iterator[str]:
+        if not now.is_of_lane:
+            return
         assert now.answer
-        lane = now.topic, now.answer.partition, routing.stripe_for(now.key, now.answer.layout.stripes)
+        lane = now.topic, now.answer.partition, _stripe(now)
         before = self.lanes.get(lane)
         self.lanes[lane] = now
         if before is None or not _went_back(before, now):
@@ -161,11 +173,11 @@ class _Reader:
             for name, earlier in self.floors.items()
             if name[0] != now.topic or not _same_lane(earlier[0], now)
         }
-        if not self.facts.in_trouble(shard, before.began_s, now.ended_s):
+        if not self._in_trouble(shards, before, now):
             then = _show_watermark(now)
             yield f"{_where(now)}: the lane went back: {_show_watermark(before)}, then {then}"
 
-    def _may_lack_strays(self, now: Seen, shard: int) -> bool:
+    def _may_lack_strays(self, now: Seen, shards: Iterable[int]) -> bool:
         """Whether a failover may have taken the awaited stray from the key's lane.
 
         The watermark that was waited for is in another shard, which does not see the loss.
@@ -173,7 +185,7 @@ class _Reader:
         assert now.answer
         assert now.waited_for
         is_stray = now.waited_for.partition != now.answer.partition
-        return is_stray and self.facts.has_lost(shard, now.ended_s)
+        return is_stray and any(self.facts.has_lost(shard, now.ended_s) for shard in shards)
 
 
 def _check_claim(now: Seen, facts: Facts) -> Iterator[str]:
@@ -303,17 +315,27 @@ def _went_back(before: Seen, now: Seen) -> bool:
     return new.watermark.next_offset < old.watermark.next_offset or new.watermark.epoch < old.watermark.epoch
 
 
+def _stripe(now: Seen) -> int | bytes:
+    """What tells lanes of a partition apart. With an answer of the server: the key, so each is a lane."""
+    assert now.answer
+    return now.key if now.source == SERVER else routing.stripe_for(now.key, now.answer.layout.stripes)
+
+
 def _same_lane(one: Seen, other: Seen) -> bool:
+    """Whether the keys may share a lane."""
     assert one.answer
     assert other.answer
+    if one.answer.partition != other.answer.partition:
+        return False
     stripes = other.answer.layout.stripes
-    return one.answer.partition == other.answer.partition and (
+    return other.source == SERVER or (
         routing.stripe_for(one.key, stripes) == routing.stripe_for(other.key, stripes)
     )
 
 
 def _where(now: Seen) -> str:
     how = "" if now.kind == "latest" else f" ({now.kind})"
+    how += " of the server" if now.source == SERVER else ""
     return f"reader {now.reader}{how}, {now.topic}/{now.key.decode()}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tests.torture.sources import NoAnswer
 from tests.torture.stack import KEYLANE_SLOT, slot_of
 
 from keylane import routing
@@ -36,8 +37,10 @@ class Excuses:
         return cls(troubles, stack, stack.layouts())
 
     def explain(self, now: Seen) -> bool:
-        """Whether one of the troubles explains the read's error."""
-        return any(self._explains(trouble, now) for trouble in self.troubles)
+        """Whether one of the troubles explains the read's error, or it has no answer that could be wrong."""
+        return isinstance(now.error, NoAnswer) or any(
+            self._explains(trouble, now) for trouble in self.troubles
+        )
 
     def _explains(self, trouble: Trouble, now: Seen) -> bool:
         if now.ended_s < trouble.began_s:

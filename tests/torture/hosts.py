@@ -1,6 +1,7 @@
-"""The product's hosts that write: functions in processes of their own, the standing server, and a queue.
+"""The product's hosts: functions in processes of their own that write, the standing server, and a queue.
 
-They reach the brokers over links that are theirs alone (`Brokers.writers_listeners`).
+They reach the brokers over links that are theirs alone (`Brokers.writers_listeners`). The server also answers
+readers, over their links to Redis.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from tests.servers.aws import Aws, moto
 from tests.servers.standing import READY, START_S, plain_variables
 from tests.support.builders import FUNCTIONS, an_event
+from tests.torture import outside_server
 from tests.torture.passwords import WritersPassword
+from tests.torture.sources import TIMEOUT_MS as READ_TIMEOUT_MS
 
 from keylane_local.process.lambda_process import Function, LambdaProcess
 from keylane_local.process.ports import HOST, Ports
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
 TIMEOUT_MS = 1_500
 """Of a write, and of a batch of the queue."""
 VISIBILITY_S = 30
+SLOW_FILE = "slow-nodes"
+"""Where the server notes nodes that did not answer it, below the stack's folder."""
 _LAYER = project_root() / "layers" / "keylane" / "python"
 
 
@@ -120,8 +125,13 @@ class Hosts(NamedTuple):
 
 
 @contextlib.contextmanager
-def running_hosts(folder: Path, kafka: TortureKafka | Brokers, redis_nodes: str) -> Iterator[Hosts]:
-    """Start all hosts, with their logs in `folder`; they end with the block."""
+def running_hosts(
+    folder: Path, kafka: TortureKafka | Brokers, redis_nodes: str, redis_ports: Mapping[int, int]
+) -> Iterator[Hosts]:
+    """Start all hosts, with their logs in `folder`; they end with the block.
+
+    `redis_ports`: of the server's links to Redis, as `Links.ports`.
+    """
     with contextlib.ExitStack() as running:
         aws = running.enter_context(moto())
         dead_letters = aws.queue()
@@ -144,7 +154,14 @@ def running_hosts(folder: Path, kafka: TortureKafka | Brokers, redis_nodes: str)
             function = Function(name, FUNCTIONS / code, _LAYER, folder / f"{name}.log", variables=variables)
             return FunctionHost(running.enter_context(LambdaProcess(function)))
 
-        of_server = plain_variables(redis_nodes, kafka.writers_bootstrap) | direct
+        of_server = {
+            **plain_variables(redis_nodes, kafka.writers_bootstrap),
+            **direct,
+            "KEYLANE_STATE_TIMEOUT_MS": str(READ_TIMEOUT_MS),
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(project_root()), os.environ.get("PYTHONPATH")))),
+            outside_server.PORTS: json.dumps(dict(redis_ports)),
+            outside_server.SLOW_FILE: str(folder / SLOW_FILE),
+        }
         yield Hosts(
             start("produce", "produce", direct),
             start("enqueue", "produce", queued),
@@ -164,7 +181,7 @@ def _running_server(folder: Path, variables: dict[str, str]) -> Iterator[int]:
     others: dict[str, str | None] = {name: None for name in os.environ if name.startswith("KEYLANE_")}
     program = Program(
         "serve",
-        [sys.executable, "-m", "keylane_client.cli", "serve", "--port", str(port)],
+        [sys.executable, "-m", outside_server.__name__, "serve", "--port", str(port)],
         pid_file=folder / "run" / "serve.json",
         log=folder / "serve.log",
         env=others | variables,

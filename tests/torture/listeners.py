@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tests.servers.own import CLOCK
 from tests.torture.configurations import SIDE_TOPICS
-from tests.torture.reading import TERMS
+from tests.torture.sources import LAYOUT_TTL_S, TERMS
 
 from keylane.adapters.kafka.admin import KafkaAdmin, ReaderSettings
 from keylane.adapters.kafka.reader import KafkaReader
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from keylane.model.records import Answer
 
 KEYS_AT_ONCE = 4
-LAYOUT_TTL_S = 0.3
 _STAYS_S = (0.1, 0.4, 1.0)
 _WAIT_S = 0.2
 _PAUSE_S = 0.1

@@ -3,39 +3,47 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import queue
 import random
 import threading
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
-from tests.servers.own import CLOCK
-from tests.torture.listeners import LAYOUT_TTL_S, Listeners
-from tests.torture.reading import WAIT_MS, Reads, Seen
+from tests.torture.listeners import Listeners
+from tests.torture.over_http import ServerSource
+from tests.torture.reading import Reads, Seen
+from tests.torture.sources import SERVER, STORE, WAIT_MS, NoAnswer, StoreSource
 from tests.torture.tags import TagReads
 
 from keylane.errors import KeylaneError
-from keylane.query.layouts import Layouts
-from keylane.query.store import Store
 
 if TYPE_CHECKING:
+    from tests.torture.sources import Source
     from tests.torture.stack import TortureStack
 
     from keylane.model.records import Position
 
-READERS = 2
+READERS = 3
 WAITERS = 2
 TAGS = READERS + WAITERS
 """The number of the reader with If-None-Match."""
+OVER_HTTP = frozenset({1, 2, 4})
+"""The numbers of those that read from the server: two at random, whose requests meet there, and a waiter."""
 RECENT = 40
 """So many of the side topics' keys are read again: those that were added last."""
+FAILED, NOT_ANSWERED = f"{SERVER}, failed", f"{SERVER}, not answered"
+SOURCES = (STORE, SERVER, FAILED, NOT_ANSWERED)
+"""What reads are counted by. One that is not answered has failed, too."""
 _PAUSE_S = 0.003
 
 
 class Readers:
     """Threads with their own clients: some read at random, some wait for positions that writes returned.
 
-    One sends If-None-Match, for side topics too. `listeners` hear of changes.
+    Half of them read from the server. One sends If-None-Match, for side topics too. `listeners` hear of
+    changes.
     """
 
     def __init__(self, stack: TortureStack, seed: int) -> None:
@@ -44,6 +52,7 @@ class Readers:
         self._keys: list[tuple[str, bytes]] = []
         self._positions: queue.Queue[tuple[str, bytes, Position]] = queue.Queue()
         self._seen: list[list[Seen]] = [[] for _ in range(READERS + WAITERS)]
+        self._reading = [threading.Lock() for _ in range(READERS)]
         self._tags: TagReads | None = None
         self._stop = threading.Event()
         self._broken: list[str] = []
@@ -65,10 +74,12 @@ class Readers:
             self._positions.put((topic, key, position))
 
     def take(self) -> list[list[Seen]]:
-        """What each reader has seen since the last call, in order. Waits for all positions first."""
+        """What each reader has seen since the last call, in order. Waits for positions and reads first."""
         self._positions.join()
         self._keys = []
-        time.sleep(_PAUSE_S)
+        for reading in self._reading:
+            with reading:
+                pass  # what was being read is in
         taken = self._seen
         self._seen = [[] for _ in taken]
         return taken
@@ -97,28 +108,47 @@ class Readers:
             thread.join(WAIT_MS / 1000 + 10)
 
     def _run(self, number: int, seed: int) -> None:
-        state = self._stack.reader_state()
-        store = Store(state, Layouts(state, CLOCK, LAYOUT_TTL_S), CLOCK)
-        reads = Reads(number, store, self._stack.configuration)
-        source = random.Random(f"{seed}/{number}")
-        tags = TagReads(store)
-        if number == TAGS:
-            self._tags = tags
-        try:
-            while not self._stop.is_set():
+        with contextlib.ExitStack() as running:
+            try:
                 if number == TAGS:
-                    self._read_unless_known(source, tags)
-                elif number >= READERS:
-                    self._await_one(number, reads)
-                elif keys := self._keys:
-                    self._seen[number] += reads.read_any(source, keys)
-                    time.sleep(_PAUSE_S)
+                    self._read_tags(seed, running)
                 else:
-                    time.sleep(0.01)
-        except Exception as error:  # noqa: BLE001 - any other error is a finding
-            self._broken.append(f"reader {number} broke: {error!r}")
-        finally:
-            state.close()
+                    self._read(number, seed, running)
+            except Exception as error:  # noqa: BLE001 - any other error is a finding
+                self._broken.append(f"reader {number} broke: {error!r}")
+
+    def _read_tags(self, seed: int, running: contextlib.ExitStack) -> None:
+        tags = self._tags = TagReads(self._open_store(running).store)
+        source = random.Random(f"{seed}/{TAGS}")
+        while not self._stop.is_set():
+            self._read_unless_known(source, tags)
+
+    def _read(self, number: int, seed: int, running: contextlib.ExitStack) -> None:
+        where: Source
+        if number in OVER_HTTP:
+            stack = self._stack
+            where = ServerSource(stack.hosts.server_port, stack.shapes, f"{seed}/{number}/ways")
+            running.callback(where.close)
+        else:
+            where = self._open_store(running)
+        reads = Reads(number, where, self._stack.configuration)
+        source = random.Random(f"{seed}/{number}")
+        while not self._stop.is_set():
+            if number >= READERS:
+                self._await_one(number, reads)
+            else:
+                self._read_once(number, reads, source)
+                time.sleep(_PAUSE_S if self._keys else 0.01)
+
+    def _read_once(self, number: int, reads: Reads, source: random.Random) -> None:
+        with self._reading[number]:
+            if keys := self._keys:
+                self._seen[number] += reads.read_any(source, keys)
+
+    def _open_store(self, running: contextlib.ExitStack) -> StoreSource:
+        state = self._stack.reader_state()
+        running.callback(state.close)
+        return StoreSource(state)
 
     def _read_unless_known(self, source: random.Random, tags: TagReads) -> None:
         """Read a key that is being written, or one of a side topic. Others judge reads that fail."""
@@ -138,3 +168,14 @@ class Readers:
             self._seen[number].append(reads.read_one(topic, key, position))
         finally:
             self._positions.task_done()
+
+
+def count_by_source(seen: list[list[Seen]]) -> Counter[str]:
+    """How many reads there were from each source, and how many of the server's had an error, or no answer."""
+    counts = Counter[str]()
+    for one in itertools.chain.from_iterable(seen):
+        counts[one.source] += 1
+        if one.source == SERVER:
+            counts[FAILED] += one.error is not None
+            counts[NOT_ANSWERED] += isinstance(one.error, NoAnswer)
+    return counts

@@ -17,9 +17,10 @@ from tests.torture.leftovers import KnownKeys, check_leftovers, check_replicas
 from tests.torture.nemesis import Nemesis
 from tests.torture.oracle import Log
 from tests.torture.producing import Producers
-from tests.torture.readers import Readers
+from tests.torture.readers import FAILED, Readers, count_by_source
 from tests.torture.schedule import Event, Pause, Produce, Schedule
 from tests.torture.slowness import unexplained
+from tests.torture.sources import SERVER
 from tests.torture.stack import TortureStack, wait_until
 from tests.torture.stored import check_state, check_watermarks
 from tests.torture.streams import StreamChecks
@@ -29,7 +30,7 @@ from tests.torture.written import Queued, check_written
 from keylane import routing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from tests.torture.reading import Seen
 
@@ -45,6 +46,7 @@ class Outcome:
     """The result of a schedule. `broken`: the stack can't run another one. `log`: what each step did.
 
     `results`: how often clients of the product got which result for a record, by client and result.
+    `sources`: see `count_by_source`.
     """
 
     schedule: Schedule
@@ -56,6 +58,7 @@ class Outcome:
     broken: bool = False
     log: list[dict[str, Any]] = field(default_factory=list)
     results: Counter[str] = field(default_factory=Counter)
+    sources: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(slots=True)
@@ -110,6 +113,7 @@ class Tormentor:
             within_s = REACHED_WITHIN_S + (sum(ends.values()) / REBUILT_PER_S if rebuilt else 0)
             missing = self._wait_reached(ends, written_ms, within_s)
             seen = self.readers.take()
+            faults += blind(count_by_source(seen))
             nemesis.troubles += self._unplanned(before, nemesis.troubles, began_s)
             self._note_slowness(nemesis.troubles)
             facts = Facts(self.log, self.producers.acknowledged, nemesis.troubles, self.stack)
@@ -140,6 +144,7 @@ class Tormentor:
             broken or self.stack.job.has_ended or bool(self.readers.broken),
             [_since(began_s, step) for step in log],
             self.writers.counts(),
+            count_by_source(seen),
         )
 
     @property
@@ -175,7 +180,7 @@ class Tormentor:
     def _warm_up(self) -> None:
         """Let each mixed topic have its first stray, which nobody can foresee, and each view begin."""
         for topic in (shape for shape in self.stack.configuration.shapes if shape.mixed):
-            key = b"warm-up/000"
+            key = b"warm-up-000"
             strange = (routing.partition_for(key, topic.partitions) + 1) % topic.partitions
             self.producers.send_one(topic.name, key, strange)
         self.producers.finish()
@@ -183,7 +188,7 @@ class Tormentor:
         missing = self._wait_reached(self.log.read_on(), written_ms, REACHED_WITHIN_S)
         assert not missing, missing
         for view in self.stack.configuration.views:
-            assert not list(check_view(view, self.log, self.stack, b"warm-up/"))
+            assert not list(check_view(view, self.log, self.stack, b"warm-up-"))
         for view in self.stack.configuration.document_views:
             assert not check_documents(view, self.log, self.stack)
 
@@ -242,6 +247,13 @@ class Tormentor:
         found = self.stack.slowness.take()
         self.slow += unexplained(found, troubles)
         troubles += found
+
+
+def blind(counts: Mapping[str, int]) -> list[str]:
+    """What the checks of this schedule can't have seen: readers of the server without answers."""
+    if counts[SERVER] > counts[FAILED]:
+        return []
+    return [f"no read from the server was answered: {dict(counts)}"]
 
 
 def _since(began_s: float, note: dict[str, Any]) -> dict[str, Any]:

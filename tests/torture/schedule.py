@@ -129,8 +129,11 @@ class Schedule:
 
     @property
     def prefix(self) -> bytes:
-        """What all its keys begin with: schedules share no keys."""
-        return b"%d.%d/" % (self.seed, self.run) if self.run else b"%d/" % self.seed
+        """What all its keys begin with: schedules share no keys.
+
+        No byte of a key needs percent-encoding, so the server reads it in the short way.
+        """
+        return b"%d.%d-" % (self.seed, self.run) if self.run else b"%d-" % self.seed
 
     @property
     def events(self) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tests.servers.own import CLOCK
 from tests.torture.configurations import RETAINED
-from tests.torture.reading import TERMS
+from tests.torture.sources import LAYOUT_TTL_S, TERMS
 from tests.torture.stack import wait_until
 
 from keylane.errors import KeylaneError
@@ -24,14 +24,13 @@ if TYPE_CHECKING:
     from keylane.model.records import Answer
 
 AGREES_WITHIN_S = 120
-_LAYOUT_TTL_S = 0.3
 
 
 @contextlib.contextmanager
 def _reader(side: Side) -> Iterator[Callable[[bytes], Answer]]:
     """A read of a key, over the readers' links. It raises KeylaneError."""
     state = side.world.stack.reader_state()
-    store = Store(state, Layouts(state, CLOCK, _LAYOUT_TTL_S), CLOCK)
+    store = Store(state, Layouts(state, CLOCK, LAYOUT_TTL_S), CLOCK)
     try:
         yield lambda key: read_latest(store, side.name, key, TERMS)
     finally:

@@ -44,7 +44,7 @@ class Side:
     @property
     def keys(self) -> list[bytes]:
         """The keys of this schedule."""
-        return [b"%d/%03d" % (self.world.seed, number) for number in range(KEYS)]
+        return [b"%d-%03d" % (self.world.seed, number) for number in range(KEYS)]
 
     def write(self, rounds: int, keys: list[bytes] | None = None, *, strays: bool = False) -> None:
         """Write each key of the schedule, or these, so many times in the same order, at times a tombstone.

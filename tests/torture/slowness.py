@@ -16,6 +16,7 @@ from keylane.adapters.redis.state import RedisState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
 
     from keylane.adapters.redis.cluster import ClusterClient
     from keylane.adapters.redis.connections import Node
@@ -39,11 +40,13 @@ class WatchedState(RedisState):
 
 
 class Slowness:
-    """The times of a stack's readers; all threads add to it."""
+    """The times of a stack's readers; all threads add to it. `file`: those of the server."""
 
-    def __init__(self, shard_of: Callable[[int], int]) -> None:
+    def __init__(self, shard_of: Callable[[int], int], file: Path) -> None:
         self._shard_of = shard_of
         self._noted: list[tuple[int, float]] = []  # shard, monotonic seconds
+        self._file = file
+        self._read_bytes = 0
 
     def note(self, slot: int) -> None:
         """A node of the slot did not answer."""
@@ -51,8 +54,19 @@ class Slowness:
 
     def take(self) -> Sequence[Trouble]:
         """The times of shards since the last call."""
-        taken, self._noted = self._noted, []
+        taken, self._noted = self._noted + self._of_server(), []
         return [Trouble(SLOW_NODE, shard, at_s, at_s + UNHEALTHY_FOR_S) for shard, at_s in taken]
+
+    def _of_server(self) -> list[tuple[int, float]]:
+        if not self._file.exists():
+            return []
+        with self._file.open("rb") as opened:
+            opened.seek(self._read_bytes)
+            lines = opened.read().decode().splitlines(keepends=True)
+        if lines and not lines[-1].endswith("\n"):
+            lines.pop()  # it is being written
+        self._read_bytes += sum(map(len, lines))
+        return [(self._shard_of(int(slot)), float(at_s)) for slot, at_s in map(str.split, lines)]
 
 
 def unexplained(found: Iterable[Trouble], troubles: Sequence[Trouble]) -> int:

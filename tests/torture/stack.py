@@ -19,7 +19,7 @@ from tests.servers.own import CLOCK, guarded, own_cluster
 from tests.torture import outside
 from tests.torture.brokers import create_replicated, running_brokers
 from tests.torture.configurations import SIDE_PARTITIONS, SIDE_TOPICS
-from tests.torture.hosts import Hosts, running_hosts
+from tests.torture.hosts import SLOW_FILE, Hosts, running_hosts
 from tests.torture.journal import Journal
 from tests.torture.links import LinkedCluster, Links
 from tests.torture.slowness import Slowness, WatchedState
@@ -134,15 +134,17 @@ class TortureStack:
         cluster: RedisCluster,
         hosts: Hosts,
         configuration: Configuration,
+        reader_links: Links,
     ) -> None:
         self.folder = folder
         self.hosts = hosts
+        self.reader_links = reader_links
         self.configuration = configuration
         self.shapes = {shape.name: shape for shape in configuration.shapes}
         self.kafka = kafka
         self.cluster = cluster
         self.redis = redis_settings({"KEYLANE_REDIS_NODES": cluster.addresses})
-        self.job_links, self.reader_links = (Links(node.port for node in cluster.nodes) for _ in range(2))
+        self.job_links = Links(node.port for node in cluster.nodes)
         self.clock_file, self.cut_file = folder / "clock", folder / "cut"
         outside.set_clock(self.clock_file, 0)
         self.jobs = 0
@@ -152,7 +154,9 @@ class TortureStack:
         self.side_numbers = itertools.count()
         self.side_keys: dict[tuple[str, bytes], None] = {}
         """Topic and key of all that side topics ever had; a dict, because events add while readers look."""
-        self.slowness = Slowness(self.shard_of)
+        self.slowness = Slowness(self.shard_of, folder / SLOW_FILE)
+        self.stripes = {name: {shape.stripes} for name, shape in self.shapes.items()}
+        """All numbers of stripes that a topic has had."""
         self.journals = {topic: Journal() for topic in SIDE_TOPICS}
         for shape in configuration.shapes:
             create_replicated(kafka, shape.name, shape.partitions)
@@ -185,19 +189,20 @@ class TortureStack:
         """Change the number of stripes of the first topic in the job's config; returns the topic."""
         config = self.folder / "keylane.toml"
         before, stripes, after = re.split(r"(?m)^stripes = (\d)$", config.read_text(), maxsplit=1)
+        topic: str = re.findall(r"(?m)^\[topics\.(\w+)\]$", before)[-1]
+        self.stripes[topic].add(5 - int(stripes))
         config.write_text(f"{before}stripes = {5 - int(stripes)}{after}")
-        return re.findall(r"(?m)^\[topics\.(\w+)\]$", before)[-1]
+        return topic
 
     def close(self) -> None:
-        """End the job and the links."""
+        """End the job and its links."""
         self.job.end()
         for process in psutil.Process(os.getpid()).children():
             # Jobs that an event left behind.
             with contextlib.suppress(psutil.NoSuchProcess):
                 if outside.__name__ in process.cmdline():
                     stop_now(process)
-        for links in (self.job_links, self.reader_links):
-            links.close()
+        self.job_links.close()
 
     def shard(self, number: int) -> tuple[RedisNode, RedisNode]:
         """Primary and replica of a shard, when both are up."""
@@ -274,9 +279,10 @@ def running_stack(folder: Path, configuration: Configuration) -> Iterator[Tortur
         guarded(folder),
         running_brokers(folder / "k", configuration.brokers) as kafka,
         own_cluster(folder / "r", appendonly=True) as cluster,
-        running_hosts(folder, kafka, cluster.addresses) as hosts,
+        contextlib.closing(Links(node.port for node in cluster.nodes)) as links,
+        running_hosts(folder, kafka, cluster.addresses, links.ports) as hosts,
     ):
-        stack = TortureStack(folder, kafka, cluster, hosts, configuration)
+        stack = TortureStack(folder, kafka, cluster, hosts, configuration, links)
         try:
             yield stack
         finally:

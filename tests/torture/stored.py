@@ -109,7 +109,7 @@ def _check_indexes(
             unsure.add(entry)
         if layout.options.has_history and key_log.history():
             historic.add(entry)
-    prefixes = {key.partition(b"/")[0] + b"/" for key in keys}
+    prefixes = {key.partition(b"-")[0] + b"-" for key in keys}
     for kind, index_key, wanted in (
         ("live", redis_keys.index_key, live),
         ("one with a history", redis_keys.history_index_key, historic),

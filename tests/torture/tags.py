@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.torture.reading import TERMS
+from tests.torture.sources import TERMS
 
 from keylane.api.reads.key import KnownTags, ReadKeyRequest, render_record
 from keylane.query.decoding import ValueDecoder

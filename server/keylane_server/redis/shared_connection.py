@@ -93,8 +93,14 @@ class SharedConnection:
         loop.add_reader(self._fd, self._read)
 
     def send(self, packed: bytes, reply_count: int, expires_s: float) -> Exchange:
-        """Send commands at the end of the tick; `expires_s`: until when the replies are waited for."""
+        """Send commands at the end of the tick; `expires_s`: until when the replies are waited for.
+
+        The exchange has failed already where the connection was closed since the caller got it.
+        """
         exchange = Exchange(reply_count, expires_s)
+        if not self.is_open:
+            exchange.end(RedisConnectionError("the connection was closed"))
+            return exchange
         if not self._pending:
             self._progress_s = time.monotonic()
         self._pending.append(exchange)

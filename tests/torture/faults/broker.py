@@ -55,7 +55,7 @@ def hang_transaction(world: World, event: Event) -> None:
     producer.begin_transaction()
     for topic, shape in world.stack.shapes.items():
         for number in range(_RECORDS):
-            key = b"%d/%03d" % (world.seed, number % _KEYS)
+            key = b"%d-%03d" % (world.seed, number % _KEYS)
             producer.produce(
                 topic,
                 key=key,

@@ -180,7 +180,7 @@ def _roll_until(side: Side, is_cleaned: Callable[[], bool], what: str) -> None:
     count = len(side.partitions())
     rolls = {}
     for number in range(1000):
-        key = b"%d/roll-%d" % (side.world.seed, number)
+        key = b"%d-roll-%d" % (side.world.seed, number)
         rolls.setdefault(routing.partition_for(key, count), key)
         if len(rolls) == count:
             break

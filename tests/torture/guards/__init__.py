@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from tests.torture.guards import ages, forgotten, generations, readers, strays, streams, views, writer, writes
+from tests.torture.guards import (
+    ages,
+    forgotten,
+    generations,
+    readers,
+    server,
+    strays,
+    streams,
+    views,
+    writer,
+    writes,
+)
 from tests.torture.guards.mutant import Mutant, Replacement
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -12,6 +23,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *generations.MUTANTS,
     *forgotten.MUTANTS,
     *readers.MUTANTS,
+    *server.MUTANTS,
     *streams.MUTANTS,
     *writes.MUTANTS,
     *views.MUTANTS,

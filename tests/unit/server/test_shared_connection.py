@@ -226,6 +226,19 @@ def test_a_retired_connection_answers_those_who_wait_and_closes_then():
     assert asyncio.run(run()) == ([b"a"], True, True)
 
 
+def test_a_request_that_sends_over_a_connection_that_was_closed_meanwhile_fails_at_once():
+    """Requests that share the attempt to connect get the connection in a later tick than it was made."""
+
+    async def run():
+        with connected() as (connection, _, _):
+            connection.retire()
+            async with asyncio.timeout(BOUND_S):
+                await exchange(connection, GETS[0])
+
+    with pytest.raises(RedisConnectionError):
+        asyncio.run(run())
+
+
 def test_commands_larger_than_the_socket_takes_arrive_whole_and_in_order():
     large = [encode_command(b"SET", b"key-%d" % number, b"x" * 3_000_000) for number in range(2)]
 

@@ -11,9 +11,11 @@ from tests.torture.checks import Facts, check_seen
 from tests.torture.faults.world import Trouble
 from tests.torture.leftovers import KnownKeys, explains
 from tests.torture.oracle import KeyLog, Logged
+from tests.torture.readers import count_by_source
 from tests.torture.reading import Seen
 from tests.torture.schedule import Shape
-from tests.torture.stack import KEYLANE_SLOT
+from tests.torture.sources import SERVER, STORE, NoAnswer
+from tests.torture.stack import KEYLANE_SLOT, slot_of
 
 from keylane import routing
 from keylane.errors import LaneBuilding, StateUnavailable, UnknownTopic
@@ -45,6 +47,7 @@ class AStack:
     """Two shards: the lanes' and that of `{keylane}`."""
 
     cluster = SimpleNamespace(shards=2)
+    stripes = {"plain": {1}, "mixed": {1}}  # noqa: RUF012 - frozen
 
     def shard_of(self, slot: int) -> int:
         return int(slot == KEYLANE_SLOT)
@@ -136,6 +139,50 @@ def test_a_lane_that_goes_back_is_told_unless_its_shard_was_in_trouble_meanwhile
     assert faults(*back, troubles=(Trouble("lose-writes", 0, 1.5, 1.6),)) == []
     assert faults(*back, troubles=(Trouble("lose-writes", 1, 1.5, 1.6),))
     assert faults(*back, troubles=(Trouble("lose-writes", 0, 2.5, 2.6),))
+
+
+def of_server(at_s: float, next_offset: int, offset: int | None, **more) -> Seen:
+    """An answer over HTTP, which has neither epoch nor generation."""
+    found = seen(at_s, next_offset, offset, epoch=0, **more)
+    layout = dataclasses.replace(found.answer.layout, generation=0)
+    return found._replace(answer=found.answer._replace(layout=layout), source=SERVER)
+
+
+def test_an_answer_of_the_server_is_checked_like_any_other():
+    assert faults(of_server(1, 1, 0), of_server(2, 5, None), of_server(3, 8, 7)) == []
+    assert faults(of_server(1, 5, 0))
+    assert faults(of_server(1, 8, 7, complete_ms=90), acked=((80, HOME, 8),))
+    back = of_server(1, 8, 7), of_server(2, 1, 0)
+    assert any("went back" in fault for fault in faults(*back))
+    assert faults(*back, troubles=(Trouble("lose-writes", 0, 1.5, 1.6),)) == []
+
+
+def test_trouble_of_any_shard_that_may_have_the_lane_excuses_an_answer_of_the_server():
+    slots = {stripes: slot_of(dataclasses.replace(LAYOUT, stripes=stripes), KEY) for stripes in range(1, 9)}
+    more = next(stripes for stripes, slot in slots.items() if slot != slots[1])
+    stack = AStack()
+    stack.stripes = {"plain": {1, more}}
+    stack.shard_of = lambda slot: int(slot == slots[more])  # type: ignore[method-assign]
+    facts, now = Facts(LOG, acknowledged(), [], stack), of_server(1, 8, 7)
+    assert sorted(facts.shards_of(now)) == [0, 1]
+    assert facts.shards_of(now._replace(source=STORE)) == [0]
+
+
+def test_the_least_watermark_of_several_lanes_is_not_compared_with_that_of_one():
+    least = of_server(2, 1, None, exact=False)._replace(is_of_lane=False)
+    assert not any("the lane went back" in fault for fault in faults(of_server(1, 5, None), least))
+
+
+def test_a_connection_that_broke_is_no_answer_and_no_fault():
+    failed = Seen(0, "plain", KEY, 1, 2, None, NoAnswer("it broke"), source=SERVER)
+    assert faults(failed) == []
+    assert faults(failed._replace(error=StateUnavailable("away")))
+    assert count_by_source([[failed, of_server(1, 8, 7)], [seen(1, 8, 7)]]) == {
+        "store": 1,
+        "server": 2,
+        "server, failed": 1,
+        "server, not answered": 1,
+    }
 
 
 def test_an_epoch_that_goes_back_is_told():

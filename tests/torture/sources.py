@@ -1,0 +1,145 @@
+"""Where a reader reads from: the layer's functions over a store of its own, or the standing server."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from tests.servers.own import CLOCK
+
+from keylane.errors import KeylaneError
+from keylane.model.records import Answer
+from keylane.query.as_of import HistoryScan
+from keylane.query.history import read_as_of, read_history
+from keylane.query.join import read_joined
+from keylane.query.latest import Wait, read_latest
+from keylane.query.layouts import Layouts
+from keylane.query.multi_get import read_many
+from keylane.query.range_rows import RangeScan
+from keylane.query.ranges import read_range
+from keylane.query.span import Span
+from keylane.query.store import ReadTerms, Store
+from keylane.query.views import WindowScan, read_windows
+from keylane.state.lanes import lane_of_key
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from keylane.model.records import HistoryEntry, Position
+    from keylane.ports import State
+    from keylane.query.store import Watermarks
+
+TIMEOUT_MS = 3_000
+"""The timeout of one read: more than a function's second, because Spark takes most of the processors."""
+WAIT_MS = 120_000
+TERMS = ReadTerms(timeout_ms=TIMEOUT_MS)
+LAYOUT_TTL_S = 0.3
+STORE, SERVER = "store", "server"
+Counts = dict[tuple[int | None, int | None], int]
+_WHOLE = HistoryScan(limit=10_000)
+
+
+class NoAnswer(KeylaneError):
+    """The connection broke before there was an answer."""
+
+
+class Found(NamedTuple):
+    """What a read says of a key. `is_exact`: its answer is of one moment.
+
+    `is_of_lane`: the watermark is that of the key's lane, and not the least of several.
+    """
+
+    answer: Answer
+    is_exact: bool = True
+    is_of_lane: bool = True
+
+
+class Page(NamedTuple):
+    """A page of keys in order: of these keys, and of all that were asked about and lie in it."""
+
+    found: Mapping[bytes, Found]
+    end: bytes | None
+    """Nothing is known of keys behind this one; None where the page is the last one."""
+
+
+class Source(Protocol):
+    """What reads can be asked of. Each raises KeylaneError."""
+
+    name: str
+
+    def latest(self, topic: str, key: bytes, position: Position | None) -> Found:
+        """The latest record of a key, as of a position of the topic or later."""
+
+    def many(self, topic: str, keys: Sequence[bytes]) -> Mapping[bytes, Found]:
+        """The latest records of keys."""
+
+    def joined(self, topics: Sequence[str], key: bytes) -> Sequence[Found]:
+        """The latest record of a key in each topic, at one moment."""
+
+    def page(
+        self, topic: str, prefix: bytes, after: bytes | None, known: Sequence[bytes], limit: int
+    ) -> Page:
+        """The first keys with a prefix, behind one; `known`: those of which absence is an answer, too."""
+
+    def history(self, topic: str, key: bytes) -> tuple[Found, Sequence[HistoryEntry]]:
+        """A key's records, newest first, with an answer that says how fresh they are."""
+
+    def as_of(self, topic: str, key: bytes, at_ms: int) -> Found:
+        """The record that was valid at a time."""
+
+    def windows(self, view: str, key: bytes) -> Counts:
+        """What a view counts of a key, by start and end of the window."""
+
+
+class StoreSource:
+    """The functions of `keylane.query`, over a state that nobody else reads with."""
+
+    name = STORE
+
+    def __init__(self, state: State) -> None:
+        self.store = Store(state, Layouts(state, CLOCK, LAYOUT_TTL_S), CLOCK)
+
+    def latest(self, topic: str, key: bytes, position: Position | None) -> Found:
+        """See `Source.latest`."""
+        return Found(read_latest(self.store, topic, key, TERMS, Wait(position, WAIT_MS if position else 0)))
+
+    def many(self, topic: str, keys: Sequence[bytes]) -> Mapping[bytes, Found]:
+        """See `Source.many`."""
+        lanes, _ = read_many(self.store, topic, keys, TERMS)
+        return {key: Found(answer) for lane in lanes for key, answer in lane.rows()}
+
+    def joined(self, topics: Sequence[str], key: bytes) -> Sequence[Found]:
+        """See `Source.joined`."""
+        return [Found(answer) for answer in read_joined(self.store, topics, key, TERMS)]
+
+    def page(
+        self, topic: str, prefix: bytes, after: bytes | None, known: Sequence[bytes], limit: int
+    ) -> Page:
+        """See `Source.page`."""
+        scan = RangeScan(Span.of_prefix(prefix), limit=limit, after=after)
+        page = read_range(self.store, topic, scan, TERMS)
+        answers = {key: answer for key, answer in page.rows if isinstance(answer, Answer)}
+        answers = {key: _absent(page.watermarks, key) for key in known} | answers
+        return Page({key: Found(answer, is_exact=False) for key, answer in answers.items()}, page.next_after)
+
+    def history(self, topic: str, key: bytes) -> tuple[Found, Sequence[HistoryEntry]]:
+        """See `Source.history`."""
+        page = read_history(self.store, topic, key, _WHOLE, TERMS)
+        return Found(_absent(page.watermarks, key), is_exact=False), page.entries
+
+    def as_of(self, topic: str, key: bytes, at_ms: int) -> Found:
+        """See `Source.as_of`."""
+        return Found(read_as_of(self.store, topic, key, at_ms, TERMS), is_exact=False)
+
+    def windows(self, view: str, key: bytes) -> Counts:
+        """See `Source.windows`."""
+        page = read_windows(self.store, WindowScan(view, key, limit=1_000), TERMS)
+        return {
+            (window.start_ms, window.end_ms): int(json.loads(window.columns)["n"]) for window in page.rows
+        }
+
+
+def _absent(watermarks: Watermarks, key: bytes) -> Answer:
+    """The answer that a page gives for a key which is not in it."""
+    lane = lane_of_key(watermarks.layout, key)
+    return Answer(watermarks.layout, lane.partition, None, watermarks.by_lane[lane])

@@ -1,0 +1,76 @@
+"""Scenarios in which a process is killed (SIGKILL): of the server, with one and with two of them, or of Redis."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from tests.fire.figures import answered_with, fact_below, gap_below, none_failed, p99_below
+from tests.fire.trial import AFTER, AFTER_S, DURING, open_trial
+from tests.servers.own import eventually, primary_and_replica, repair
+
+from keylane import routing
+
+if TYPE_CHECKING:
+    from tests.fire.figures import Found
+    from tests.fire.stage import FireStage
+
+AGAIN_WITHIN_S = 12.0
+_HEALS = (none_failed("read", AFTER), none_failed("write", AFTER), p99_below(50, "read", AFTER))
+
+
+def only_worker_killed(stage: FireStage) -> Found:
+    """The only process that serves is killed, while clients read and write."""
+    return _worker_killed(stage, 1)
+
+
+def one_of_two_killed(stage: FireStage) -> Found:
+    """One of two processes that serve is killed, while clients read and write."""
+    return _worker_killed(stage, 2)
+
+
+def _worker_killed(stage: FireStage, count: int) -> Found:
+    with open_trial(stage, "--workers", str(count)) as trial:
+        victim, *_ = trial.workers()
+        trial.phase(DURING)
+        killed_s = time.monotonic()
+        victim.kill()
+        eventually(lambda: trial.server.log.count("keylane: ready on") == count + 1, 60)
+        trial.found.facts["serves again after, s"] = round(time.monotonic() - killed_s, 1)
+        trial.phase("rest", 2)
+        trial.phase(AFTER, AFTER_S)
+        trial.rss_mib(AFTER)
+        return trial.finish()
+
+
+_STARTS_AGAIN = fact_below(AGAIN_WITHIN_S, "serves again after, s")
+ONLY_WORKER_KILLED = (_STARTS_AGAIN, gap_below(AGAIN_WITHIN_S, "read", DURING), *_HEALS)
+ONE_OF_TWO_KILLED = (
+    _STARTS_AGAIN,
+    gap_below(1.0, "read", DURING),
+    answered_with({200, 404, 0}, "read", DURING),
+    *_HEALS,
+)
+
+
+def primary_killed(stage: FireStage) -> Found:
+    """A Redis primary that has some of the keys is killed, and comes back."""
+    with open_trial(stage) as trial:
+        slot = routing.slot_for(0, 0, 6, 1)
+        primary, replica = primary_and_replica(stage.redis, slot)
+        trial.phase(DURING)
+        killed_s = time.monotonic()
+        primary.kill()
+        eventually(lambda: replica.running and replica.facts()["role"] == "master", 60)
+        trial.found.facts["replica promoted after, s"] = round(time.monotonic() - killed_s, 1)
+        time.sleep(5)
+        repair(stage.redis)
+        trial.phase("rest", 5)
+        trial.phase(AFTER, AFTER_S)
+        trial.rss_mib(AFTER)
+        return trial.finish()
+
+
+PRIMARY_KILLED = (
+    none_failed("read", DURING), none_failed("write", DURING), gap_below(2.0, "read", DURING), *_HEALS,
+)  # fmt: skip

@@ -40,7 +40,10 @@ READ, WRITE, POSITIONED, LIVE, LAG = "read", "write", "positioned read", "live",
 
 
 class Checker:
-    """`plan`: host, port, topic, partitions, headers, readers, reads_per_s, writers, writes_per_s, has_ages."""
+    """`plan`: host, port, topic, partitions, headers, readers, reads_per_s, writers, writes_per_s, has_ages.
+
+    `has_ages`: whether the server's clock is this machine's, so that its ages can be judged.
+    """
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self.events: list[Event] = []
@@ -64,8 +67,8 @@ class Checker:
         """Read and write until `stop`."""
         plan = self._plan
         loops: list[Awaitable[None]] = [self._watch_lag(), self._steadily(10, self._live, self._caller())]
-        for _ in range(plan["readers"]):
-            loops.append(self._steadily(plan["reads_per_s"] / plan["readers"], self._read, self._caller()))
+        rate = plan["reads_per_s"] / plan["readers"]
+        loops += [self._steadily(rate, self._read, self._caller()) for _ in range(plan["readers"])]
         for number in range(plan["writers"]):
             rate = plan["writes_per_s"] / plan["writers"]
             keys = itertools.cycle(f"c{os.getpid()}-{number}-{each}" for each in range(KEYS_OF_A_WRITER))

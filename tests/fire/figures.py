@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from dataclasses import dataclass, field
@@ -53,7 +54,7 @@ def longest_gap_s(events: Sequence[Event]) -> float:
     ends = sorted(each.begun_s + each.taken_ms / 1000 for each in events)
     fine = sorted(each.begun_s + each.taken_ms / 1000 for each in events if each.status in FINE)
     times = [min(each.begun_s for each in events), *fine, ends[-1]]
-    return max(after - before for before, after in zip(times, times[1:], strict=False))
+    return max(after - before for before, after in itertools.pairwise(times))
 
 
 @dataclass(slots=True)
@@ -89,7 +90,8 @@ class Found:
             events = self.of(kind, phase)
             rows.setdefault(phase, {})[kind] = {
                 **outcomes_of(each.status for each in events),
-                "p50": self.p(50, kind, phase), "p99": self.p(99, kind, phase), "max": self.p(100, kind, phase),
+                "p50": self.p(50, kind, phase), "p99": self.p(99, kind, phase),
+                "max": self.p(100, kind, phase),
                 "longest gap, s": round(longest_gap_s(events), 3),
             }  # fmt: skip
         return rows

@@ -1,4 +1,4 @@
-"""Scenarios in which a process is killed (SIGKILL): of the server, with one and with two of them, or of Redis."""
+"""Scenarios in which a process is killed (SIGKILL): of the server, which has one or two, or of Redis."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The heavy process: thousands of connections, and requests at a rate, whether or not those before are answered.
+"""The heavy process: thousands of connections, and requests at a rate, whether or not others are answered.
 
 `python -m tests.fire.load PLAN`, a JSON object: host, port, topic, connections, per_s, seconds, and either
-`write_part` of PUTs among GETs of the same keys, or `path` for GETs of one path. A request needs a connection that waits for no answer; those that found none are counted. Each connection
-writes to a key of its own, so that a key's records are in the order of their answers. The last line that it
-prints is what it found, as JSON.
+`write_part` of PUTs among GETs of the same keys, or `path` for GETs of one path. A request needs a connection
+that waits for no answer; those that found none are counted. Each connection writes to a key of its own, so
+that a key's records are in the order of their answers. The last line that it prints has what it found.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Load:
             sent = due
             await asyncio.sleep(TICK_S)
         until_s = time.monotonic() + ENDS_WITHIN_S
-        while len(self.free) < self.opened and time.monotonic() < until_s:
+        while len(self.free) < self.opened and time.monotonic() < until_s:  # noqa: ASYNC110 (of a protocol)
             await asyncio.sleep(TICK_S)
         self.outcomes[NO_ANSWER] += self.opened - len(self.free)
 
@@ -125,7 +125,7 @@ class LoadConnection(asyncio.Protocol):
         self._data = b""
         self._load.take(self, head, data[end + 4 :])
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, _: Exception | None) -> None:
         load = self._load
         load.opened -= 1
         if self in load.free:

@@ -1,6 +1,7 @@
-"""Names that a server of our own resolves, and stops resolving: for a process with its own resolv.conf and hosts.
+"""Names that a server of our own resolves, and stops resolving: for a process with files of its own.
 
-Both files are mounted in a mount namespace of that process, which needs root; the machine's own stay as they are.
+resolv.conf and hosts are mounted in a mount namespace of that process, which needs root. The machine's own
+stay as they are.
 """
 
 from __future__ import annotations

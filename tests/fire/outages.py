@@ -135,12 +135,12 @@ def break_connections(trial: Trial, stage: FireStage, port: int) -> int:
         for connection in worker.net_connections("tcp"):
             if connection.raddr and connection.raddr.port == port:
                 address = f"{connection.laddr.ip}:{connection.laddr.port}"
-                broken += node.command("CLIENT", "KILL", "ADDR", address) == "OK"
+                broken += int(node.command("CLIENT", "KILL", "ADDR", address))
     return broken
 
 
 def dns_hangs(stage: FireStage) -> Found:
-    """Names of Redis' nodes and of the broker are not resolved any more, and one shard's connections break."""
+    """Names of Redis' nodes and of the broker are not resolved any more, and a shard's connections break."""
     nodes = stage.redis.nodes
     variables = {
         "KEYLANE_REDIS_NODES": f"redis-0.{DOMAIN}:{nodes[0].port}",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tests.fire.stage import FireStage
 
 CONNECTIONS, LOADS = 3_000, 2
+CAPACITY_CONNECTIONS = 384
 OVERLOAD_S, CAPACITY_S = 180, 8
 WRITE_PART = 0.3
 GAIN_MIB = 200
@@ -34,7 +35,9 @@ def overload(stage: FireStage) -> Found:
     """Twice the server's capacity for three minutes, from 3,000 connections."""
     with open_trial(stage) as trial:
         trial.phase("capacity")
-        trial.start_load(connections=96, per_s=1e6, seconds=CAPACITY_S, write_part=WRITE_PART)
+        trial.start_load(
+            connections=CAPACITY_CONNECTIONS, per_s=1e6, seconds=CAPACITY_S, write_part=WRITE_PART
+        )
         (report,) = trial.end_loads()
         good = sum(count for status, count in report["outcomes"].items() if status in ("200", "201", "404"))
         capacity_per_s = good / report["seconds"]

@@ -1,4 +1,4 @@
-"""The servers behind the standing server, for all scenarios: a broker, a Redis Cluster of 3 + 3, and the job."""
+"""The servers behind the standing server, for all scenarios: a broker, a Redis Cluster, and the job."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ listener.security.protocol.map=PLAINTEXT:PLAINTEXT,LATE:PLAINTEXT,NAMED:PLAINTEX
 
 
 class FireKafka(Kafka):
-    """A broker with two more listeners: one behind a proxy (`proxy_port`), one that clients know by its name."""
+    """A broker with two more listeners: behind a proxy (`proxy_port`), and for clients that use its name."""
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)

@@ -1,4 +1,4 @@
-"""Scenarios of clients that take what they can: large bodies, slow bodies and streams, with the default bounds."""
+"""Scenarios of clients that take what they can, with the default bounds: large and slow bodies, streams."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from tests.integration.server.test_standing_server_strangers import (
     frame,
     literal,
 )
+from tests.servers.own import create_topic
 from tests.servers.schema_registry import Registry
 
 from keylane_local.process.ports import HOST, Ports
@@ -79,10 +80,11 @@ def large_bodies(stage: FireStage) -> Found:
     registry.start()
     try:
         with open_trial(stage, variables={"KEYLANE_SCHEMA_REGISTRY_URL": registry.url}) as trial:
-            for name, (count, kind, body) in bombs().items():
-                sent = body()
+            for number, (name, (count, kind, body)) in enumerate(bombs().items()):
+                topic, sent = f"bombs-{number}", body()
+                create_topic(stage.kafka.bootstrap, topic, 1)
                 trial.phase(name, 1)
-                trial.found.facts[name] = _send_at_once(trial, sent, _TYPE.format(kind), count)
+                trial.found.facts[name] = _send_at_once(trial, topic, sent, _TYPE.format(kind), count)
             trial.phase("rest", 3)
             trial.phase(AFTER, AFTER_S)
             trial.rss_mib(AFTER)
@@ -100,12 +102,12 @@ LARGE_BODIES = (
 )
 
 
-def _send_at_once(trial: Trial, body: bytes, content_type: str, count: int) -> dict[str, int]:
+def _send_at_once(trial: Trial, topic: str, body: bytes, content_type: str, count: int) -> dict[str, int]:
     """Send bodies at the same time; return how many got which status."""
 
     def send(_: int) -> str:
         try:
-            return str(trial.server.ask("POST", f"/topics/{TOPIC}", body, Content_Type=content_type)[0])
+            return str(trial.server.ask("POST", f"/topics/{topic}", body, Content_Type=content_type)[0])
         except OSError as error:
             return type(error).__name__
 

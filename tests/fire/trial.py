@@ -131,7 +131,7 @@ def open_trial(
     checker: Mapping[str, Any] | None = None,
     server: StandingServer | None = None,
 ) -> Iterator[Trial]:
-    """Yield a trial of `keylane serve` with these options, whose topic is served; or of the server that is given."""
+    """Yield a trial of `keylane serve` with these options, or of the server that is given."""
     log = stage.folder / "logs" / "server.log"
     workers = int(options[options.index("--workers") + 1]) if "--workers" in options else 1
     given = {**stage.variables, **(variables or {})}
@@ -154,10 +154,8 @@ def open_trial(
 
 def _is_served(server: StandingServer, headers: Mapping[str, str]) -> bool:
     with contextlib.suppress(OSError, http.client.HTTPException):
-        with contextlib.closing(server.connect()) as connection:
-            connection.request("GET", f"/topics/{TOPIC}/keys/none", headers=dict(headers))
-            answer = connection.getresponse()
-            return answer.status == 404 and b"key-absent" in answer.read()
+        status, _, body = server.ask("GET", f"/topics/{TOPIC}/keys/none", **headers)
+        return status == 404 and b"key-absent" in body
     return False
 
 

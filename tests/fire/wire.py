@@ -1,4 +1,4 @@
-"""HTTP/1.1 over one kept connection, as little of it as these processes need: they must not be the bottleneck."""
+"""HTTP/1.1 over one kept connection, as little of it as needed: the checker must not be the bottleneck."""
 
 from __future__ import annotations
 

@@ -94,6 +94,8 @@ def count_loads(trial: Trial) -> list[dict[str, Any]]:
     reports = trial.end_loads()
     for report in reports:
         for status, count in report["outcomes"].items():
+            if not count:
+                continue
             (name,) = outcomes_of([int(status)])
             trial.found.load[name] = trial.found.load.get(name, 0) + count
     return reports

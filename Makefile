@@ -16,13 +16,14 @@ MODEL_ARGS ?=
 UPGRADE_ARGS ?=
 SOAK_ARGS ?=
 MINUTES ?= 60
+FIRE ?=
 N ?= 200
 SEED ?=
 
 .PHONY: help setup setup-python setup-check setup-sam setup-tests setup-localstack setup-all demo test unit integration e2e
 .PHONY: containers spark-cluster check example
 .PHONY: lint-infra audit generate tour layer layer-requirements image-requirements sizing package-job build
-.PHONY: up down status deploy-local clean soak torture torture-mutants model model-mutants upgrade compat
+.PHONY: up down status deploy-local clean soak torture torture-mutants model model-mutants under-fire upgrade compat
 .PHONY: bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read bench-write bench-outage bench-wait bench-serve bench-idle bench-scale bench-peers bench-compare
 
 help:  ## This list
@@ -150,6 +151,9 @@ torture-mutants: setup  ## Remove each guard in turn: the torture must fail
 
 soak: setup  ## A steady load for MINUTES=60: no wrong read, and no process that grows (SOAK_ARGS='--to FOLDER')
 	@$(BIN)/python -m tests.soak --minutes $(MINUTES) $(SOAK_ARGS)
+
+under-fire: setup-tests  ## The server at twice its capacity, its processes killed, what is behind it hanging (FIRE='overload dns-hangs')
+	@$(BIN)/python -m tests.fire $(FIRE)
 
 model: setup  ## Every state that a few steps of the protocol can reach, on a real Redis (MODEL_ARGS="--steps 6 --faults 2")
 	@$(BIN)/python -m tests.model $(MODEL_ARGS)

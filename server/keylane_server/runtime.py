@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from keylane.errors import Unavailable
 from keylane.ports import Clock, SchemaEncoder
 from keylane.wiring.runtime import Runtime
 from keylane_server import greenlets
@@ -30,20 +32,29 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+THREADS = 16
+"""Of each port, and of the connections to Redis: for these nobody waits behind a registry that hangs."""
+
+
 class ServerRuntime(Runtime):
-    """See `Runtime`. `executor`: for what blocks."""
+    """See `Runtime`. `executor`: for what blocks, besides ports and connections to Redis.
+
+    `callers_limit`: how many requests wait for a port that knows what to raise for further ones.
+    """
 
     clock = Clock(pause_s=greenlets.pause_s)
 
-    def __init__(self, executor: Executor, metrics: MetricSink) -> None:
+    def __init__(self, executor: Executor, metrics: MetricSink, callers_limit: int) -> None:
         self._executor = executor
+        self._callers_limit = callers_limit
+        self._own_executors = [ThreadPoolExecutor(THREADS, "keylane-redis")]
         self._metrics = metrics
         self._producers: list[SharedProducer] = []
         self.streams = ChangeStreams(metrics)
 
     def open_cluster(self, settings: RedisSettings, meter: Meter) -> ClusterClient:
         """See `Runtime.open_cluster`."""
-        return SharedCluster(settings, self._executor, meter)
+        return SharedCluster(settings, self._own_executors[0], meter)
 
     def open_layouts(self, state: State, ttl_s: float) -> Layouts:
         """See `Runtime.open_layouts`."""
@@ -63,11 +74,18 @@ class ServerRuntime(Runtime):
         """Let go of all producers; what is unsent still is."""
         for producer in self._producers:
             producer.close()
+        for executor in self._own_executors:
+            executor.shutdown(wait=False, cancel_futures=True)
 
-    def open_port(self, make: Callable[[], T], *, is_single: bool = False) -> T:
+    def open_port(
+        self, make: Callable[[], T], *, is_single: bool = False, busy: type[Unavailable] | None = None
+    ) -> T:
         """See `Runtime.open_port`: each thread has an adapter of its own."""
-        executor = ThreadPoolExecutor(1, "keylane-port") if is_single else self._executor
+        executor = ThreadPoolExecutor(1 if is_single else THREADS, "keylane-port")
+        self._own_executors.append(executor)
         port: Any = _PortInThreads(make, executor)
+        if busy is not None:
+            port.bound(self._callers_limit, busy)
         opened: T = port
         return opened
 
@@ -94,14 +112,28 @@ class _PortInThreads:
         self._executor = executor
         self._encoding = ThreadPoolExecutor(1, "keylane-encoding")
         self._local = threading.local()
+        self._callers = 0
+        self._callers_limit: float = math.inf
+        self._busy: type[Unavailable] = Unavailable
         make()  # raises what is wrong with its settings, now and to the caller
+
+    def bound(self, callers_limit: int, busy: type[Unavailable]) -> None:
+        """Have calls raise `busy` where so many wait already: else they would take the places of all."""
+        self._callers_limit = callers_limit
+        self._busy = busy
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_"):
             raise AttributeError(name)
 
         def call(*arguments: Any, **options: Any) -> Any:
-            found = greenlets.call_in_thread(self._executor, self._call, name, arguments, options)
+            if self._callers >= self._callers_limit:
+                raise self._busy(f"{self._callers} requests wait for its answers already")
+            self._callers += 1
+            try:
+                found = greenlets.call_in_thread(self._executor, self._call, name, arguments, options)
+            finally:
+                self._callers -= 1
             return self._in_thread(found) if isinstance(found, SchemaEncoder) else found
 
         return call

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 THREADS = 16
-"""For what blocks and is rare: connecting, secrets, the Schema Registry, SQS and S3."""
+"""For what blocks and is rare: Kafka's metadata, secrets. Others have threads of their own (runtime)."""
 SWITCH_S = 0.001
 """How long the loop may go on while the thread with Kafka's reports waits; Python's default is 5 ms."""
 YOUNG_OBJECTS = 10_000
@@ -70,7 +70,9 @@ class ServerProcess:
         self._executor = ThreadPoolExecutor(THREADS, "keylane-blocking")
         metrics = ServerMetrics()
         self._pages = OwnPages(metrics, self._flush_meters, options.console)
-        self._runtime = ServerRuntime(self._executor, metrics)
+        # Half of the places: the others are for reads and writes that wait for nothing else.
+        callers_limit = max(1, min(options.limits.running, options.limits.writing) // 2)
+        self._runtime = ServerRuntime(self._executor, metrics, callers_limit)
         self._applications = Applications(self._runtime, environment)
         self._app: ServerApp | None = None
         self._spans: RequestSpans | None = None

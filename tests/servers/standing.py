@@ -15,11 +15,12 @@ from keylane_local.process.ports import HOST, Ports
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 READY = "keylane: ready on"
 START_S = 120
+PROGRAM = (sys.executable, "-m", "keylane_client.cli")
 
 
 def plain_variables(redis_nodes: str, kafka: str) -> dict[str, str]:
@@ -33,13 +34,15 @@ def plain_variables(redis_nodes: str, kafka: str) -> dict[str, str]:
 
 
 class StandingServer:
-    """`keylane serve` with the options and variables of a test."""
+    """`keylane serve` with the options and variables of a test. `program`: what is started as `keylane`."""
 
-    def __init__(self, log: Path, variables: Mapping[str, str], *options: str) -> None:
+    def __init__(
+        self, log: Path, variables: Mapping[str, str], *options: str, program: Sequence[str] = PROGRAM
+    ) -> None:
         self.port = Ports().any()
         self._log = log
         own = {name: value for name, value in os.environ.items() if not name.startswith("KEYLANE_")}
-        command = [sys.executable, "-m", "keylane_client.cli", "serve", "--port", str(self.port), *options]
+        command = [*program, "serve", "--port", str(self.port), *options]
         with log.open("wb") as file:
             self.process = subprocess.Popen(
                 command, env={**own, **variables}, stdout=file, stderr=subprocess.STDOUT

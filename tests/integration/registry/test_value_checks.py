@@ -154,3 +154,31 @@ def test_an_id_foreign_to_the_subject_is_looked_up_again_after_a_while(served: R
     assert fault(found, "t", value) is None
     assert fault(found, "t", value) is None
     assert served.asked == [path, path, "/schemas/ids/7"]
+
+
+HOUR_MS = 3_600_000
+
+
+def test_an_id_is_looked_up_again_in_its_time_though_the_wall_clock_was_set_back(served: RegistryDouble):
+    time = FakeTime()
+    found, path = checks(served.url, time), "/schemas/ids/7/versions"
+    served.has(path, [])
+    assert invalid(found, "t", confluent.join(7, b"{}"))[0] == 7
+    served.has(path, [{"subject": "t-value", "version": 1}])
+    served.has("/schemas/ids/7", latest())
+    time.now_ms -= HOUR_MS
+    time.move(FOREIGN_ID_MS / 1000)
+    assert fault(found, "t", confluent.join(7, b"{}")) is None
+
+
+def test_the_latest_schema_is_read_again_in_its_time_though_the_wall_clock_was_set_back(
+    served: RegistryDouble,
+):
+    time, path = FakeTime(), "/subjects/t-value/versions/latest"
+    found = checks(served.url, time, is_plain=True)
+    served.has(path, latest())
+    assert invalid(found, "t", b'{"delay": "x"}')[1] == "/delay"
+    served.has(path, latest("{}"))
+    time.now_ms -= HOUR_MS
+    time.move(LATEST_MS / 1000)
+    assert fault(found, "t", b'{"delay": "x"}') is None

@@ -10,7 +10,7 @@ from keylane.config.functions import renewable_redis, renewable_registry
 from keylane.config.guards import GuardSettings
 from keylane.config.schemas import SCHEMAS, schema_rules
 from keylane.config.table import SETTINGS
-from keylane.errors import SettingsError
+from keylane.errors import RegistryUnavailable, SettingsError
 from keylane.produce.guards import Guards
 
 if TYPE_CHECKING:
@@ -83,7 +83,8 @@ def build_guards(runtime: Runtime, environment: Mapping[str, str], meter: Meter)
 def build_checks(runtime: Runtime, environment: Mapping[str, str]) -> Checks | None:
     """Return the checks of values by schemas, None where no schema is set. Raises SettingsError."""
     rules = schema_rules(references.resolved(environment))
-    return runtime.open_port(partial(_make_checks, environment, runtime.clock, rules)) if rules else None
+    make = partial(_make_checks, environment, runtime.clock, rules)
+    return runtime.open_port(make, busy=RegistryUnavailable) if rules else None
 
 
 def _make_checks(environment: Mapping[str, str], clock: Clock, rules: Sequence[SchemaRule]) -> Checks:

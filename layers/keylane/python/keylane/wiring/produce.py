@@ -10,6 +10,7 @@ from keylane.config.functions import ProduceSettings, renewable_registry
 from keylane.config.queue import QueueSettings, queue_settings
 from keylane.config.settings import is_set
 from keylane.config.table import SETTINGS
+from keylane.errors import RegistryUnavailable
 from keylane.metrics.meter import Meter
 from keylane.ports import SchemaWriter
 from keylane.produce.enqueue import WriteAheadLog
@@ -66,10 +67,11 @@ def build_produce(runtime: Runtime, environment: Mapping[str, str], meter: Meter
         read_api_settings(environment).topics,
     )
     has_registry = is_set(found, "KEYLANE_SCHEMA_REGISTRY_URL")
+    make_schemas = partial(_make_schemas, environment)
     return ProduceParts(
         writer,
         guards,
-        cache(partial(runtime.open_port, partial(_make_schemas, environment))) if has_registry else None,
+        cache(partial(runtime.open_port, make_schemas, busy=RegistryUnavailable)) if has_registry else None,
         SETTINGS.read(found, "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS"),
         SETTINGS.read(found, "KEYLANE_REQUEST_ID_HEADER"),
         settings.pushes_as_kprf,

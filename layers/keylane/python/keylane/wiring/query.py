@@ -9,6 +9,7 @@ import keylane.adapters.redis.cluster  # noqa: F401 (the client library loads in
 from keylane.adapters.aws import references
 from keylane.adapters.redis.state import RedisState
 from keylane.config.functions import QuerySettings, renewable_redis, renewable_registry
+from keylane.errors import RegistryUnavailable
 from keylane.metrics.meter import Meter
 from keylane.model.changes import ChangeSource
 from keylane.ports import LogReader, Schemas
@@ -59,7 +60,8 @@ def build_query(runtime: Runtime, environment: Mapping[str, str], meter: Meter) 
     state = RedisState(runtime.open_cluster(redis, meter))
     meter.count("ColdStarts", 1, "query")
     store = Store(state, runtime.open_layouts(state, settings.layout_ttl_s), runtime.clock)
-    open_schemas = cache(partial(runtime.open_port, partial(_make_schemas, environment)))
+    make_schemas = partial(_make_schemas, environment)
+    open_schemas = cache(partial(runtime.open_port, make_schemas, busy=RegistryUnavailable))
     open_log = cache(partial(runtime.open_port, partial(_make_log, environment), is_single=True))
     return QueryParts(settings, store, open_schemas, open_log, runtime.open_stream)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from keylane.errors import NotStreamed
+from keylane.errors import NotStreamed, Unavailable
 from keylane.metrics.emf import EmfLog
 from keylane.ports import Clock
 
@@ -51,10 +51,17 @@ class Runtime:
 
         return KafkaProducer(settings, reload, meter)
 
-    def open_port(self, make: Callable[[], T], *, is_single: bool = False) -> T:  # noqa: ARG002 (of the server)
+    def open_port(
+        self,
+        make: Callable[[], T],
+        *,
+        is_single: bool = False,  # noqa: ARG002 (of the server, as the next one)
+        busy: type[Unavailable] | None = None,  # noqa: ARG002
+    ) -> T:
         """Return what `make` makes: an adapter whose methods block, for one caller at a time.
 
-        `is_single`: there is to be only one, because it has connections of its own.
+        `is_single`: there is to be only one, because it has connections of its own. `busy`: what its methods
+        raise where many requests wait for them already; None: all of them wait.
         """
         return make()
 

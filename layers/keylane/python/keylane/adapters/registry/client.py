@@ -10,6 +10,7 @@ A Protobuf schema is returned as it was registered, as the text of a .proto file
 not every registry can convert one into the other.
 """
 
+import math
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -52,7 +53,7 @@ class RegistryClient:
     def __init__(self, settings: RegistrySettings) -> None:
         self._http = JsonHttp(settings)
         self._versions: dict[tuple[str, int], int] = {}
-        self._foreign: dict[tuple[str, int], int] = {}
+        self._foreign: dict[tuple[str, int], float] = {}
 
     def schema(self, schema_id: int, deadline: Deadline) -> RegisteredSchema:
         """The schema of an id. Raises SchemaRefused where the registry has none."""
@@ -105,8 +106,8 @@ class RegistryClient:
         pair = subject, schema_id
         if pair in self._versions:
             return self._versions[pair]
-        now_ms = deadline.clock.now_ms()
-        if self._foreign.get(pair, 0) > now_ms:
+        now_s = deadline.clock.monotonic_s()
+        if self._foreign.get(pair, -math.inf) > now_s:
             return None
         versions = self._get(f"/schemas/ids/{schema_id}/versions", deadline)
         if not isinstance(versions, list | None):
@@ -118,7 +119,7 @@ class RegistryClient:
                 return self._versions[pair]
         if len(self._foreign) >= FOREIGN_IDS_LIMIT:
             self._foreign.clear()
-        self._foreign[pair] = now_ms + FOREIGN_ID_MS
+        self._foreign[pair] = now_s + FOREIGN_ID_MS / 1000
         return None
 
     def _keep_version(self, subject: str, schema_id: int, version: int) -> None:

@@ -58,7 +58,7 @@ class ValueChecks:
         self._registry = client
         self._clock = clock
         self._timeout_ms = timeout_ms
-        self._latest: dict[str, tuple[int, Validator]] = {}
+        self._latest: dict[str, tuple[float, Validator]] = {}
         self._by_id: dict[int, Validator] = {}
 
     def faults(self, records: Sequence[NewRecord]) -> list[KeylaneError | None]:
@@ -115,9 +115,9 @@ class ValueChecks:
 
         Raises RegistryUnavailable if no schema of the subject was read before.
         """
-        now_ms = self._clock.now_ms()
-        until_ms, check = self._latest.get(subject, (0, None))
-        if check is not None and now_ms < until_ms:
+        now_s = self._clock.monotonic_s()
+        until_s, check = self._latest.get(subject, (0.0, None))
+        if check is not None and now_s < until_s:
             return check
         try:
             check = self._fetch_latest(subject, deadline)
@@ -125,7 +125,7 @@ class ValueChecks:
             if check is None:
                 raise
             _log.warning("values are checked by an older schema of subject %r: %s", subject, error)
-        self._latest[subject] = now_ms + LATEST_MS, check
+        self._latest[subject] = now_s + LATEST_MS / 1000, check
         return check
 
     def _fetch_latest(self, subject: str, deadline: Deadline) -> Validator:

@@ -1,0 +1,80 @@
+"""Scenarios in which a process is killed (SIGKILL): of the server, which has one or two, or of Redis."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from tests.fire.figures import answered_with, fact_below, gap_below, none_failed, p99_below
+from tests.fire.trial import AFTER, AFTER_S, DURING, open_trial
+from tests.servers.own import eventually, primary_and_replica, repair
+from tests.servers.standing import READY
+
+from keylane import routing
+
+if TYPE_CHECKING:
+    from tests.fire.figures import Found
+    from tests.fire.stage import FireStage
+
+AGAIN_WITHIN_S = 12.0
+AGAIN, AGAIN_SOON = "serves again after, s", "... killed again at once: serves again after, s"
+"""A process that dies is not started sooner than 5 s after its last start."""
+_HEALS = (none_failed("read", AFTER), none_failed("write", AFTER), p99_below(50, "read", AFTER))
+
+
+def only_worker_killed(stage: FireStage) -> Found:
+    """The only process that serves is killed, and the one after it at once, while clients read and write."""
+    return _worker_killed(stage, 1)
+
+
+def one_of_two_killed(stage: FireStage) -> Found:
+    """One of two processes that serve is killed, and the one after it at once."""
+    return _worker_killed(stage, 2)
+
+
+def _worker_killed(stage: FireStage, count: int) -> Found:
+    with open_trial(stage, "--workers", str(count)) as trial:
+        trial.phase(DURING)
+        for number, name in enumerate((AGAIN, AGAIN_SOON), 1):
+            newest = max(trial.workers(), key=lambda each: each.create_time())
+            killed_s, wanted = time.monotonic(), count + number
+            newest.kill()
+            eventually(lambda wanted=wanted: trial.server.log.count(READY) == wanted, 60)
+            trial.found.facts[name] = round(time.monotonic() - killed_s, 1)
+        trial.phase("rest", 2)
+        trial.phase(AFTER, AFTER_S)
+        trial.rss_mib(AFTER)
+        return trial.finish()
+
+
+_STARTS_AGAIN = fact_below(AGAIN_WITHIN_S, AGAIN_SOON)
+ONLY_WORKER_KILLED = (_STARTS_AGAIN, gap_below(AGAIN_WITHIN_S, "read", DURING), *_HEALS)
+ONE_OF_TWO_KILLED = (
+    _STARTS_AGAIN,
+    gap_below(1.0, "read", DURING),
+    answered_with({200, 404, 0}, "read", DURING),
+    *_HEALS,
+)
+
+
+def primary_killed(stage: FireStage) -> Found:
+    """A Redis primary that has some of the keys is killed, and comes back."""
+    with open_trial(stage) as trial:
+        slot = routing.slot_for(0, 0, 6, 1)
+        primary, replica = primary_and_replica(stage.redis, slot)
+        trial.phase(DURING)
+        killed_s = time.monotonic()
+        primary.kill()
+        eventually(lambda: replica.running and replica.facts()["role"] == "master", 60)
+        trial.found.facts["replica promoted after, s"] = round(time.monotonic() - killed_s, 1)
+        time.sleep(5)
+        repair(stage.redis)
+        trial.phase("rest", 5)
+        trial.phase(AFTER, AFTER_S)
+        trial.rss_mib(AFTER)
+        return trial.finish()
+
+
+PRIMARY_KILLED = (
+    none_failed("read", DURING), none_failed("write", DURING), gap_below(2.0, "read", DURING), *_HEALS,
+)  # fmt: skip

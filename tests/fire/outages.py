@@ -1,0 +1,208 @@
+"""Scenarios of what is behind the server: Kafka that stops or is late, a registry and names that hang."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import time
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Producer
+from tests.fire.figures import Expectation, answered_with, gap_below, none_failed, outcomes_of, p99_below
+from tests.fire.late import late_replies
+from tests.fire.names import DOMAIN, in_front, resolver, with_resolver
+from tests.fire.stage import KAFKA_NAME, REGISTRY_TOPIC
+from tests.fire.trial import AFTER, AFTER_S, DURING, open_trial
+from tests.servers.own import eventually
+from tests.servers.standing import StandingServer
+
+from keylane_local.process.ports import HOST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from tests.fire.figures import Found
+    from tests.fire.stage import FireStage
+    from tests.fire.trial import Trial
+
+STOP_S, LATE_S, LATE_FOR_S, HANG_S = 60.0, 5.0, 60.0, 30.0
+WRITERS, REGISTRY_READERS = 400, 400
+HEALED_WITHIN_S = 15.0
+LIVE_MS, READ_MS = 50, 50
+SCHEMA_ID = 7
+_SERVES = (
+    p99_below(READ_MS, "read", DURING),
+    none_failed("read", DURING),
+    p99_below(LIVE_MS, "live", DURING),
+)
+_HEALS = (none_failed("read", AFTER), none_failed("write", AFTER), p99_below(READ_MS, "read", AFTER))
+
+
+def kafka_stops(stage: FireStage) -> Found:
+    """Kafka is stopped for a minute, while 400 writers go on."""
+    with open_trial(stage) as trial:
+        trial.start_load(connections=WRITERS, per_s=WRITERS, seconds=STOP_S + 5, write_part=1.0)
+        trial.phase("with writers", 5)
+        pid = stage.kafka.program.process.pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            trial.phase(DURING, STOP_S)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        return _healed(trial)
+
+
+KAFKA_STOPS = (*_SERVES, answered_with({201, 503, 504, 0}, "write", DURING), *_HEALS)
+
+
+def late_broker(stage: FireStage) -> Found:
+    """The broker answers every request after 5 s, for a minute, while 400 writers go on."""
+    kafka = stage.kafka
+    variables = {"KEYLANE_KAFKA_BOOTSTRAP": f"{HOST}:{kafka.proxy_port}"}
+    with (
+        late_replies(kafka.proxy_port, kafka.late_port) as proxy,
+        open_trial(stage, variables=variables) as trial,
+    ):
+        trial.start_load(connections=WRITERS, per_s=WRITERS, seconds=LATE_FOR_S, write_part=1.0)
+        proxy.delay_s = LATE_S
+        trial.phase(DURING, LATE_FOR_S)
+        proxy.delay_s = 0.0
+        return _healed(trial)
+
+
+LATE_BROKER = (*_SERVES, answered_with({201, 503, 504}, "write", DURING), *_HEALS)
+
+
+def _healed(trial: Trial) -> Found:
+    """Wait until writes are good again, and end the trial with a phase of rest."""
+    trial.phase("until it heals")
+    begun_s = time.monotonic()
+    count_loads(trial)
+    eventually(lambda: trial.server.ask("PUT", "/topics/fire/keys/healed", b'{"number": 0}')[0] == 201)
+    trial.found.facts["heals within, s"] = round(time.monotonic() - begun_s, 1)
+    trial.phase("rest", 3)
+    trial.phase(AFTER, AFTER_S)
+    trial.rss_mib(AFTER)
+    return trial.finish()
+
+
+def count_loads(trial: Trial) -> list[dict[str, Any]]:
+    """Wait for the loads, and add up their outcomes; return what each of them has printed."""
+    reports = trial.end_loads()
+    for report in reports:
+        for status, count in report["outcomes"].items():
+            if not count:
+                continue
+            (name,) = outcomes_of([int(status)])
+            trial.found.load[name] = trial.found.load.get(name, 0) + count
+    return reports
+
+
+@contextlib.contextmanager
+def silent_server() -> Iterator[str]:
+    """Yield the address of a server that takes connections and what they send, and says nothing."""
+    with socket.create_server((HOST, 0), backlog=4096) as listening:
+        yield f"http://{HOST}:{listening.getsockname()[1]}"
+
+
+def registry_hangs(stage: FireStage) -> Found:
+    """400 readers want values of a registry that says nothing; Redis' connections break meanwhile."""
+    with silent_server() as url, open_trial(stage, variables={"KEYLANE_SCHEMA_REGISTRY_URL": url}) as trial:
+        producer = Producer({"bootstrap.servers": stage.kafka.bootstrap})
+        producer.produce(REGISTRY_TOPIC, b"\0" + SCHEMA_ID.to_bytes(4, "big") + b"\2", b"k")
+        producer.flush()
+        path = f"/topics/{REGISTRY_TOPIC}/keys/k"
+        raw = {"Accept": "application/octet-stream"}
+        eventually(lambda: trial.server.ask("GET", path, **raw)[0] == 200)
+        trial.start_load(connections=REGISTRY_READERS, per_s=REGISTRY_READERS, seconds=HANG_S, path=path)
+        trial.phase("with readers", 3)
+        trial.phase(DURING, HANG_S / 3)
+        for node in stage.redis.nodes:
+            break_connections(trial, stage, node.port)
+        trial.phase(DURING, HANG_S / 3)
+        return _healed(trial)
+
+
+REGISTRY_HANGS = (*_SERVES, none_failed("write", DURING), *_HEALS)
+
+
+def break_connections(trial: Trial, stage: FireStage, port: int) -> int:
+    """Have a Redis node close the server's connections; return how many there were."""
+    (node,) = (each for each in stage.redis.nodes if each.port == port)
+    broken = 0
+    for worker in trial.workers():
+        for connection in worker.net_connections("tcp"):
+            if connection.raddr and connection.raddr.port == port:
+                address = f"{connection.laddr.ip}:{connection.laddr.port}"
+                broken += int(node.command("CLIENT", "KILL", "ADDR", address))
+    return broken
+
+
+def dns_hangs(stage: FireStage) -> Found:
+    """Names of Redis' nodes and of the broker are not resolved any more, and a shard's connections break."""
+    nodes = stage.redis.nodes
+    variables = {
+        "KEYLANE_REDIS_NODES": f"redis-0.{DOMAIN}:{nodes[0].port}",
+        "KEYLANE_KAFKA_BOOTSTRAP": f"{KAFKA_NAME}:{stage.kafka.named_port}",
+    }
+    with resolver() as names, _nodes_by_name(stage):
+        log = stage.folder / "logs" / "server.log"
+        program = in_front(with_resolver(stage.folder))
+        server = StandingServer(log, {**stage.variables, **variables}, program=program)
+        with open_trial(stage, server=server) as trial:
+            names.is_silent, asked = True, names.asked
+            begun_s, shard = time.monotonic(), stage.redis.shards
+            found = trial.found.facts
+            trial.phase(DURING)
+            found["connections broken"] = sum(
+                break_connections(trial, stage, node.port) for node in (nodes[0], nodes[shard])
+            )
+            time.sleep(HANG_S)
+            found["queries that were not answered"] = names.asked - asked
+            names.is_silent = False
+            trial.phase("until it heals", HEALED_WITHIN_S)
+            found["DNS hung for, s"] = round(time.monotonic() - begun_s - HEALED_WITHIN_S, 1)
+            trial.phase(AFTER, AFTER_S)
+            trial.rss_mib(AFTER)
+            return trial.finish()
+
+
+DNS_HANGS = (
+    p99_below(LIVE_MS, "live", DURING),
+    answered_with({200, 404, 503}, "read", DURING),
+    gap_below(2.5, "read", DURING),
+    none_failed("write", DURING),
+    Expectation(
+        "names were asked for",
+        lambda found: found.facts["queries that were not answered"] > 0,
+        lambda found: found.facts["queries that were not answered"],
+    ),
+    *_HEALS,
+)
+
+
+@contextlib.contextmanager
+def _nodes_by_name(stage: FireStage) -> Iterator[None]:
+    """Have Redis' nodes announce names, as those of a managed cluster do."""
+    for number, node in enumerate(stage.redis.nodes):
+        node.command("CONFIG", "SET", "cluster-announce-hostname", f"redis-{number}.{DOMAIN}")
+    _prefer(stage, "hostname")
+    try:
+        eventually(lambda: all(_knows_names(stage, node.port) for node in stage.redis.nodes))
+        yield
+    finally:
+        _prefer(stage, "ip")
+
+
+def _knows_names(stage: FireStage, port: int) -> bool:
+    (node,) = (each for each in stage.redis.nodes if each.port == port)
+    slots = node.command("CLUSTER SLOTS")
+    return f"redis-{len(stage.redis.nodes) - 1}.{DOMAIN}" in str(slots)
+
+
+def _prefer(stage: FireStage, kind: str) -> None:
+    for node in stage.redis.nodes:
+        node.command("CONFIG", "SET", "cluster-preferred-endpoint-type", kind)

@@ -1,0 +1,141 @@
+"""The servers behind the standing server, for all scenarios: a broker, a Redis Cluster, and the job."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer, TopicPartition
+from tests.fire.names import DOMAIN, with_hosts
+from tests.servers.own import create_topic, own_cluster, own_kafka
+from tests.servers.standing import plain_variables
+
+from keylane_local.process.ports import HOST, Ports
+from keylane_local.servers.kafka import Kafka
+from keylane_local.stack.parts import SparkJob
+from keylane_local.tools import tools_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+    from typing import Any
+
+    from keylane_local.servers.redis_cluster import RedisCluster
+
+TOPIC, REGISTRY_TOPIC, PARTITIONS = "fire", "fire-registry", 6
+CONFIG = f"""\
+[topics.{TOPIC}]
+partitions = {PARTITIONS}
+
+[topics.{REGISTRY_TOPIC}]
+partitions = {PARTITIONS}
+value_format = "registry"
+"""
+KAFKA_NAME = "kafka.fire.test"
+"""The host of the listener for clients that look the broker up by its name."""
+TOKEN = "the-token-of-this-run"
+ACCESS = json.dumps(
+    {hashlib.sha256(TOKEN.encode()).hexdigest(): {"name": "caller", "read": ["*"], "write": ["*"]}}
+)
+CALLER = {"Authorization": f"Bearer {TOKEN}"}
+LOG_WITHIN_S = 120.0
+
+_LISTENERS = """\
+listeners=PLAINTEXT://{host}:{port},LATE://{host}:{late},NAMED://{host}:{named},CONTROLLER://{host}:{controller}
+advertised.listeners=PLAINTEXT://{host}:{port},LATE://{host}:{proxy},NAMED://{name}:{named}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,LATE:PLAINTEXT,NAMED:PLAINTEXT,CONTROLLER:PLAINTEXT
+"""
+
+
+class FireKafka(Kafka):
+    """A broker with two more listeners: behind a proxy (`proxy_port`), and for clients that use its name."""
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        ports = Ports()
+        self.late_port, self.proxy_port, self.named_port = ports.any(), ports.any(), ports.any()
+
+    def more_settings(self) -> str:
+        """See `Kafka.more_settings`."""
+        return _LISTENERS.format(
+            host=HOST, port=self.port, late=self.late_port, named=self.named_port, proxy=self.proxy_port,
+            controller=self.controller_port, name=KAFKA_NAME,
+        )  # fmt: skip
+
+
+class FireStage:
+    """What runs behind the server. `variables`: the settings of a server, and those of the job."""
+
+    def __init__(self, folder: Path, kafka: FireKafka, redis: RedisCluster) -> None:
+        self.folder, self.kafka, self.redis = folder, kafka, redis
+        self.variables = plain_variables(redis.addresses, kafka.bootstrap)
+        config = folder / "keylane.toml"
+        config.write_text(CONFIG, encoding="utf-8")
+        job_variables = {
+            "KEYLANE_JARS": str(tools_dir() / "jars"),
+            "KEYLANE_CHECKPOINT": str(folder / "checkpoint"),
+        }
+        self.job = SparkJob(
+            folder / "job",
+            run=folder / "run",
+            log=folder / "logs" / "job.log",
+            config=config,
+            environment={**self.variables, **job_variables},
+        )
+        if os.geteuid() == 0:  # or else the scenario of names can't run
+            names = (f"redis-{number}.{DOMAIN}" for number in range(len(redis.nodes)))
+            self.job.program.command = [*with_hosts(folder, *names), *self.job.program.command]
+
+
+@contextlib.contextmanager
+def open_stage(folder: Path) -> Iterator[FireStage]:
+    """Yield the servers, with the job at work."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with own_kafka(folder, FireKafka) as kafka, own_cluster(folder, appendonly=True) as redis:
+        for topic in (TOPIC, REGISTRY_TOPIC):
+            create_topic(kafka.bootstrap, topic, PARTITIONS)
+        stage = FireStage(folder, kafka, redis)
+        stage.job.start()
+        stage.job.wait_ready()
+        yield stage  # the guard of the folder ends the job
+
+
+def lost_in_log(bootstrap: str, acks: Iterable[tuple[int, int, str, int]]) -> list[str]:
+    """Return the acknowledged writes (partition, offset, key, number) whose record is not in the log."""
+    wanted: dict[int, dict[int, tuple[str, int]]] = {}
+    for partition, offset, key, number in acks:
+        wanted.setdefault(partition, {})[offset] = key, number
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "fire", "enable.auto.commit": False})
+    lost = []
+    try:
+        for partition, expected in wanted.items():
+            begin, end = min(expected), max(expected) + 1
+            consumer.assign([TopicPartition(TOPIC, partition, begin)])
+            found = _read(consumer, set(expected), end)
+            lost += [
+                f"{partition}:{offset} of {key} has {found.get(offset)}, not {number}"
+                for offset, (key, number) in expected.items()
+                if found.get(offset) != (key, number)
+            ]
+    finally:
+        consumer.close()
+    return lost
+
+
+def _read(consumer: Consumer, wanted: set[int], end: int) -> dict[int, tuple[str, int]]:
+    """Return key and number of the records at these offsets, all of them below `end`."""
+    found: dict[int, tuple[str, int]] = {}
+    until_s, next_offset = time.monotonic() + LOG_WITHIN_S, -1
+    while next_offset < end and time.monotonic() < until_s:
+        for message in consumer.consume(10_000, 1.0):
+            if message.error():
+                raise RuntimeError(f"the log can't be read: {message.error()}")
+            next_offset = message.offset() + 1
+            if message.offset() in wanted:
+                number = json.loads(message.value())["number"]
+                found[message.offset()] = message.key().decode(), number
+    return found

@@ -6,7 +6,9 @@ and the one that is not measured is suspended (SIGSTOP). The clock runs until ev
 connector's committed offset, has reached the end of its partition.
 
 `push`: `keylane serve` and kprf write pushes of one record of 4 KiB into one topic of one broker, with
-acks=all. Once they wait for Kafka before they answer (`wait_for_send`), and once they need not.
+acks=all. Once they wait for Kafka before they answer (`wait_for_send`), and once they need not. In the second
+case `keylane serve` is measured twice: without a write-ahead log, where it waits for Kafka all the same, and
+with one, in the queue of a server that speaks SQS.
 
 `lookup`: `keylane serve` over Redis and a Kafka Streams application with its own store serve GETs of random
 keys; both have the same keys and values.
@@ -43,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--warm-up", type=int, default=1_000_000, help="ingest: records before")
     parser.add_argument("--value-bytes", type=int, default=170, help="ingest")
     parser.add_argument("--seconds", type=int, default=10, help="push, lookup: of each load")
+    parser.add_argument("--workers", type=int, default=1, help="push, lookup: processes of `keylane serve`")
     parser.add_argument("--push-connections", type=int, default=256)
     parser.add_argument("--keys", type=int, default=20_000, help="lookup")
     parser.add_argument("--lookup-bytes", type=int, default=184, help="lookup: of a value")

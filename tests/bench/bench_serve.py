@@ -99,9 +99,11 @@ def standing_server(variables: dict[str, str], workers: int) -> Iterator[Standin
             yield running
 
 
-def contender(running: StandingServer, behind: Mapping[str, Sequence[psutil.Process]]) -> Contender:
+def contender(
+    running: StandingServer, behind: Mapping[str, Sequence[psutil.Process]], name: str = SERVER
+) -> Contender:
     """Return the server as what is measured, with the processes of the servers behind it."""
-    return Contender(SERVER, running.url, psutil.Process(running.process.pid), behind)
+    return Contender(name, running.url, psutil.Process(running.process.pid), behind)
 
 
 def lookup_script(keys: int, path: str = PATH) -> str:

@@ -62,7 +62,7 @@ def measure(chosen: argparse.Namespace) -> None:
         records = state.fill(redis.addresses, chosen.keys, chosen.lookup_bytes)
         produce(kafka.bootstrap, records)
         served = stack.enter_context(
-            bench_serve.standing_server(state.environment(redis.addresses), workers=1)
+            bench_serve.standing_server(state.environment(redis.addresses), chosen.workers)
         )
         if not has_all(served.url, bench_serve.PATH, records[-LAST:]):
             raise SystemExit(f"{bench_serve.SERVER} has other values than were written")

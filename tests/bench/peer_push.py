@@ -6,6 +6,8 @@ import contextlib
 import http.client
 import json
 import os
+import shlex
+import socket
 import tempfile
 import time
 from functools import partial
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import bench_serve
 import bench_write
+import boto3
 import state
 from confluent_kafka import Consumer, TopicPartition
 from harness import ResultRow, report
@@ -30,11 +33,15 @@ if TYPE_CHECKING:
     import psutil
 
 KPRF = "KEYLANE_PEER_KPRF"
+SQS = "KEYLANE_PEER_SQS"
 PEER = "kprf"
+QUEUED = f"{bench_serve.SERVER}, write-ahead log"
 MODES = {"sync": True, "async": False}
 START_S, SETTLE_S = 20, 120
 STILL_S = 1.0
 STORED = "records in Kafka for 100 good answers"
+IN_QUEUE = "records in the queue for 100 good answers"
+AWS = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench", "AWS_REGION": "us-east-1"}
 SETTINGS = """\
 kafka:
   brokers: ['{bootstrap}']
@@ -61,7 +68,8 @@ def measure(chosen: argparse.Namespace) -> None:
         nodes = stack.enter_context(state.cluster(replicas=0))
         broker = {"Kafka": [kafka.program.process]}
         variables = {**state.environment(nodes), "KEYLANE_KAFKA_BOOTSTRAP": kafka.bootstrap}
-        served = stack.enter_context(bench_serve.standing_server(variables, workers=1))
+        served = stack.enter_context(bench_serve.standing_server(variables, chosen.workers))
+        queue = stack.enter_context(sqs())
         url, process = stack.enter_context(kprf(kafka.bootstrap))
         ours = bench_serve.contender(served, broker)
         theirs = Contender(PEER, url, process, broker)
@@ -70,25 +78,34 @@ def measure(chosen: argparse.Namespace) -> None:
             print(f"pushes, {mode}", flush=True)
             script = bench_serve.PUSHES.format(body=bench_serve.push_body(wait_for_send=waits))
             load = partial(Load, "/push", script, chosen.push_connections)
-            for contender in (ours, theirs):
-                push(contender, load(WARM_UP_S), end)
-            turns = {each.name: partial(push, each, load(chosen.seconds), end) for each in (ours, theirs)}
+            pairs: list[tuple[Contender, End | QueueEnd]] = [(ours, end), (theirs, end)]
+            if queue and not waits:
+                queue_end, process = queue
+                settings = {**variables, **queue_end.environment}
+                running = stack.enter_context(bench_serve.standing_server(settings, chosen.workers))
+                pairs.append((bench_serve.contender(running, {"SQS": [process]}, QUEUED), queue_end))
+            for each, its_end in pairs:
+                push(each, load(WARM_UP_S), its_end)
+            turns = {each.name: partial(push, each, load(chosen.seconds), its_end) for each, its_end in pairs}
             rows, facts = without_stored(in_turns(turns, chosen.rounds))
             report(f"peers-push-{mode}", UNIT, rows, reference=PEER, settings=vars(chosen), facts=facts)
 
 
-def push(contender: Contender, load: Load, end: End) -> dict[str, float]:
-    """Return the figures of a load, and how many records of it Kafka has stored."""
+def push(contender: Contender, load: Load, end: End | QueueEnd) -> dict[str, float]:
+    """Return the figures of a load, and how many records of it are stored."""
     before = end.settled()
     good, figures = measured(contender, load, settle=end.settled)
-    return figures | {STORED: 100 * (end.offset() - before) / good}
+    return figures | {end.stored: 100 * (end.offset() - before) / good}
 
 
 def without_stored(rows: Sequence[ResultRow]) -> tuple[list[ResultRow], dict[str, float]]:
     """Return rows, and as facts what of their answers Kafka has stored: a ratio of it says nothing."""
-    facts = {f"{row.name}: {STORED}": round(row.figures[STORED], 1) for row in rows}
+    names = {STORED, IN_QUEUE}
+    facts = {
+        f"{row.name}: {name}": round(row.figures[name], 1) for row in rows for name in names & {*row.figures}
+    }
     kept = [
-        ResultRow(row.name, {name: row.figures[name] for name in row.figures if name != STORED})
+        ResultRow(row.name, {name: row.figures[name] for name in row.figures if name not in names})
         for row in rows
     ]
     return kept, facts
@@ -96,6 +113,8 @@ def without_stored(rows: Sequence[ResultRow]) -> tuple[list[ResultRow], dict[str
 
 class End:
     """The end of the topic: how many records Kafka has stored."""
+
+    stored = STORED
 
     def __init__(self, bootstrap: str) -> None:
         self._consumer = Consumer({**QUIET, "bootstrap.servers": bootstrap, "group.id": "peers"})
@@ -120,6 +139,53 @@ class End:
 
     def close(self) -> None:
         self._consumer.close()
+
+
+class QueueEnd:
+    """The write-ahead log's queue: how many messages it has; nobody takes them. A push is one message."""
+
+    stored = IN_QUEUE
+
+    def __init__(self, endpoint: str) -> None:
+        session = boto3.Session(
+            AWS["AWS_ACCESS_KEY_ID"], AWS["AWS_SECRET_ACCESS_KEY"], region_name=AWS["AWS_REGION"]
+        )
+        self._sqs = session.client("sqs", endpoint_url=endpoint)
+        created = self._sqs.create_queue(QueueName="wal.fifo", Attributes={"FifoQueue": "true"})
+        self._url: str = created["QueueUrl"]
+        self.environment = {**AWS, "AWS_ENDPOINT_URL": endpoint, "KEYLANE_QUEUE_URL": self._url}
+
+    def offset(self) -> int:
+        name = "ApproximateNumberOfMessages"
+        found = self._sqs.get_queue_attributes(QueueUrl=self._url, AttributeNames=[name])
+        return int(found["Attributes"][name])
+
+    settled = offset
+    """Records are in the queue before they are answered."""
+
+
+@contextlib.contextmanager
+def sqs() -> Iterator[tuple[QueueEnd, psutil.Process] | None]:
+    """Yield a queue of a server that speaks SQS, and its process; None where none is installed."""
+    if why := why_not_served("SQS", SQS):
+        print(why)
+        yield None
+        return
+    port = Ports().any()
+    with tempfile.TemporaryDirectory(prefix="keylane-bench-") as folder, guarded(Path(folder)) as data:
+        command = [word.replace("{port}", str(port)) for word in shlex.split(os.environ[SQS])]
+        program = Program("SQS", command, data / "run" / "sqs.json", data / "logs" / "sqs.log")
+        program.start()
+        program.wait_until(lambda: is_open(port), START_S)
+        process = program.process
+        assert process is not None
+        yield QueueEnd(f"http://{HOST}:{port}"), process
+
+
+def is_open(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection((HOST, port), timeout=5):
+        return True
+    return False
 
 
 @contextlib.contextmanager

@@ -54,6 +54,7 @@ def test_combination_that_works_is_accepted(given: dict[str, Any]):
     ("given", "word"),
     [
         (OWN_SUBNETS | {"SecurityGroupIds": ""} | BACKEND, "SecurityGroupIds"),
+        ({"SecurityGroupIds": "sg-functions"}, "SubnetIds"),
         (OWN_SUBNETS, "BackendGroupId"),
         (OWN_KAFKA | OWN_SUBNETS, "BackendGroupId"),
         (OWN_KAFKA | OWN_REDIS | OWN_SUBNETS | FARGATE | {"JobKafkaSecretArn": "arn"}, "BackendGroupId"),

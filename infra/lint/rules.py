@@ -6,6 +6,7 @@ E9103  no policy allows `*` in actions or all resources, unless Metadata.Keylane
 E9104  everything that stores or transports data is encrypted
 E9105  Rules use only the functions that CloudFormation accepts there
 E9106  no functions where CloudFormation, or SAM, takes none
+E9107  Rules compare strings, and only with lists that are written out
 """
 
 from collections.abc import Iterator
@@ -42,6 +43,8 @@ RULE_FUNCTIONS = frozenset(
         "Ref",
     }
 )
+TAKE_LISTS = frozenset({"Fn::Contains", "Fn::EachMemberEquals", "Fn::EachMemberIn"})
+GIVE_LISTS = frozenset({"Fn::RefAll", "Fn::ValueOf", "Fn::ValueOfAll"})
 TAKE_NO_FUNCTIONS = (
     "AWSTemplateFormatVersion",
     "Description",
@@ -223,6 +226,41 @@ class RulesUseRuleFunctions(KeylaneRule):
             for key in node:
                 if (key.startswith("Fn::") or key == "Condition") and key not in RULE_FUNCTIONS:
                     yield [*path, key], f"{key} is not a rule function"
+
+
+class RulesCompareStrings(KeylaneRule):
+    """A list of a rule is written out, or comes from a function that gives one: a parameter is a string.
+
+    AWS's page shows no parameter in the place of a list, and no document says that CloudFormation takes one.
+    If it does not, it refuses every change set of the template.
+    """
+
+    id = "E9107"
+    shortdesc = "Rules compare strings, and only with lists that are written out"
+    description = "A parameter in a rule is a string; where others need a list of it, they split it"
+    source_url = RulesUseRuleFunctions.source_url
+
+    def find(self, cfn: Template) -> Found:
+        """Yield parameters in Rules that are lists, and functions in the place of a list."""
+        parameters = cfn.template.get("Parameters") or {}
+        for path, node in _objects(cfn.template.get("Rules"), ["Rules"]):
+            kind = str(parameters.get(node.get("Ref"), {}).get("Type"))
+            if kind == "CommaDelimitedList" or kind.startswith("List<"):
+                yield (
+                    [*path, "Ref"],
+                    f"{node['Ref']} is a list: make it a String, and split it where it is used",
+                )
+            for name in TAKE_LISTS & node.keys():
+                lists = node[name] if name == "Fn::EachMemberIn" else node[name][:1]
+                for number, each in enumerate(lists):
+                    if not _is_list_of_a_rule(each):
+                        yield [*path, name, number], f"{name} takes a list that is written out, not {each}"
+
+
+def _is_list_of_a_rule(node: Any) -> bool:
+    if isinstance(node, dict):
+        return len(node) == 1 and next(iter(node)) in GIVE_LISTS
+    return isinstance(node, list) and not any(map(_is_function, node))
 
 
 class FunctionsWhereTheyWork(KeylaneRule):

@@ -26,7 +26,10 @@ NOT_IN_PROMETHEUS = {
     "AuthorizerFails": "Lambda's own",
     "LogNotDrained": "of SQS",
     "CacheFills": "of ElastiCache; elsewhere Redis' exporter has it",
+    "CacheBusy": "of ElastiCache; elsewhere Redis' exporter has it",
+    "ReplicasBehind": "of ElastiCache; elsewhere Redis' exporter has it",
     "BrokerDiskFills": "of MSK; elsewhere the brokers' exporter has it",
+    "PartitionsUnderReplicated": "of MSK; elsewhere the brokers' exporter has it",
 }
 """Alarms that have no rule, and why."""
 _WINDOW = "5m"

@@ -47,11 +47,11 @@ CACHE = """
     Properties: {ReplicationGroupDescription: c, Engine: redis, CacheNodeType: cache.r7g.large, %s}
 """
 RULES = """
-Parameters: {SubnetIds: {Type: CommaDelimitedList, Default: ""}}
+Parameters: {SubnetIds: {Type: %s, Default: ""}}
 Rules:
   Subnets:
     RuleCondition: !Not [%s]
-    Assertions: [{Assert: !Not [!Contains [!Ref SubnetIds, ""]], AssertDescription: none}]
+    Assertions: [{Assert: !Equals [a, b], AssertDescription: none}]
 Resources:
   Topic: {Type: AWS::SNS::Topic, Properties: {KmsMasterKeyId: alias/own}}
 """
@@ -84,7 +84,24 @@ BROKEN = {
     ),
     "a bucket that is not encrypted": ("E9104", f"  Bucket:\n    Type: AWS::S3::Bucket\n{KEPT}"),
     "a cache without TLS": ("E9104", CACHE % "AtRestEncryptionEnabled: true"),
-    "a function that rules may not use": ("E9105", RULES % '!Equals [!Join ["", !Ref SubnetIds], ""]'),
+    "a function that rules may not use": ("E9105", RULES % ("String", '!Equals [!Join ["", [a]], ""]')),
+    "a list that is looked up in a list of rules": (
+        "E9107",
+        RULES % ("CommaDelimitedList", "!Contains [[a, b], !Ref SubnetIds]"),
+    ),
+    "a parameter as the list of a rule": ("E9107", RULES % ("String", '!Contains [!Ref SubnetIds, ""]')),
+    "a parameter within the list of a rule": (
+        "E9107",
+        RULES % ("String", '!Contains [[a, !Ref SubnetIds], ""]'),
+    ),
+    "a parameter as the second list of a rule": (
+        "E9107",
+        RULES % ("String", "!EachMemberIn [[a], !Ref SubnetIds]"),
+    ),
+    "a list that is compared as template.yaml once did": (
+        "E9107",
+        RULES % ("CommaDelimitedList", '!Contains [!Ref SubnetIds, ""]'),
+    ),
     "a cache that is not encrypted at rest": ("E9104", CACHE % "TransitEncryptionEnabled: true"),
 }
 TOPIC = "  Topic: {Type: AWS::SNS::Topic, Properties: {KmsMasterKeyId: alias/own}}\n"
@@ -169,7 +186,10 @@ BROKEN |= {
     ),
 }
 ALLOWED = {
-    "rule functions in rules": RULES % '!Contains [!Ref SubnetIds, ""]',
+    "a parameter that is looked up in a list of rules": RULES
+    % ("String", "!Contains [[a, b], !Ref SubnetIds]"),
+    "a list of all parameters of a type": RULES
+    % ("String", '!Contains [!RefAll "AWS::EC2::VPC::Id", !Ref SubnetIds]'),
     "a star with its reason": (ROLE % ('["xray:PutTraceSegments"]', "'*'")).replace(
         "    Properties:\n      Assume",
         "    Metadata: {Keylane: {AllowStar: no resources}}\n    Properties:\n      Assume",

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import redis
 from confluent_kafka import Producer
 from tests.servers.own import SlotMove, create_topic, eventually, own_cluster, primary_and_replica, repair
 from tests.support import jobs
@@ -71,11 +72,16 @@ class Served:
 
     def __post_init__(self) -> None:
         create_topic(self.kafka, self.topic, PARTITIONS)
-        self.state = State(self.cluster.addresses, self.topic)
-        # Layouts lie in shard 2, which may be the lost one.
-        self.reader = self.state.reader(layout_ttl_s=3600)
+        self.use(self.cluster)
         self.keys = {routing.partition_for(key, PARTITIONS): key for key in (b"k%d" % n for n in range(200))}
         self.producer = Producer({"bootstrap.servers": self.kafka, "linger.ms": 1})
+
+    def use(self, cluster: RedisCluster) -> None:
+        """Read this cluster from now on, and start jobs over it."""
+        self.cluster = cluster
+        self.state = State(cluster.addresses, self.topic)
+        # Layouts lie in shard 2, which may be the lost one.
+        self.reader = self.state.reader(layout_ttl_s=3600)
 
     def start(self) -> RunningJob:
         config = f"[job]\nheartbeat_ms = 200\nredis_patience_s = {PATIENCE_S}\n{self.options}\n"
@@ -324,3 +330,40 @@ def test_a_stray_for_a_lost_lane_holds_its_own_partition_back_and_arrives_later(
     served.write((2,))
     served.cluster.start()
     eventually(lambda: served.has((0, 2, *others)) and served.is_fresh(ALL), 60)
+
+
+def keys_of(cluster: RedisCluster, slot: int) -> dict[bytes, tuple[int, bytes]]:
+    """All keys of the slot's shard as a snapshot has them: time to live in ms (0: none), and value."""
+    primary, _ = primary_and_replica(cluster, slot)
+    with redis.Redis(port=primary.port) as client:
+        return {key: (max(client.pttl(key), 0), client.dump(key)) for key in client.scan_iter()}
+
+
+def restore(cluster: RedisCluster, keys: Mapping[bytes, tuple[int, bytes]]) -> None:
+    for key, (ttl_ms, value) in keys.items():
+        primary, _ = primary_and_replica(cluster, routing.key_slot(key))
+        with redis.Redis(port=primary.port) as client:
+            client.restore(key, ttl_ms, value)
+
+
+def test_a_new_cluster_with_snapshots_of_shards_from_different_moments_gets_what_kafka_has_had_since(
+    served: Served, tmp_path_factory: pytest.TempPathFactory
+):
+    """So ElastiCache restores a cluster. Partition 5 was read beyond a stray that its lane's shard lacks."""
+    job = served.begin(lies_in={0: 5})
+    snapshot = keys_of(served.cluster, 0)
+    served.write(ALL, lies_in={0: 5})
+    eventually(lambda: served.has(ALL), READABLE_S)
+    snapshot |= keys_of(served.cluster, SLOTS // 2) | keys_of(served.cluster, SLOTS - 1)
+    served.write((2, 4))
+    job.end()
+    with own_cluster(tmp_path_factory.mktemp("restored")) as restored:
+        restore(restored, snapshot)
+        served.use(restored)
+        assert served.has((3, 5))
+        assert not any(served.has((partition,)) for partition in (0, 1, 2, 4))
+        job = served.start()
+        job.wait_for("0.0 has lost strays: partition 5 is read again from ")
+        job.wait_for("keylane: ready: epoch ")
+        eventually(lambda: served.has(ALL) and served.is_fresh(ALL), 90)
+        served.close()

@@ -6,20 +6,23 @@ import itertools
 import json
 import os
 import re
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 import redis
-from tests.servers.own import fill
+from tests.servers.own import SlotMove, deadline, fill
 from tests.support import lanes as t
 from tests.support.builders import a_layout, a_topic, an_event, layout_entry, load_handler
 from tests.support.cloudformation import ROOT, of_type, template
 
+from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.idempotency import RedisIdempotencyStore
-from keylane.adapters.redis.rate_limits import RedisRateLimiter
+from keylane.adapters.redis.rate_limits import RedisRateLimiter, key_of
 from keylane.adapters.redis.scripts import Scripts
+from keylane.adapters.redis.state import RedisState
 from keylane.model.records import Options
 from keylane.produce.rate_limits import TOPIC, Rate, RateLimitSubject, RequestLoad
 from keylane_spark.adapters.lane import LaneTarget
@@ -81,6 +84,33 @@ def cluster_as(name: str, nodes: str) -> Cluster:
     return Cluster(replace(t.settings(nodes), username=name, password=PASSWORD))
 
 
+@contextmanager
+def migrating(cluster: RedisCluster, key: bytes) -> Iterator[SlotMove]:
+    """The slot of a key on its way to another shard; its keys are back afterwards."""
+    move = SlotMove(cluster, routing.key_slot(key))
+    move.begin()
+    try:
+        yield move
+    finally:
+        move.undo()
+
+
+def take(nodes: str, name: str, topic: str) -> object:
+    """What a user's limiter answers about a request, None if it could not count."""
+    with closing(Scripts(cluster_as(name, nodes))) as scripts:
+        subject = RateLimitSubject(TOPIC, topic, (Rate("requests", 60, 60),), RequestLoad(1, 1, 1))
+        return RedisRateLimiter(scripts, t.CLOCK, 5_000).take([subject])[0]
+
+
+def kept_response(nodes: str, name: str, key: str) -> bytes | None:
+    """The response that a user's store has kept for a key."""
+    with closing(Scripts(cluster_as(name, nodes))) as scripts:
+        store = RedisIdempotencyStore(scripts, t.CLOCK, timeout_ms=5_000, expiry_s=60, in_progress_s=30)
+        fingerprint = os.urandom(32)
+        store.settle(key, store.claim(key, fingerprint).token, b"saved")
+        return store.claim(key, fingerprint).response
+
+
 def test_the_page_names_a_user_for_the_functions_and_one_for_the_job():
     assert DOCUMENTED.keys() == {"keylane-functions", "keylane-job", "keylane-produce"}
 
@@ -125,24 +155,40 @@ def test_a_reader_may_ask_whether_a_shard_has_keys_of_a_slot(users, name):
         assert client.execute_command("CLUSTER COUNTKEYSINSLOT", 1) >= 0
 
 
+@pytest.mark.parametrize("name", READERS)
+def test_a_reader_follows_a_key_that_has_left_its_slot(cluster, users, name):
+    key = f"{{{a_topic()}}}".encode()
+    fill(users, {key: b"1"})
+    state = RedisState(cluster_as(name, users))
+    with migrating(cluster, key) as move:
+        move.move(key)
+        assert state.read(move.slot, [key], deadline()) == [b"1"]
+    state.close()
+
+
 @pytest.mark.parametrize("name", COUNTERS)
 def test_the_counter_counts_limits(users, name):
-    scripts = Scripts(cluster_as(name, users))
-    found = RedisRateLimiter(scripts, t.CLOCK, 5_000).take(
-        [RateLimitSubject(TOPIC, a_topic(), (Rate("requests", 60, 60),), RequestLoad(1, 1, 1))]
-    )
-    scripts.close()
-    assert found[0] is not None
+    assert take(users, name, a_topic()) is not None
+
+
+@pytest.mark.parametrize("name", COUNTERS)
+def test_the_counter_counts_limits_while_their_slot_migrates(cluster, users, name):
+    """A counter that is new, or has left the shard, is at the other one, which answers after ASKING alone."""
+    topic = a_topic()
+    with migrating(cluster, key_of(RateLimitSubject(TOPIC, topic, (), RequestLoad(0, 0, 0)))):
+        assert take(users, name, topic) is not None
 
 
 @pytest.mark.parametrize("name", COUNTERS)
 def test_the_counter_keeps_responses_of_idempotency_keys(users, name):
-    scripts = Scripts(cluster_as(name, users))
-    store = RedisIdempotencyStore(scripts, t.CLOCK, timeout_ms=5_000, expiry_s=60, in_progress_s=30)
-    key, fingerprint = os.urandom(32).hex(), os.urandom(32)
-    store.settle(key, store.claim(key, fingerprint).token, b"saved")
-    assert store.claim(key, fingerprint).response == b"saved"
-    scripts.close()
+    assert kept_response(users, name, os.urandom(32).hex()) == b"saved"
+
+
+@pytest.mark.parametrize("name", COUNTERS)
+def test_the_counter_keeps_responses_while_their_slot_migrates(cluster, users, name):
+    key = os.urandom(32).hex()
+    with migrating(cluster, f"{{keylane:once:{key}}}".encode()):
+        assert kept_response(users, name, key) == b"saved"
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,8 @@ PUBLISHED = {
         "TargetResponseTime",
         "UnHealthyHostCount",
     },
-    "AWS/ElastiCache": {"DatabaseMemoryUsagePercentage"},
-    "AWS/Kafka": {"KafkaDataLogsDiskUsed"},
+    "AWS/ElastiCache": {"DatabaseMemoryUsagePercentage", "EngineCPUUtilization", "ReplicationLag"},
+    "AWS/Kafka": {"KafkaDataLogsDiskUsed", "UnderReplicatedPartitions"},
     "AWS/Lambda": {"Duration", "Errors", "Throttles"},
     "AWS/SQS": {"ApproximateAgeOfOldestMessage", "ApproximateNumberOfMessagesVisible"},
 }
@@ -90,10 +90,39 @@ def test_full_memory_is_seen_on_each_of_the_first_shards():
     assert len(longest) <= QUERY_LIMIT
 
 
+@pytest.mark.parametrize("alarm", ["CacheBusy", "ReplicasBehind"])
+def test_cpu_and_lag_are_seen_on_two_nodes_of_each_of_the_first_shards(alarm):
+    """After a failover the second node is the primary, and the first one its replica."""
+    [metric] = ALARMS[alarm]["Properties"]["Metrics"]
+    query = metric["Expression"]["Fn::Sub"]
+    nodes = re.findall(r"CacheClusterId = '\$\{CacheName\}-(\d{4}-\d{3})'", query)
+    shards = range(1, len(nodes) // 2 + 1)
+    assert nodes == [f"{shard:04d}-{node:03d}" for shard in shards for node in (1, 2)]
+    assert query.count(" OR ") == len(nodes) - 1
+    assert len(shards) >= 15
+    assert len(query.replace("${CacheName}", "x" * 30)) <= QUERY_LIMIT
+
+
+def test_every_threshold_can_be_set_by_whoever_deploys():
+    thresholds = {
+        each["Properties"]["Threshold"]["Ref"]
+        for each in ALARMS.values()
+        if isinstance(each["Properties"]["Threshold"], dict)
+    }
+    passed = MAIN["Resources"]["Observed"]["Properties"]["Parameters"]
+    assert thresholds
+    for name in thresholds:
+        assert passed[name] == {"Ref": name}
+        assert MAIN["Parameters"][name]["Default"] == FOUND["Parameters"][name]["Default"]
+
+
 @pytest.mark.parametrize(
     ("alarm", "condition", "parameter", "exists"),
     [
         ("CacheFills", "HasCache", "CacheName", "IsNewCache"),
+        ("CacheBusy", "HasCache", "CacheName", "IsNewCache"),
+        ("ReplicasBehind", "HasCache", "CacheName", "IsNewCache"),
+        ("PartitionsUnderReplicated", "HasBrokers", "KafkaCluster", "IsNewKafka"),
         ("BrokerDiskFills", "HasBrokers", "KafkaCluster", "IsNewKafka"),
         ("AuthorizerFails", "HasAuthorizer", "AuthorizerFunction", "IsAuthorized"),
     ],

@@ -70,6 +70,23 @@ def test_samconfig_names_parameters_that_the_template_has():
             assert allowed is None or value in map(str, allowed), each
 
 
+@pytest.mark.parametrize("stage", ["default", "prod"])
+def test_a_deployment_asks_before_it_makes_anything(stage):
+    config = tomllib.loads((ROOT / "samconfig.toml").read_text(encoding="utf-8"))
+    assert config[stage]["deploy"]["parameters"]["confirm_changeset"] is True
+
+
+def test_the_trial_stack_is_small():
+    config = tomllib.loads((ROOT / "samconfig.toml").read_text(encoding="utf-8"))
+    given = dict(
+        each.split("=", 1) for each in config["default"]["deploy"]["parameters"]["parameter_overrides"]
+    )
+    known = {name: each["Default"] for name, each in template()["Parameters"].items()}
+    assert given["CacheNodeType"].startswith("cache.t4g.")
+    for name in ("CacheShards", "KafkaVolumeGiB", "ZoneCount", "JobCores", "JobMemoryGiB"):
+        assert int(given[name]) < known[name], name
+
+
 def test_the_workflow_runs_the_two_commands_of_the_gate():
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
     commands = [step["run"] for step in workflow["jobs"]["test"]["steps"] if "run" in step]

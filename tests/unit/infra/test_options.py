@@ -67,10 +67,11 @@ def statements() -> list[dict]:
 def test_a_private_api_refuses_what_did_not_come_through_its_endpoints():
     endpoint = API["EndpointConfiguration"]
     assert endpoint["Type"] == {"Fn::If": ["IsPrivate", "PRIVATE", "REGIONAL"]}
-    assert endpoint["VPCEndpointIds"] == {"Fn::If": ["IsPrivate", {"Ref": "VpcEndpointIds"}, NO_VALUE]}
+    endpoints = {"Fn::Split": [",", {"Ref": "VpcEndpointIds"}]}
+    assert endpoint["VPCEndpointIds"] == {"Fn::If": ["IsPrivate", endpoints, NO_VALUE]}
     denied = statements()[0]
     assert (denied["Effect"], denied["Principal"]) == ("Deny", "*")
-    assert denied["Condition"] == {"StringNotEquals": {"aws:SourceVpce": {"Ref": "VpcEndpointIds"}}}
+    assert denied["Condition"] == {"StringNotEquals": {"aws:SourceVpce": endpoints}}
 
 
 def test_a_private_api_allows_nobody_whom_a_policy_of_the_callers_own_decides_about():

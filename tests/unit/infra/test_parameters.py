@@ -19,9 +19,14 @@ BACKEND = {"BackendGroupId": "sg-backend"}
 FARGATE = {"Job": "FARGATE", "JobImage": "ecr/keylane-job:1"}
 
 
+JOB_ELSEWHERE = {"JobMetrics": "true"}
+NODES = 90
+"""ElastiCache's quota of nodes in a cluster: doc_source of its guide, "Quotas for ElastiCache"."""
+
+
 def refusals(given: dict[str, Any]) -> list[str]:
-    """The sentences of the assertions that fail."""
-    return rule_functions.refusals(FOUND, read_parameters(FOUND, given))
+    """The sentences of the assertions that fail. The job is elsewhere where none is named."""
+    return rule_functions.refusals(FOUND, read_parameters(FOUND, JOB_ELSEWHERE | given))
 
 
 @pytest.mark.parametrize(
@@ -54,6 +59,7 @@ def test_combination_that_works_is_accepted(given: dict[str, Any]):
     ("given", "word"),
     [
         (OWN_SUBNETS | {"SecurityGroupIds": ""} | BACKEND, "SecurityGroupIds"),
+        ({"SecurityGroupIds": "sg-functions"}, "SubnetIds"),
         (OWN_SUBNETS, "BackendGroupId"),
         (OWN_KAFKA | OWN_SUBNETS, "BackendGroupId"),
         (OWN_KAFKA | OWN_REDIS | OWN_SUBNETS | FARGATE | {"JobKafkaSecretArn": "arn"}, "BackendGroupId"),
@@ -95,6 +101,36 @@ def test_every_size_that_the_rules_accept_is_one_of_fargate(cores: int, least: i
     assert all(size in range(least, most + 1, step) for size in accepted)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"Authorization": "API_KEY"}, OWN_REDIS | OWN_SUBNETS | BACKEND, {"KafkaMode": "SERVERLESS"}],
+    ids=str,
+)
+def test_new_kafka_without_a_job_is_refused(given: dict[str, Any]):
+    """`sam deploy` alone would build brokers, nodes and endpoints for a state that stays empty."""
+    [sentence] = refusals({"JobMetrics": "false"} | given)
+    assert "New Kafka requires a Job" in sentence
+    assert refusals({"JobMetrics": "false"} | given | OWN_KAFKA | OWN_SUBNETS | BACKEND) == []
+    job = {"JobRedisSecretArn": "arn", **FARGATE}
+    assert refusals({"JobMetrics": "false"} | given | job) == []
+    assert refusals({"JobMetrics": "true"} | given) == []
+
+
+@pytest.mark.parametrize("replicas", range(1, 6))
+def test_more_nodes_than_the_quota_of_a_cluster_are_refused_until_it_is_raised(replicas: int):
+    """CloudFormation cannot multiply: each number of replicas has a list of the shards that fit."""
+    most = NODES // (replicas + 1)
+    given = {"CacheReplicas": replicas}
+    assert [shards for shards in range(1, NODES + 1) if not refusals(given | {"CacheShards": shards})] == [
+        *range(1, most + 1)
+    ]
+    above = given | {"CacheShards": most + 1}
+    [sentence] = refusals(above)
+    assert f"at most {most} CacheShards" in sentence
+    assert refusals(above | {"CacheMaxNodes": 500}) == []
+    assert refusals(above | OWN_REDIS | OWN_SUBNETS | BACKEND) == []
+
+
 def test_stacks_of_both_environments_of_samconfig_fit_into_one_account():
     config = tomllib.loads((ROOT / "samconfig.toml").read_text(encoding="utf-8"))
     names = {}
@@ -103,6 +139,6 @@ def test_stacks_of_both_environments_of_samconfig_fit_into_one_account():
         overrides = dict(each.split("=", 1) for each in given)
         found = read_parameters(FOUND, overrides)
         names[environment] = (config[environment]["global"]["parameters"]["stack_name"], found["CacheName"])
-        assert refusals(overrides) == []
+        assert refusals(overrides | FARGATE) == []
     for one, other in zip(names["default"], names["prod"], strict=True):
         assert one != other

@@ -40,10 +40,12 @@ def read_combinations(root: Path) -> dict[str, Combination]:
     for environment, commands in config.items():
         if isinstance(commands, dict) and "deploy" in commands:
             given = commands["deploy"]["parameters"].get("parameter_overrides", [])
-            found[f"samconfig-{environment}"] = dict(each.split("=", 1) for each in given)
+            found[f"samconfig-{environment}"] = _with_job(dict(each.split("=", 1) for each in given), samples)
     page = (root / PAGE).read_text(encoding="utf-8")
     for number, command in enumerate(_COMMAND.findall(page), start=1):
-        found[f"deploy-page-{number}"] = _overrides(command)
+        given = _overrides(command)
+        # A command that goes on, "...", names the parameters alone that its section is about.
+        found[f"deploy-page-{number}"] = _with_job(given, samples) if command.endswith("...") else given
     return found
 
 
@@ -91,6 +93,11 @@ def _read_file(root: Path) -> dict[str, Any]:
 
 def _with_samples(given: Combination, samples: Combination) -> Combination:
     return {key: samples[key] if value == "sample" else value for key, value in given.items()}
+
+
+def _with_job(given: Combination, samples: Combination) -> Combination:
+    """Return parameters with the job that new Kafka requires, and whose image only an account knows."""
+    return {"Job": "FARGATE", "JobImage": samples["JobImage"]} | given
 
 
 def _overrides(command: str) -> Combination:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import importlib.util
 import json
 import os
@@ -71,6 +72,12 @@ def written(log: Log, topic: str, key: bytes, value: bytes | None, deadline: Dea
 
 def a_layout(topic: str | None = None, partition_count: int = 9, **fields: Any) -> Layout:
     return Layout(topic or a_topic(), partition_count, **fields)
+
+
+def in_part(name: bytes, key: bytes, count: int) -> bytes:
+    """Return the key of that part of a lane's index, of `count`, in which a record's key is."""
+    digest = hashlib.sha1(key, usedforsecurity=False).hexdigest()
+    return redis_keys.parts_of(name, count)[int(digest[:8], 16) % max(1, count)]
 
 
 def a_watermark(next_offset: int = 100, **fields: Any) -> Watermark:

@@ -74,10 +74,14 @@ def a_layout(topic: str | None = None, partition_count: int = 9, **fields: Any) 
     return Layout(topic or a_topic(), partition_count, **fields)
 
 
+def part_of(key: bytes, count: int) -> int:
+    """Return which part of a lane's index, of `count`, has a record's key."""
+    return int.from_bytes(hashlib.sha1(key, usedforsecurity=False).digest()[:4]) % count
+
+
 def in_part(name: bytes, key: bytes, count: int) -> bytes:
-    """Return the key of that part of a lane's index, of `count`, in which a record's key is."""
-    digest = hashlib.sha1(key, usedforsecurity=False).hexdigest()
-    return redis_keys.parts_of(name, count)[int(digest[:8], 16) % max(1, count)]
+    """Return the name of that part."""
+    return redis_keys.parts_of(name, count)[part_of(key, max(1, count))]
 
 
 def a_watermark(next_offset: int = 100, **fields: Any) -> Watermark:

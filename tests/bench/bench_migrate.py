@@ -1,9 +1,9 @@
 """A lane of many small keys, whose slot moves to another shard key by key under reads and writes.
 
-The lane's index is one sorted set, then several (`index_parts`); each has a cluster of its own, of 3 primaries
-and 3 replicas. The slot moves as resharding tools move it. Meanwhile a reader looks up random keys and pages
-of 100, and the job's writer sends chunks of ten known keys. No failover comes in between: nodes may be silent
-for ten minutes.
+The lane's index is one sorted set, then several (`index_parts`); each has a cluster of its own, of three
+primaries and three replicas. The slot moves as resharding tools move it. Meanwhile a reader looks up random
+keys and pages of 100, and the job's writer sends chunks of ten known keys. No failover comes in between:
+nodes may be silent for ten minutes.
 
 `key` is the largest key in the memory of its node, `dump` its serialized form, both in MiB. `MIGRATE` is the
 longest of these calls, `move` the time from the first to the last, `read` the slowest read, and `away` the

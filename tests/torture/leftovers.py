@@ -74,9 +74,8 @@ def explains(redis_key: bytes, layouts: Mapping[str, Layout], known: KnownKeys) 
         if match["kind"] == b"e":
             return match["rest"] is None and any(lane.tag == match["tag"] for lane in lanes_of_topic(layout))
         lane = _LANE.fullmatch(match["rest"] or b"")
-        if lane is None or not _explains_part(match["kind"], lane[3], layout):
-            return False
-        return lane_at(layout, int(lane[1]), int(lane[2])).tag == match["tag"]
+        is_named = lane is not None and _explains_part(match["kind"], lane[3], layout)
+        return is_named and lane_at(layout, int(lane[1]), int(lane[2])).tag == match["tag"]
     except (KeylaneError, ValueError):
         return False
 

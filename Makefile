@@ -24,7 +24,7 @@ SEED ?=
 .PHONY: containers spark-cluster check example
 .PHONY: lint-infra audit generate tour layer layer-requirements image-requirements sizing package-job build
 .PHONY: up down status deploy-local clean soak torture torture-mutants model model-mutants under-fire upgrade compat
-.PHONY: bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read bench-write bench-outage bench-wait bench-serve bench-idle bench-scale bench-peers bench-compare
+.PHONY: bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read bench-write bench-outage bench-wait bench-serve bench-idle bench-scale bench-peers bench-migrate bench-compare
 
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -137,7 +137,7 @@ status:  ## Show the local stack's parts
 bench: setup  ## Every benchmark beside its reference and its aim, in rounds (15 minutes; BENCH_ARGS='--rounds 3')
 	@$(BIN)/python tests/bench/suite.py $(BENCH_ARGS)
 
-bench-lookup bench-read bench-ingest bench-freshness bench-coldstart bench-outage bench-wait bench-write bench-serve bench-idle bench-scale bench-peers: bench-%: setup
+bench-lookup bench-read bench-ingest bench-freshness bench-coldstart bench-outage bench-wait bench-write bench-serve bench-idle bench-scale bench-peers bench-migrate: bench-%: setup
 	@$(BIN)/python tests/bench/bench_$*.py $(BENCH_ARGS)
 
 bench-compare: setup  ## Two commits in turns (OLD=v1 NEW=HEAD BENCH=lookup ROUNDS=3)

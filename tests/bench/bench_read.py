@@ -14,7 +14,7 @@ import os
 import random
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from bare import Errand
 
-FLIGHTS = Layout("flights", 9, options=Options(index=True, history_count=150))
-TRIPS = Layout("trips", 9, options=Options(index=True), partition_by="prefix:|")
+FLIGHTS = Layout("flights", 9, options=Options(history_count=150))
+TRIPS = Layout("trips", 9, partition_by="prefix:|")
 PER_CUSTOMER = 1_000
 STORIED, RECORDS_EACH = 200, 150
 PAGE = 100
@@ -104,6 +104,10 @@ def kinds_of(count: int) -> list[ReadKind]:
     ]
 
 
+def _indexed(layout: Layout, parts: int) -> Layout:
+    return replace(layout, options=replace(layout.options, index=parts))
+
+
 def key_of(number: int) -> bytes:
     return b"N%07d" % number
 
@@ -125,12 +129,14 @@ def main() -> None:
     options.add_argument("--keys", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     options.add_argument("--reads", type=int, default=2_000, help="of each kind, each way")
     options.add_argument("--value-bytes", type=int, default=184)
+    options.add_argument("--parts", type=int, default=1, help="of each lane's index")
     chosen = parse(options)
     curve: dict[int, dict[str, float]] = {}
     for count in chosen.keys:
         with state.cluster() as nodes:
-            fill(nodes, FLIGHTS, records_of(count, chosen.value_bytes))
-            fill(nodes, TRIPS, ((_trip(n), state.value_of(n, chosen.value_bytes)) for n in range(count)))
+            flights, trips = (_indexed(layout, chosen.parts) for layout in (FLIGHTS, TRIPS))
+            fill(nodes, flights, records_of(count, chosen.value_bytes))
+            fill(nodes, trips, ((_trip(n), state.value_of(n, chosen.value_bytes)) for n in range(count)))
             settle(nodes)
             curve[count] = measure_all(nodes, count, chosen.reads, chosen.value_bytes)
     first = f"{chosen.keys[0]:,} keys"

@@ -16,7 +16,7 @@ from keylane.adapters.redis.cluster import Cluster
 from keylane.config.functions import redis_settings
 from keylane.ports import Clock
 from keylane.state import codec, redis_keys
-from keylane_spark.adapters.function_library import FunctionLibrary
+from keylane_spark.adapters.function_library import DEFAULTS, FunctionLibrary, WriteOptions
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
 from keylane_spark.adapters.lane_writer import LaneWriter
 from keylane_spark.columns.records import Rows
@@ -43,12 +43,12 @@ def fill(nodes: str, layout: Layout, records: Iterable[Record]) -> None:
 class TopicFiller:
     """Writes a topic that nobody else has written, and that may grow."""
 
-    def __init__(self, nodes: str, layout: Layout) -> None:
+    def __init__(self, nodes: str, layout: Layout, options: WriteOptions = DEFAULTS) -> None:
         """Open the lanes and write the layout: readers find a complete topic without records."""
         self._layout = layout
         self._offsets = [0] * layout.partition_count
         self._cluster = Cluster(redis_settings(state.environment(nodes)))
-        self._lanes = LaneWriter(FunctionLibrary(self._cluster, Clock()), 1)
+        self._lanes = LaneWriter(FunctionLibrary(self._cluster, Clock(), options), 1)
         self._lanes.open((LaneTarget.of(layout, *place), 0) for place in _places(layout))
         with state.client(nodes) as client:
             client.set(redis_keys.layout_key(layout.topic), codec.encode_layout(layout))

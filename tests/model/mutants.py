@@ -113,7 +113,7 @@ MUTANTS = (
     _mutant(
         "index: a deleted key stays in it",
         _MERGE,
-        "  in_slices('ZREM', rules.index, removed)\n",
+        "  in_parts('ZREM', rules.index, removed)\n",
         "",
         "index",
     ),

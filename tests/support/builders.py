@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import importlib.util
 import json
 import os
@@ -71,6 +72,16 @@ def written(log: Log, topic: str, key: bytes, value: bytes | None, deadline: Dea
 
 def a_layout(topic: str | None = None, partition_count: int = 9, **fields: Any) -> Layout:
     return Layout(topic or a_topic(), partition_count, **fields)
+
+
+def part_of(key: bytes, count: int) -> int:
+    """Return which part of a lane's index, of `count`, has a record's key."""
+    return int.from_bytes(hashlib.sha1(key, usedforsecurity=False).digest()[:4]) % count
+
+
+def in_part(name: bytes, key: bytes, count: int) -> bytes:
+    """Return the name of that part."""
+    return redis_keys.parts_of(name, count)[part_of(key, max(1, count))]
 
 
 def a_watermark(next_offset: int = 100, **fields: Any) -> Watermark:

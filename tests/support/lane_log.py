@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.support import lanes as t
+from tests.support.builders import in_part
 
 from keylane.adapters.redis.resp import encode_command
 from keylane.ports import Deadline
-from keylane.state import codec
+from keylane.state import codec, redis_keys
 from keylane_spark.adapters.lane import OffsetRange
 
 if TYPE_CHECKING:
@@ -98,14 +99,22 @@ def ask(cluster: Cluster, lane: LaneTarget, *commands: tuple[bytes, ...]) -> lis
     return cluster.roundtrip(cluster.primary(lane.slot), packed, len(commands), deadline)
 
 
+def members(cluster: Cluster, lane: LaneTarget, name: bytes) -> list[bytes]:
+    """The keys in a sorted set of the lane, each of which is in its part and in no other."""
+    parts = redis_keys.parts_of(name, lane.options.index)
+    found = ask(cluster, lane, *((b"ZRANGE", part, b"0", b"-1") for part in parts))
+    for part, keys in zip(parts, found, strict=True):
+        assert {in_part(name, key, len(parts)) for key in keys} <= {part}
+    return sorted(itertools.chain.from_iterable(found))
+
+
 def held(cluster: Cluster, lane: LaneTarget, keys: Sequence[bytes]) -> Held:
     """Read what the lane holds."""
     base, name = lane.key_prefix[:-2], lane.watermark_key[len(lane.key_prefix) :]
-    index, past, *replies = ask(
+    index, past = (members(cluster, lane, base + kind + name) for kind in (b"i:", b"p:"))
+    replies = ask(
         cluster,
         lane,
-        (b"ZRANGE", base + b"i:" + name, b"0", b"-1"),
-        (b"ZRANGE", base + b"p:" + name, b"0", b"-1"),
         *((b"GET", lane.key_prefix + key) for key in keys),
         *((b"ZRANGE", base + b"h:" + key, b"0", b"-1", b"WITHSCORES") for key in keys),
     )
@@ -146,7 +155,7 @@ def _newest(rows: Sequence[Row]) -> Row:
     for source in {row.source for row in rows}:
         mine = sorted((row for row in rows if row.source == source), key=lambda row: row.offset)
         rank = -1 if source == OWN else source
-        orders = accumulate((row.time for row in mine), max)
+        orders = itertools.accumulate((row.time for row in mine), max)
         ranked += [((order, -rank, row.offset), row) for row, order in zip(mine, orders, strict=True)]
     return max(ranked, key=lambda pair: pair[0])[1]
 

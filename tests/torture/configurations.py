@@ -92,6 +92,7 @@ def _settings(shape: Shape) -> str:
         "history_age": options.history_age_ms and f'"{options.history_age_ms}ms"',
         "ttl": options.ttl_ms and f'"{options.ttl_ms}ms"',
         "index": options.index and "true",
+        "index_parts": options.index > 1 and options.index,
         "headers": options.headers and "true",
         "guarded": options.guarded and "true",
         "insert_once": options.insert_once and "true",
@@ -104,7 +105,7 @@ STANDARD = Configuration(
     "standard",
     (
         Shape(PLAIN, 6),
-        Shape("rich", 4, stripes=2, options=Options(history_count=5, index=True, headers=True)),
+        Shape("rich", 4, stripes=2, options=Options(history_count=5, index=3, headers=True)),
         Shape("mixed", 6, mixed=True),
     ),
 )
@@ -119,7 +120,7 @@ CONFIGURATIONS = (
                 6,
                 mixed=True,
                 stripes=2,
-                options=Options(history_count=5, index=True, headers=True),
+                options=Options(history_count=5, index=2, headers=True),
             ),
             Shape("aged", 4, options=Options(history_age_ms=HOUR_MS, index=True)),
         ),
@@ -129,7 +130,7 @@ CONFIGURATIONS = (
     Configuration(
         "timed",
         (
-            Shape("timed", 4, stripes=2, options=Options(ttl_ms=8_000, index=True)),
+            Shape("timed", 4, stripes=2, options=Options(ttl_ms=8_000, index=16)),
             Shape("once", 6, options=Options(insert_once=True, index=True)),
             Shape("mixed", 6, mixed=True, options=Options(guarded=True)),
         ),

@@ -28,7 +28,7 @@ _OF_LANE = re.compile(
     re.DOTALL,
 )
 _OF_TOPIC = re.compile(rb"\{keylane(?:-[hv])?\}:(?:views|[a-z]+:(?P<name>[^:]+))", re.DOTALL)
-_LANE = re.compile(rb"(\d+)\.(\d+)")
+_LANE = re.compile(rb"(\d+)\.(\d+)(?:\.(\d+))?")
 
 Content = tuple[str, Any]
 """A key's type and all that it holds, without its time to live."""
@@ -74,9 +74,16 @@ def explains(redis_key: bytes, layouts: Mapping[str, Layout], known: KnownKeys) 
         if match["kind"] == b"e":
             return match["rest"] is None and any(lane.tag == match["tag"] for lane in lanes_of_topic(layout))
         lane = _LANE.fullmatch(match["rest"] or b"")
-        return lane is not None and lane_at(layout, int(lane[1]), int(lane[2])).tag == match["tag"]
+        is_named = lane is not None and _explains_part(match["kind"], lane[3], layout)
+        return is_named and lane_at(layout, int(lane[1]), int(lane[2])).tag == match["tag"]
     except (KeylaneError, ValueError):
         return False
+
+
+def _explains_part(kind: bytes, part: bytes | None, layout: Layout) -> bool:
+    if kind in b"ipxq" and layout.options.index > 1:
+        return part is not None and int(part) < layout.options.index
+    return part is None
 
 
 def _explains_record(name: bytes, tag: bytes, layout: Layout, known: KnownKeys) -> bool:

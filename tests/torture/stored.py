@@ -6,6 +6,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 from tests.servers.own import CLOCK
+from tests.support.builders import part_of
 from tests.torture.checks import EXPIRY_MS
 from tests.torture.oracle import is_same, show
 from tests.torture.stack import slot_of
@@ -96,10 +97,12 @@ def _check_indexes(
 ) -> Iterator[str]:
     """The indexes of the lanes have exactly the live keys, and exactly those with a history."""
     live, historic, unsure = set(), set(), set()
+    parts = max(1, layout.options.index)
     now_ms = CLOCK.now_ms()
     for key in keys:
         key_log = log.of(topic, key)
-        entry = key_log.own_partition, routing.stripe_for(key, layout.stripes), key
+        stripe = routing.stripe_for(key, layout.stripes)
+        entry = key_log.own_partition, stripe, key, part_of(key, parts)
         newest = key_log.newest()
         if newest is not None and not key_log.is_gone(newest, now_ms):
             live.add(entry)
@@ -119,9 +122,10 @@ def _check_indexes(
             slot = routing.slot_for(partition, stripe, layout.partition_count, layout.stripes)
             name = index_key(routing.hash_tag(slot), topic, layout.generation, partition, stripe)
             client = clients[stack.shard_of(slot)]
-            for prefix in prefixes:
-                found = client.zrangebylex(name, b"[" + prefix, b"[" + prefix + b"\xff")
-                held.update((partition, stripe, key) for key in found)
+            for part, own in enumerate(redis_keys.parts_of(name, parts)):
+                for prefix in prefixes:
+                    found = client.zrangebylex(own, b"[" + prefix, b"[" + prefix + b"\xff")
+                    held.update((partition, stripe, key, part) for key in found)
         for entry in sorted((held ^ wanted) - unsure):
             has, lacks = ("the index", "the log") if entry in held else ("the log", "the index")
             yield f"{topic}/{entry[2].decode()}: {has} has it as {kind}, {lacks} does not"

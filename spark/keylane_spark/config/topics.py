@@ -74,6 +74,7 @@ class TopicConfig(ConfigTable):
     history_count: Annotated[int, Field(ge=1, le=100_000)] | None = None
     history_age: SomeMilliseconds | None = None
     index: bool = False
+    index_parts: Annotated[int, Field(ge=1, le=256)] = 1
     insert_once: bool = False
     headers: bool = False
     guarded: bool = False
@@ -85,6 +86,8 @@ class TopicConfig(ConfigTable):
     def _agree(self) -> Self:
         if self.insert_once and (self.history_count or self.history_age):
             raise ValueError("insert_once keeps only the first value: remove history_count and history_age")
+        if self.index_parts > 1 and not self.index:
+            raise ValueError("index_parts divides an index: add index = true")
         return self
 
     @property
@@ -103,7 +106,7 @@ class TopicConfig(ConfigTable):
             ttl_ms=self.ttl,
             history_count=self.history_count,
             history_age_ms=self.history_age,
-            index=self.index,
+            index=self.index_parts if self.index else 0,
             insert_once=self.insert_once,
             headers=self.headers,
             guarded=self.guarded,

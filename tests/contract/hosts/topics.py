@@ -177,7 +177,7 @@ TOPICS: tuple[SeedTopic, ...] = (
     *FORMATS.values(),
     a_topic("joined", 9, _rows({**EXAMPLES, **VALUES, b"N14228": b'{"amount": 1, "note": "x"}'})),
     a_topic("bookings", 9, _bookings(), index=True, history_count=5),
-    a_topic("striped", 3, _rows({b"%d" % n: b'{"n": %d}' % n for n in range(40)}), stripes=4, index=True),
+    a_topic("striped", 3, _rows({b"%d" % n: b'{"n": %d}' % n for n in range(40)}), stripes=4, index=3),
     a_topic("trips", 9, [Seed(name, b'{"trip": 1}') for name in NAMES], index=True, partition_by="prefix:|"),
     a_topic(
         "headers",
@@ -195,7 +195,7 @@ TOPICS: tuple[SeedTopic, ...] = (
         history_count=2,
         is_logged=False,
     ),
-    a_topic("aged", 1, _rows(EXAMPLES), index=True, history_age_ms=CENTURY_MS),
+    a_topic("aged", 1, _rows(EXAMPLES), index=2, history_age_ms=CENTURY_MS),
     a_topic(
         "ttl", 1, [Seed(b"stays", b"1"), Seed(b"over", b"1", at_ms=1)], index=True, ttl_ms=CENTURY_MS // 5
     ),

@@ -139,6 +139,8 @@ COUNTED: dict[str, dict[str, Any]] = {
     "without markers": {"marker_ms": 0},
     "expiring": {"ttl_ms": HOUR_MS},
     "expiring in stripes": {"ttl_ms": HOUR_MS, "stripes": 3},
+    "in parts": {"index": 4},
+    "expiring in parts": {"ttl_ms": HOUR_MS, "index": 4},
 }
 
 
@@ -146,7 +148,7 @@ COUNTED: dict[str, dict[str, Any]] = {
 def test_a_count_is_the_length_of_the_listing_and_the_number_of_keys_with_a_record(
     ask: Ask, serve: Callable[..., Served], kind: str
 ):
-    served = serve(index=True, **COUNTED[kind])
+    served = serve(**{"index": True} | COUNTED[kind])
     assert count_of(ask, served.topic) == 0
     choose = random.Random(20)
     ages_ms = [-HOUR_MS, -1_000, 0, HOUR_MS - 60_000, 2 * HOUR_MS]

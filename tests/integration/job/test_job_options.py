@@ -26,17 +26,17 @@ PARTITIONS = 3
 HOUR_MS = 3_600_000
 TABLES = {
     "plain": "",
-    "kept": "headers = true\nhistory_count = 3\nindex = true",
+    "kept": "headers = true\nhistory_count = 3\nindex = true\nindex_parts = 4",
     "aged": 'history_age = "365d"\nstripes = 2',
-    "short": 'ttl = "1h"\nindex = true',
+    "short": 'ttl = "1h"\nindex = true\nindex_parts = 2',
     "first": "insert_once = true\nindex = true",
     "large": "max_value_bytes = 100\nheaders = true",
 }
 OPTIONS = {
     "plain": Options(),
-    "kept": Options(headers=True, history_count=3, index=True),
+    "kept": Options(headers=True, history_count=3, index=4),
     "aged": Options(history_age_ms=365 * 24 * HOUR_MS),
-    "short": Options(ttl_ms=HOUR_MS, index=True),
+    "short": Options(ttl_ms=HOUR_MS, index=2),
     "first": Options(insert_once=True, index=True),
     "large": Options(max_value_bytes=100, headers=True),
 }

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.servers.own import eventually
 from tests.support import lane_log as log
 from tests.support import lanes as t
+from tests.support.builders import in_part
 from tests.support.lane_log import OWN, Row
 
 from keylane.errors import CorruptState
@@ -71,7 +72,7 @@ OPTIONS = st.fixed_dictionaries(
         "ttl_ms": st.sampled_from([None, HOUR_MS]),
         "history_count": st.sampled_from([None, 1, 2, 3]),
         "history_age_ms": st.sampled_from([None, HOUR_MS]),
-        "index": st.booleans(),
+        "index": st.sampled_from([0, 1, 3]),
     }
 )
 ON_SERVERS = settings(
@@ -247,9 +248,10 @@ def test_a_record_that_has_expired_before_it_came_is_as_a_tombstone(cluster_map)
     assert len(marker) == codec.HEADER_BYTES + 8  # without the value, with its order timestamp
 
 
-def test_what_expires_leaves_the_index_at_the_next_write_or_heartbeat(cluster_map):
+@pytest.mark.parametrize("parts", [1, 3])
+def test_what_expires_leaves_the_index_at_the_next_write_or_heartbeat(cluster_map, parts):
     for count in (0, 1):
-        lane = new_lane(ttl_ms=HOUR_MS, index=True)
+        lane = new_lane(ttl_ms=HOUR_MS, index=parts)
         lanes = opened(cluster_map, lane)
         soon = log.server_time_ms(cluster_map, lane) - HOUR_MS + 100
         rows = [
@@ -265,8 +267,8 @@ def test_what_expires_leaves_the_index_at_the_next_write_or_heartbeat(cluster_ma
         rows = [Row(OWN, 5, b"c", b"new", soon + HOUR_MS)][:count]
         log.send(lanes, lane, rows, 5, 5 + count)
         assert log.held(cluster_map, lane, KEYS).index == [b"b", b"c"][: 1 + count]
-        expiries = (b"ZRANGE", name_of(lane, b"x", lane_name(lane)), b"0", b"-1")
-        assert log.ask(cluster_map, lane, expiries) == [[b"b", b"c"][: 1 + count]]
+        expiries = log.members(cluster_map, lane, name_of(lane, b"x", lane_name(lane)))
+        assert expiries == [b"b", b"c"][: 1 + count]
 
 
 def test_a_key_that_has_expired_and_is_set_again_stays_in_the_index(cluster_map):
@@ -279,21 +281,22 @@ def test_a_key_that_has_expired_and_is_set_again_stays_in_the_index(cluster_map)
     assert log.held(cluster_map, lane, KEYS) == log.Held({b"a": (OWN, 1, b"again")}, {}, [b"a"], [])
 
 
-def test_an_index_of_many_keys_that_expire_does_not_grow(cluster_map):
+@pytest.mark.parametrize("parts", [1, 3])
+def test_an_index_of_many_keys_that_expire_does_not_grow(cluster_map, parts):
     """Each chunk brings five hundred keys that live for a moment."""
-    lane = new_lane(ttl_ms=HOUR_MS, index=True)
+    lane = new_lane(ttl_ms=HOUR_MS, index=parts)
     lanes = opened(cluster_map, lane)
-    index = (b"ZCARD", name_of(lane, b"i", lane_name(lane)))
+    index = name_of(lane, b"i", lane_name(lane))
     for turn in range(4):
         time = log.server_time_ms(cluster_map, lane) - HOUR_MS + 50
         put(lanes, lane, *(Row(OWN, turn * 500 + n, b"%d-%d" % (turn, n), b"x", time) for n in range(500)))
         last = lane.key_prefix + b"%d-499" % turn
         eventually(lambda last=last: log.ask(cluster_map, lane, (b"EXISTS", last)) == [0])
-    assert log.ask(cluster_map, lane, index)[0] <= 1000
+    assert len(log.members(cluster_map, lane, index)) <= 1000
     for _ in range(5):
         lanes.apply(lane, OffsetRange(2000, 2000))
         lanes.flush()
-    assert log.ask(cluster_map, lane, index) == [0]
+    assert log.members(cluster_map, lane, index) == []
 
 
 def test_headers_and_sizes_pass_through_whatever_the_library_adds(cluster_map):
@@ -351,8 +354,9 @@ def test_a_history_ends_only_where_its_key_is_gone(cluster_map):
     assert log.ask(cluster_map, lane, (b"PTTL", history), (b"ZCARD", history)) == [-1, 3]
 
 
-def test_a_key_is_in_the_index_of_histories_for_as_long_as_its_history_lasts(cluster_map):
-    lane = new_lane(history_age_ms=400, marker_ms=1, index=True)
+@pytest.mark.parametrize("parts", [1, 3])
+def test_a_key_is_in_the_index_of_histories_for_as_long_as_its_history_lasts(cluster_map, parts):
+    lane = new_lane(history_age_ms=400, marker_ms=1, index=parts)
     lanes = opened(cluster_map, lane)
     now_ms = log.server_time_ms(cluster_map, lane)
     both = [Row(OWN, offset, key, b"x", now_ms) for offset, key in enumerate((b"a", b"b"))]
@@ -369,17 +373,18 @@ def test_a_key_is_in_the_index_of_histories_for_as_long_as_its_history_lasts(clu
         return (list(state.histories), state.past) == ([b"b"], [b"b"])
 
     eventually(is_forgotten)
-    endings = (b"ZCARD", name_of(lane, b"q", lane_name(lane)))
-    assert log.ask(cluster_map, lane, endings) == [0]
+    assert log.members(cluster_map, lane, name_of(lane, b"q", lane_name(lane))) == []
     put(lanes, lane, Row(OWN, 3, b"a", b"again", now_ms + 2))
     assert log.held(cluster_map, lane, KEYS).past == [b"a", b"b"]
 
 
+@pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("kind", [b"h", b"i", b"x", b"p", b"q"])
-def test_another_type_under_a_lane_s_key_is_an_error_before_anything_is_written(cluster_map, kind):
-    lane = new_lane(ttl_ms=HOUR_MS, history_count=2, history_age_ms=HOUR_MS, index=True)
+def test_another_type_under_a_lane_s_key_is_an_error_before_anything_is_written(cluster_map, kind, parts):
+    lane = new_lane(ttl_ms=HOUR_MS, history_count=2, history_age_ms=HOUR_MS, index=parts)
     lanes = opened(cluster_map, lane)
     name = name_of(lane, kind, b"a" if kind == b"h" else lane_name(lane))
+    name = name if kind == b"h" else in_part(name, b"b", parts)
     log.ask(cluster_map, lane, (b"SET", name, b"theirs"))
     now_ms = log.server_time_ms(cluster_map, lane)
     with pytest.raises(CorruptState, match="WRONGTYPE"):

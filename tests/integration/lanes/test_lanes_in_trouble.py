@@ -21,6 +21,7 @@ from tests.support.lane_log import OWN, Row
 from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import StraysLost
 from keylane.model.records import Layout, Options
+from keylane.state import redis_keys
 from keylane_spark.adapters.function_library import FunctionLibrary, WriteOptions
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
 from keylane_spark.adapters.lane_writer import LaneWriter
@@ -69,6 +70,10 @@ class Writing:
             # The slot is on another node now, which looks like a failover of the lane.
             self.open()
             log.send(self.lanes, self.lane, rows, rows[0].offset, rows[-1].offset + 1)
+
+    def send_heartbeat(self, next_offset: int, complete_as_of_ms: int = 0) -> None:
+        self.lanes.apply(self.lane, OffsetRange(next_offset, next_offset, complete_as_of_ms))
+        self.lanes.flush()
 
     def begin(self, action: Callable[[], None]) -> None:
         def run() -> None:
@@ -150,10 +155,14 @@ def names_of(lane: LaneTarget) -> dict[str, bytes]:
     base, own = lane.key_prefix[:-2], lane.watermark_key[len(lane.key_prefix) :]
     names = {f"v:{key.decode()}": lane.key_prefix + key for key in KEYS}
     names |= {f"h:{key.decode()}": base + b"h:" + key for key in KEYS}
-    return names | {"i": base + b"i:" + own, "x": base + b"x:" + own, "w": lane.watermark_key}
+    for kind in ("i", "x"):
+        parts = redis_keys.parts_of(base + kind.encode() + b":" + own, lane.options.index)
+        names |= dict(zip((kind, kind + "2", kind + "3"), parts, strict=False))
+    return names | {"w": lane.watermark_key}
 
 
-RICH = {"ttl_ms": HOUR_MS, "history_count": 9, "index": True}
+RICH = {"ttl_ms": HOUR_MS, "history_count": 9, "index": 1}
+IN_PARTS = RICH | {"index": 2}
 
 
 @pytest.mark.parametrize(
@@ -170,6 +179,9 @@ RICH = {"ttl_ms": HOUR_MS, "history_count": 9, "index": True}
         (RICH, ["h:b"], OWN),
         (RICH, ["i"], OWN),
         (RICH, ["x"], OWN),
+        (IN_PARTS, ["i"], OWN),
+        (IN_PARTS, ["i2"], OWN),
+        (IN_PARTS, ["x2"], 7),
         (RICH, ["h:a", "i", "v:b"], 7),
         (RICH, ["new"], OWN),
     ],
@@ -227,9 +239,31 @@ def test_a_migrating_slot_delays_no_heartbeat_whose_keys_are_still_there(cluster
     """Nothing has expired yet, and the set of expiries is not there to say so."""
     lane = new_lane(**RICH)
     with writing(redis_cluster, lane) as one, moving(cluster, lane):
-        one.lanes.apply(lane, OffsetRange(0, 0, 500))
-        one.lanes.flush()
+        one.send_heartbeat(0, 500)
         assert one.reported == []
+
+
+@pytest.mark.parametrize("away", ["i", "i2"])
+def test_in_a_migrating_slot_what_has_expired_leaves_all_parts_of_an_index_or_none(
+    cluster, redis_cluster, away
+):
+    lane = new_lane(ttl_ms=HOUR_MS, index=2)
+    names = names_of(lane)
+    indexes = [names[name] for name in ("i", "i2", "x", "x2")]
+    with writing(redis_cluster, lane) as one:
+        soon = log.server_time_ms(one.cluster, lane) - HOUR_MS + 100
+        one.send(Row(OWN, 0, b"a", b"x", soon), Row(OWN, 1, b"b", b"x", soon))
+        eventually(lambda: log.held(one.cluster, lane, KEYS).values == {})
+        with moving(cluster, lane) as move:
+            move.move(names[away])
+            before = contents(move.source, indexes)
+            one.begin(lambda: one.send_heartbeat(2))
+            one.until_delayed()
+            assert contents(move.source, indexes) == before
+            arrive(cluster, move)
+            one.end()
+        one.cluster.refresh(deadline())
+        assert log.held(one.cluster, lane, KEYS).index == []
 
 
 @pytest.mark.parametrize("options", [{}, RICH])

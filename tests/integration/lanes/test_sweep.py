@@ -13,7 +13,7 @@ from tests.support.jobs import State
 from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import Fenced, LaneBuilding
-from keylane.model.records import Layout, Watermark
+from keylane.model.records import Layout, Options, Watermark
 from keylane.state import codec, redis_keys
 from keylane_spark.adapters.function_library import FunctionLibrary
 from keylane_spark.adapters.lane import lanes_of
@@ -33,7 +33,8 @@ def keys_of(layout: Layout, record_keys: list[bytes]) -> dict[bytes, bytes]:
         for key in record_keys:
             entries[redis_keys.value_key(tag, layout.topic, layout.generation, key)] = b"v"
             entries[redis_keys.history_key(tag, layout.topic, layout.generation, key)] = b"h"
-        entries[redis_keys.index_key(tag, layout.topic, layout.generation, partition, 0)] = b"i"
+        index = redis_keys.index_key(tag, layout.topic, layout.generation, partition, 0)
+        entries |= dict.fromkeys(redis_keys.parts_of(index, layout.options.index), b"i")
     return entries
 
 
@@ -44,7 +45,8 @@ def is_last(key: bytes) -> bool:
 
 def test_all_keys_of_a_generation_go_and_those_that_only_look_like_them_stay(redis_cluster):
     topic = f"sweep.{next(NUMBERS)}"
-    old = keys_of(Layout(topic, 9, generation=2), [b"%d" % number for number in range(20)])
+    layout = Layout(topic, 9, generation=2, options=Options(index=2))
+    old = keys_of(layout, [b"%d" % number for number in range(20)])
     lookalike = b"x}:%b:2:v:1" % topic.encode()
     others = [
         keys_of(Layout(topic, 3, generation=20), [b"a"]),

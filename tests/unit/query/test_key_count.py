@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.builders import NOW_MS, TERMS, a_layout, a_watermark, lane_of, layout_entry
+from tests.support.builders import NOW_MS, TERMS, a_layout, a_watermark, in_part, lane_of, layout_entry
 from tests.support.fakes import FakeState, FakeTime
 
 from keylane.errors import LaneBuilding, NoIndex, StateTooOld, UnknownTopic
@@ -50,24 +50,26 @@ class Topic:
             partition, stripe, tag = lane_of(self.layout, key)
             name = tag, self.layout.topic, self.layout.generation
             index = redis_keys.index_key(*name, partition, stripe)
-            self.state.sorted_sets.setdefault(index, {})[key] = 0
+            parts = self.layout.options.index
+            self.state.sorted_sets.setdefault(in_part(index, key, parts), {})[key] = 0
             if expires_ms is not None:
                 times = redis_keys.lane_key(*name, b"x", b"%d.%d" % (partition, stripe))
-                self.state.sorted_sets.setdefault(times, {})[key] = expires_ms
+                self.state.sorted_sets.setdefault(in_part(times, key, parts), {})[key] = expires_ms
 
     def count(self, **terms: Any) -> KeyCount:
         return read_key_count(self.store, self.layout.topic, TERMS._replace(**terms))
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (9, 1), (3, 4), (60, 5)])
-def test_the_keys_of_all_lanes_are_counted_in_one_round(shape: tuple[int, int]):
-    topic = Topic(a_layout(partition_count=shape[0], stripes=shape[1], options=INDEXED))
+@pytest.mark.parametrize("parts", [1, 4])
+def test_the_keys_of_all_lanes_are_counted_in_one_round(shape: tuple[int, int], parts: int):
+    topic = Topic(a_layout(partition_count=shape[0], stripes=shape[1], options=Options(index=parts)))
     assert topic.count().count == 0
     topic.add(*KEYS)
     topic.state.runs.clear()
     assert topic.count().count == len(KEYS)
     (commands,) = topic.state.runs
-    assert len(commands) == 2 * shape[0] * shape[1]
+    assert len(commands) == (1 + parts) * shape[0] * shape[1]
 
 
 def test_a_lanes_watermark_is_read_before_its_keys_are_counted():
@@ -80,8 +82,9 @@ def test_a_lanes_watermark_is_read_before_its_keys_are_counted():
     ]
 
 
-def test_keys_count_until_the_millisecond_in_which_they_expire():
-    topic = Topic(a_layout(options=Options(index=True, ttl_ms=1_000)))
+@pytest.mark.parametrize("parts", [1, 4])
+def test_keys_count_until_the_millisecond_in_which_they_expire(parts: int):
+    topic = Topic(a_layout(options=Options(index=parts, ttl_ms=1_000)))
     topic.add(*KEYS[:30], expires_ms=NOW_MS - 1)
     topic.add(*KEYS[30:50], expires_ms=NOW_MS)
     topic.add(*KEYS[50:], expires_ms=NOW_MS + 500)

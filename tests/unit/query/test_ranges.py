@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.builders import NOW_MS, TERMS, a_layout, a_watermark, lane_of, layout_entry, value_key
+from tests.support.builders import (
+    NOW_MS,
+    TERMS,
+    a_layout,
+    a_watermark,
+    in_part,
+    lane_of,
+    layout_entry,
+    value_key,
+)
 from tests.support.fakes import FakeState, FakeTime
 
 from keylane import routing
@@ -50,7 +59,8 @@ class Topic:
         for key in keys:
             partition, stripe, tag = lane_of(self.layout, key)
             index = redis_keys.index_key(tag, self.layout.topic, self.layout.generation, partition, stripe)
-            self.state.sorted_sets.setdefault(index, {})[key] = 0
+            part = in_part(index, key, self.layout.options.index)
+            self.state.sorted_sets.setdefault(part, {})[key] = 0
             self.state.entries[value_key(self.layout, key)] = codec.encode_record(value, 1, NOW_MS)
 
     def drop(self, key: bytes) -> None:
@@ -88,8 +98,12 @@ KEYS = [b"k%03d" % number for number in range(200)]
 
 @pytest.mark.parametrize("shape", [(1, 1), (9, 1), (3, 4), (60, 5)])
 @pytest.mark.parametrize("limit", [1, 7, 100, 1_000])
-def test_all_keys_come_once_in_order_whatever_the_lanes_and_pages(shape: tuple[int, int], limit: int):
-    topic = a_topic_of(*KEYS, partition_count=shape[0], stripes=shape[1])
+@pytest.mark.parametrize("parts", [1, 2, 16])
+def test_all_keys_come_once_in_order_whatever_the_lanes_parts_and_pages(
+    shape: tuple[int, int], limit: int, parts: int
+):
+    options = Options(index=parts)
+    topic = a_topic_of(*KEYS, partition_count=shape[0], stripes=shape[1], options=options)
     pages = topic.pages(limit=limit)
     assert flat(pages) == KEYS
     assert all(len(page) == limit for page in pages[:-1])
@@ -199,6 +213,15 @@ def test_a_page_takes_one_round_for_keys_and_one_for_values():
     assert len(page.rows) == 50
     names = [{name for name, *_ in commands} for commands in topic.state.runs]
     assert names == [{b"GET", b"ZRANGEBYLEX"}, {b"MGET"}]
+
+
+def test_the_parts_of_a_lane_are_read_in_one_round_after_its_watermark():
+    topic = a_topic_of(*KEYS, partition_count=2, options=Options(index=3))
+    topic.page(limit=50)
+    topic.state.runs.clear()
+    topic.page(limit=50)
+    assert len(topic.state.runs) == 2
+    assert [name for name, *_ in topic.state.runs[0]] == [b"GET", *[b"ZRANGEBYLEX"] * 3] * 2
 
 
 def test_a_page_of_keys_alone_reads_no_values():

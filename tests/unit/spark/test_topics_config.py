@@ -31,8 +31,8 @@ def test_a_topic_needs_its_name_alone(tmp_path):
 def test_retention_and_options_become_those_of_the_layout(tmp_path):
     path = tmp_path / "keylane.toml"
     path.write_text(
-        "[topics.a]\nttl = '30d'\nhistory_count = 100\nhistory_age = '90 m'\nindex = true\nheaders = true\n"
-        "guarded = true\nmax_value_bytes = 1000\ntombstone_marker = '0s'\n"
+        "[topics.a]\nttl = '30d'\nhistory_count = 100\nhistory_age = '90 m'\nindex = true\nindex_parts = 16\n"
+        "headers = true\nguarded = true\nmax_value_bytes = 1000\ntombstone_marker = '0s'\n"
         "value_format = 'registry'\n[topics.b]\ninsert_once = true\n"
     )
     topics = load(path).topics
@@ -40,7 +40,7 @@ def test_retention_and_options_become_those_of_the_layout(tmp_path):
         30 * 86_400_000,
         100,
         5_400_000,
-        index=True,
+        index=16,
         headers=True,
         guarded=True,
         max_value_bytes=1000,
@@ -67,6 +67,8 @@ def test_retention_and_options_become_those_of_the_layout(tmp_path):
         ("[topics.a]\nttl = 30\n", [":2: topics.a.ttl: ", "a duration is a number and a unit"]),
         ("[topics.a]\nttl = '0s'\n", [":2: topics.a.ttl: "]),
         ("[topics.a]\ninsert_once = true\nhistory_count = 3\n", [":1: topics.a: insert_once"]),
+        ("[topics.a]\nindex_parts = 3\n", [":1: topics.a: index_parts", "index = true"]),
+        ("[topics.a]\nindex = true\nindex_parts = 257\n", [":3: topics.a.index_parts: ", "not 257"]),
         ("[topics.'a b']\n", ["keylane.toml:1: topics: ", "'a b' is not a valid topic name"]),
         ("[job]\n", ["keylane.toml:1: topics: "]),
         ("[topics.a\n", ["keylane.toml: is not valid TOML: ", "line 1"]),

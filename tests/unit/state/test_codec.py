@@ -118,6 +118,11 @@ def test_keys_have_their_golden_bytes():
     assert redis_keys.value_key(b"6b", "flights", 2, b"N\xff") == b"{6b}:flights:2:v:N\xff"
     assert redis_keys.history_key(b"6b", "flights", 2, b"N\xff") == b"{6b}:flights:2:h:N\xff"
     assert redis_keys.index_key(b"6b", "flights", 2, 3, 0) == b"{6b}:flights:2:i:3.0"
+    assert redis_keys.parts_of(b"{6b}:flights:2:i:3.0", 1) == [b"{6b}:flights:2:i:3.0"]
+    assert redis_keys.parts_of(b"{6b}:flights:2:i:3.0", 2) == [
+        b"{6b}:flights:2:i:3.0.0",
+        b"{6b}:flights:2:i:3.0.1",
+    ]
     assert redis_keys.watermark_key(b"6b", "flights", 2, 3, 0) == b"{6b}:flights:2:w:3.0"
     assert redis_keys.layout_key("flights") == b"{keylane}:layout:flights"
     assert redis_keys.epoch_key("flights") == b"{keylane}:epoch:flights"
@@ -129,6 +134,17 @@ def test_layout_has_its_golden_bytes():
         b'"partition_count": 9, '
         b'"partitioner": "murmur2", "stripes": 1, "topic": "flights"}'
     )
+
+
+@pytest.mark.parametrize(
+    ("parts", "stored"), [(0, b"{}"), (1, b'{"index": true}'), (16, b'{"index_parts": 16}')]
+)
+def test_an_index_in_parts_has_another_name_so_an_older_reader_finds_none_and_not_an_empty_one(
+    parts: int, stored: bytes
+):
+    layout = Layout("flights", 9, options=Options(index=parts))
+    assert b'"options": %b,' % stored in codec.encode_layout(layout)
+    assert codec.decode_layout(codec.encode_layout(layout)) == layout
 
 
 def test_an_incarnation_is_stored_and_an_older_layout_has_none():

@@ -289,7 +289,10 @@ def test_a_record_counts_as_acknowledged_from_the_next_millisecond_on_and_clocks
     assert noted.next_offset("plain", 1, 99) == 0
 
 
-LAYOUTS = {"plain": dataclasses.replace(LAYOUT, generation=2)}
+LAYOUTS = {
+    "plain": dataclasses.replace(LAYOUT, generation=2),
+    "parted": dataclasses.replace(LAYOUT, topic="parted", options=Options(index=3)),
+}
 SLOT = routing.slot_for(HOME, 0, PARTITIONS, 1)
 TAG = routing.hash_tag(SLOT).decode()
 
@@ -305,6 +308,11 @@ TAG = routing.hash_tag(SLOT).decode()
         (f"{{{TAG}}}:plain:2:w:{HOME}.0", True),
         (f"{{{TAG}}}:plain:2:w:{OTHER}.0", False),
         (f"{{{TAG}}}:plain:2:w:x", False),
+        (f"{{{TAG}}}:plain:2:i:{HOME}.0.0", False),  # an index that has no parts
+        (f"{{{TAG}}}:parted:1:i:{HOME}.0", False),
+        (f"{{{TAG}}}:parted:1:i:{HOME}.0.2", True),
+        (f"{{{TAG}}}:parted:1:q:{HOME}.0.3", False),
+        (f"{{{TAG}}}:parted:1:w:{HOME}.0", True),
         (f"{{{TAG}}}:plain:2:e", True),
         ("{0}:plain:2:e", False),
         (f"{{{TAG}}}:plain:1:e", False),

@@ -5,13 +5,45 @@ local DUE = 200
 -- The latest time: doubles are exact up to it, and Redis accepts it.
 local LATEST = 9007199254740991
 
+-- Returns the keys of a lane's sorted set. With an index in parts each has a number behind it: a slot migrates key by
+-- key, so none may grow with the lane.
+local function parts_of(key, count)
+  local keys = { key }
+  for part = 1, count > 1 and count or 0 do
+    keys[part] = key .. '.' .. part - 1
+  end
+  return keys
+end
+
+-- As in_slices, for a sorted set in parts: a member is in the part that its hash names.
+local function in_parts(command, parts, arguments)
+  if #parts == 1 then
+    return in_slices(command, parts[1], arguments)
+  end
+  local width, by_part = command == 'ZADD' and 2 or 1, {}
+  for last = width, #arguments, width do
+    local hash = tonumber(string.sub(redis.sha1hex(arguments[last]), 1, 8), 16)
+    local part = parts[hash % #parts + 1]
+    local own = by_part[part] or {}
+    by_part[part] = own
+    for i = last - width + 1, last do
+      own[#own + 1] = arguments[i]
+    end
+  end
+  for part, own in pairs(by_part) do
+    in_slices(command, part, own)
+  end
+end
+
 -- Parses a topic's options, and derives the names of the lane's other keys. The 8 arguments (see option_arguments in
 -- lane.py): how long a tombstone's marker lasts, 1 where records are compared, the length of `{tag}:T:g:v:`, the time
--- to live, how many records and how long a history keeps, 1 for insert_once, 1 for an index. Times in ms, 0 for none.
+-- to live, how many records and how long a history keeps, 1 for insert_once, how many parts an index has. Times in ms,
+-- 0 for none.
 local function rules_of(watermark_key, args, at)
   local prefix = tonumber(args[at + 2])
   local base = string.sub(watermark_key, 1, prefix - 2)
-  local has_index, has_history = args[at + 7] == '1', args[at + 4] ~= '0' or args[at + 5] ~= '0'
+  local parts = tonumber(args[at + 7])
+  local has_index, has_history = parts > 0, args[at + 4] ~= '0' or args[at + 5] ~= '0'
   return {
     now = time_ms(),
     marker_ms = args[at],
@@ -22,19 +54,25 @@ local function rules_of(watermark_key, args, at)
     history_age_ms = tonumber(args[at + 5]),
     insert_once = args[at + 6] == '1',
     history = has_history and base .. 'h:',
-    index = has_index and key_of(watermark_key, prefix, 'i'),
-    expiries = has_index and args[at + 3] ~= '0' and key_of(watermark_key, prefix, 'x'),
-    past = has_index and has_history and key_of(watermark_key, prefix, 'p'),
-    endings = has_index and args[at + 5] ~= '0' and key_of(watermark_key, prefix, 'q'),
+    index = has_index and parts_of(key_of(watermark_key, prefix, 'i'), parts),
+    expiries = has_index and args[at + 3] ~= '0' and parts_of(key_of(watermark_key, prefix, 'x'), parts),
+    past = has_index and has_history and parts_of(key_of(watermark_key, prefix, 'p'), parts),
+    endings = has_index and args[at + 5] ~= '0' and parts_of(key_of(watermark_key, prefix, 'q'), parts),
   }
 end
 
--- Returns up to `count` names whose time in a sorted set has passed: keys whose values, or whose histories, have
--- expired. `times`: the set's key, false where there is none.
+-- Returns up to `count` names whose time has passed: keys whose values, or whose histories, have expired. `times`: the
+-- parts of the sorted set that has them, false where there is none. The first parts may take all of `count`: it is
+-- more than a call adds, so the others have their turn.
 local function due(times, now, count)
-  local before = '(' .. string.format('%.0f', now)
-  local names = times and redis.pcall('ZRANGEBYSCORE', times, '-inf', before, 'LIMIT', 0, count)
-  return names and not names.err and names or {}
+  local before, names = '(' .. string.format('%.0f', now), {}
+  for _, part in ipairs(times or {}) do
+    local found = redis.pcall('ZRANGEBYSCORE', part, '-inf', before, 'LIMIT', 0, count - #names)
+    for _, name in ipairs(found.err and {} or found) do
+      names[#names + 1] = name
+    end
+  end
+  return names
 end
 
 -- Removes the records that a history need not keep: all but the newest `history_count`, and those too old but for the
@@ -122,12 +160,6 @@ local function plan(args, first, below, rules)
       entry.history_size = redis.call('ZCARD', entry.history_key) + #entry.history / 2
     end
   end
-  local others = { rules.index, rules.expiries, rules.past, rules.endings }
-  for _, name in pairs(next(entries) and others or {}) do
-    if name then
-      redis.call('ZCARD', name)
-    end
-  end
   return entries
 end
 
@@ -166,11 +198,11 @@ local function update_index(entries, rules, expired)
       removed[#removed + 1] = name
     end
   end
-  in_slices('ZADD', rules.index, added)
-  in_slices('ZREM', rules.index, removed)
+  in_parts('ZADD', rules.index, added)
+  in_parts('ZREM', rules.index, removed)
   if rules.expiries then
-    in_slices('ZADD', rules.expiries, expiries)
-    in_slices('ZREM', rules.expiries, removed)
+    in_parts('ZADD', rules.expiries, expiries)
+    in_parts('ZREM', rules.expiries, removed)
   end
 end
 
@@ -196,12 +228,12 @@ local function update_past(entries, rules, over)
       lasting[#lasting + 1] = name
     end
   end
-  in_slices('ZADD', rules.past, names)
-  in_slices('ZREM', rules.past, removed)
+  in_parts('ZADD', rules.past, names)
+  in_parts('ZREM', rules.past, removed)
   if rules.endings then
-    in_slices('ZADD', rules.endings, ending)
-    in_slices('ZREM', rules.endings, lasting)
-    in_slices('ZREM', rules.endings, removed)
+    in_parts('ZADD', rules.endings, ending)
+    in_parts('ZREM', rules.endings, lasting)
+    in_parts('ZREM', rules.endings, removed)
   end
 end
 
@@ -211,6 +243,13 @@ local function merge(watermark_key, args, at, first, below)
   local count = DUE + (#args - first + 1) / 2
   local expired, over = due(rules.expiries, rules.now, count), due(rules.endings, rules.now, count)
   local entries = plan(args, first, below, rules)
+  if next(entries) or #expired + #over > 0 then
+    for _, kind in ipairs({ 'index', 'expiries', 'past', 'endings' }) do
+      for _, part in ipairs(rules[kind] or {}) do
+        redis.call('ZCARD', part)
+      end
+    end
+  end
   local sets = {}
   for key, entry in pairs(entries) do
     if entry.payload then

@@ -61,18 +61,19 @@ class Options:
     """What a topic's state keeps of its records. All but the `UNSTORED` ones decide what is stored.
 
     `ttl_ms`: a record is removed that long after its timestamp. `history_count`, `history_age_ms`: how many
-    records of a key its history keeps, and for how long; with neither there is no history. `index`: lanes
-    keep their live keys in order. `insert_once`: a key's first value stays until a tombstone. `headers`: are
-    kept. `guarded`: strays are expected from the first record on. `max_value_bytes`: a larger value is left
-    in Kafka, and the state keeps its position. `marker_ms`: how long a tombstone leaves a marker, so that no
-    older record comes back from another partition; 0: not at all. `value_format`: how readers decode values,
-    one of VALUE_FORMATS. `view`: the definition of a view whose windows are stored, as JSON.
+    records of a key its history keeps, and for how long; with neither there is no history. `index`: in how
+    many parts lanes keep their live keys in order, 0: they do not. `insert_once`: a key's first value stays
+    until a tombstone. `headers`: are kept. `guarded`: strays are expected from the first record on.
+    `max_value_bytes`: a larger value is left in Kafka, and the state keeps its position. `marker_ms`: how
+    long a tombstone leaves a marker, so that no older record comes back from another partition; 0: not at
+    all. `value_format`: how readers decode values, one of VALUE_FORMATS. `view`: the definition of a view
+    whose windows are stored, as JSON.
     """
 
     ttl_ms: int | None = None
     history_count: int | None = None
     history_age_ms: int | None = None
-    index: bool = False
+    index: int = 0
     insert_once: bool = False
     headers: bool = False
     guarded: bool = False
@@ -89,21 +90,31 @@ class Options:
     @property
     def compared(self) -> bool:
         """Whether every record is compared with the stored one, and not only where a lane has met strays."""
-        return self.guarded or self.insert_once or self.index or self.has_history or self.ttl_ms is not None
+        has_expiry = self.ttl_ms is not None
+        return self.guarded or self.insert_once or self.index > 0 or self.has_history or has_expiry
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the options that differ from the defaults, for JSON."""
-        return {
+        """Return the options that differ from the defaults, for JSON.
+
+        An index in several parts has its own name: a reader that does not know it finds no index, not an
+        empty one.
+        """
+        changed = {
             field.name: value
             for field in fields(self)
             if (value := getattr(self, field.name)) != field.default
         }
+        if self.index:
+            index = changed.pop("index")
+            changed |= {"index": True} if index == 1 else {"index_parts": index}
+        return changed
 
     @classmethod
     def from_dict(cls, given: dict[str, Any]) -> Self:
         """Return options from `to_dict`'s fields. Unknown names are a newer writer's: they are ignored."""
         known = {field.name for field in fields(cls)}
-        return cls(**{name: value for name, value in given.items() if name in known})
+        index = int(given.get("index_parts", given.get("index", 0)))
+        return cls(**{name: value for name, value in given.items() if name in known} | {"index": index})
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,18 +32,23 @@ def _count(reading: Reading) -> int:
     calls: list[Call] = []
     for lane in lanes:
         # The watermark comes first: what is counted then is as new as it claims, or newer.
-        calls += Call(lane.slot, (b"GET", lane.watermark_key)), Call(lane.slot, _command(reading, lane))
+        calls.append(Call(lane.slot, (b"GET", lane.watermark_key)))
+        calls += [Call(lane.slot, words) for words in _commands(reading, lane)]
     replies = reading.run(calls)
-    for lane, watermark in zip(lanes, replies[::2], strict=True):
+    step = len(calls) // len(lanes)
+    for lane, watermark in zip(lanes, replies[::step], strict=True):
         reading.watermarks.note(lane, watermark)
-    return sum(replies[1::2])
+    return sum(count for number, count in enumerate(replies) if number % step)
 
 
-def _command(reading: Reading, lane: Lane) -> tuple[bytes, ...]:
-    """Return the command that counts a lane's keys."""
+def _commands(reading: Reading, lane: Lane) -> list[tuple[bytes, ...]]:
+    """Return the commands that count a lane's keys, one for each part of its index."""
+    options = reading.layout.options
     name = lane.tag, reading.layout.topic, reading.layout.generation
-    if not reading.layout.options.ttl_ms:
-        return b"ZCARD", redis_keys.index_key(*name, lane.partition, lane.stripe)
+    if not options.ttl_ms:
+        key = redis_keys.index_key(*name, lane.partition, lane.stripe)
+        return [(b"ZCARD", part) for part in redis_keys.parts_of(key, options.index)]
     # The index may still have keys that have expired: a later write removes them. Their times tell.
-    expiry_times = redis_keys.lane_key(*name, b"x", str(lane).encode())
-    return b"ZCOUNT", expiry_times, b"%d" % reading.now_ms, b"+inf"
+    key = redis_keys.lane_key(*name, b"x", str(lane).encode())
+    since = b"%d" % reading.now_ms
+    return [(b"ZCOUNT", part, since, b"+inf") for part in redis_keys.parts_of(key, options.index)]

@@ -1,13 +1,15 @@
-"""Merges the indexes of several lanes, in key order."""
+"""Merges the indexes of several lanes, or the parts of one, in key order."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from itertools import groupby
 from math import isqrt
 
 from keylane.ports import Call
 from keylane.query.store import Reading
+from keylane.state import redis_keys
 from keylane.state.lanes import Lane
 
 IndexKey = Callable[[bytes, str, int, int, int], bytes]
@@ -15,7 +17,7 @@ IndexKey = Callable[[bytes, str, int, int, int], bytes]
 
 @dataclass(slots=True)
 class _Source:
-    """A lane's index: keys that were read and not taken yet, and where the next batch begins."""
+    """A part of a lane's index: keys that were read and not taken yet, and where the next batch begins."""
 
     lane: Lane
     index_key: bytes
@@ -24,13 +26,21 @@ class _Source:
     keys: deque[bytes] = field(default_factory=deque)
     is_exhausted: bool = False
 
+    def add(self, keys: Sequence[bytes], largest_batch: int) -> None:
+        """Take the batch that was read: if it is full, the next one is larger."""
+        self.keys.extend(keys)
+        self.is_exhausted = len(keys) < self.batch
+        self.batch = min(2 * self.batch, largest_batch)
+        if keys:
+            self.low = b"(" + keys[-1]
+
 
 class MergedIndex:
-    """The keys of several lanes in order; each lane's index is read in batches, so memory is bounded.
+    """The keys of several lanes in order; each part of an index is read in batches, so memory is bounded.
 
     `index_key`: names a lane's index, as `redis_keys.index_key`; `bounds`: as ZRANGEBYLEX takes them.
 
-    A batch is a lane's share of a page and three standard deviations more: most pages take one round. A lane
+    A batch is a part's share of a page and three standard deviations more: most pages take one round. One
     that has more than its share, as where keys share partition keys, is read in larger batches.
     """
 
@@ -44,14 +54,18 @@ class MergedIndex:
     ) -> None:
         low, self._high = bounds
         self._reading = reading
-        share = -(-limit // len(lanes))
+        parts = max(1, reading.layout.options.index)
+        share = -(-limit // (len(lanes) * parts))
         batch = min(limit, share + 3 * isqrt(share)) + 1
         self._largest_batch = limit + 1
         self._few = batch // 2
         topic, generation = reading.layout.topic, reading.layout.generation
         self._sources = [
-            _Source(lane, index_key(lane.tag, topic, generation, lane.partition, lane.stripe), low, batch)
+            _Source(lane, key, low, batch)
             for lane in lanes
+            for key in redis_keys.parts_of(
+                index_key(lane.tag, topic, generation, lane.partition, lane.stripe), parts
+            )
         ]
         self._heap: list[tuple[bytes, int]] = []
         self._empty = list(range(len(self._sources)))
@@ -89,16 +103,15 @@ class MergedIndex:
             self._empty.append(number)
 
     def _refill(self, sources: Sequence[_Source]) -> None:
+        by_lane = [(lane, list(parts)) for lane, parts in groupby(sources, lambda source: source.lane)]
         calls = []
-        for source in sources:
-            words = (b"ZRANGEBYLEX", source.index_key, source.low, self._high)
-            calls.append(Call(source.lane.slot, (b"GET", source.lane.watermark_key)))
-            calls.append(Call(source.lane.slot, (*words, b"LIMIT", b"0", b"%d" % source.batch)))
-        replies = self._reading.run(calls)
-        for source, watermark, keys in zip(sources, replies[::2], replies[1::2], strict=True):
-            self._reading.watermarks.note(source.lane, watermark)
-            source.keys.extend(keys)
-            source.is_exhausted = len(keys) < source.batch
-            source.batch = min(2 * source.batch, self._largest_batch)
-            if keys:
-                source.low = b"(" + keys[-1]
+        for lane, parts in by_lane:
+            calls.append(Call(lane.slot, (b"GET", lane.watermark_key)))
+            for source in parts:
+                words = (b"ZRANGEBYLEX", source.index_key, source.low, self._high)
+                calls.append(Call(lane.slot, (*words, b"LIMIT", b"0", b"%d" % source.batch)))
+        replies = iter(self._reading.run(calls))
+        for lane, parts in by_lane:
+            self._reading.watermarks.note(lane, next(replies))
+            for source in parts:
+                source.add(next(replies), self._largest_batch)

@@ -34,6 +34,11 @@ def history_index_key(tag: bytes, topic: str, generation: int, partition: int, s
     return b"{%b}:%b:%d:p:%d.%d" % (tag, topic.encode(), generation, partition, stripe)
 
 
+def parts_of(key: bytes, count: int) -> list[bytes]:
+    """Return the keys of a lane's sorted set in so many parts: `<key>.<part>`; undivided, the key itself."""
+    return [b"%b.%d" % (key, part) for part in range(count)] if count > 1 else [key]
+
+
 def watermark_key(tag: bytes, topic: str, generation: int, partition: int, stripe: int) -> bytes:
     """Return the key of a lane's watermark record: `{tag}:T:g:w:<partition>.<stripe>`."""
     return b"{%b}:%b:%d:w:%d.%d" % (tag, topic.encode(), generation, partition, stripe)

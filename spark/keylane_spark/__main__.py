@@ -72,9 +72,10 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
     jars = SETTINGS.read(environment, "KEYLANE_JARS")
     checkpoint = SETTINGS.read(environment, "KEYLANE_CHECKPOINT") or tempfile.mkdtemp(prefix="keylane-")
     plans_only = topics.job.reader == "direct" and not topics.views
-    spark = session.start(Path(jars) if jars else None, topics.spark, plans_only=plans_only)
     spans = _open_spans(environment)
+    spark = None
     try:
+        spark = session.start(Path(jars) if jars else None, topics.spark, plans_only=plans_only)
         renewed = kafka if references.has_references(environment) else None
         broker = JobKafka(connection, renewed=renewed)
         context = JobContext(
@@ -90,10 +91,14 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
     except KeylaneError as error:
         _say(f"stops: {error}")
         return 4
+    except session.REFUSALS as error:
+        _say(f"stops: Spark refuses: {session.words_of(error)}")
+        return 4
     finally:
         if spans is not None:
             spans.close()
-        session.stop(spark)
+        if spark is not None:
+            session.stop(spark)
     _say("stopped")
     return 0
 

@@ -15,8 +15,8 @@ from keylane.ports import Clock
 from keylane_spark.adapters.claim_clock import ClaimClock
 from keylane_spark.adapters.function_library import FunctionLibrary, WriteOptions
 from keylane_spark.adapters.kafka_admin import JobKafka
+from keylane_spark.adapters.leader_epochs import EpochEnd, epoch_ends
 from keylane_spark.config.topics import Config
-from keylane_spark.engine.leader_epochs import EpochEnd, epoch_ends
 from keylane_spark.telemetry.metrics import JobMetrics
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class JobContext:
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd | None]:
         """Where these leader epochs end in their logs: see `leader_epochs.epoch_ends`."""
-        return epoch_ends(self.spark, self.broker.connection, epochs)
+        return epoch_ends(self.broker.connection, epochs, self.clock)
 
     def library(self, cluster: Cluster) -> FunctionLibrary:
         """The function library over the calling thread's own cluster; pauses are printed."""

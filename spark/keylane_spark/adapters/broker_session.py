@@ -1,9 +1,10 @@
-"""Connections to Kafka's brokers for fetches. kafka-python finds the brokers, and speaks TLS and SASL.
+"""Connections to Kafka's brokers, for fetches and for the ends of leader epochs.
 
-Once a connection is authenticated, its socket is taken over: kafka-python's event loop receives 4 KiB at a
-time and copies a response four times, which costs as much as all the parsing. So two private members are
-used here, `KafkaTCPTransport._sock` and `NetworkSelector.unregister_event`'s pairing with it: kafka-python 3
-has them, and a release without them fails the first test of this module.
+kafka-python finds the brokers, and speaks TLS and SASL. Once a connection is authenticated, its socket is
+taken over: kafka-python's event loop receives 4 KiB at a time and copies a response four times, which costs
+as much as all the parsing. So two private members are used here, `KafkaTCPTransport._sock` and
+`NetworkSelector.unregister_event`'s pairing with it: kafka-python 3 has them, and a release without them
+fails the first test of this module.
 """
 
 import contextlib
@@ -200,3 +201,13 @@ def check(code: int) -> None:
     """Raise the KafkaError of an error code, unless it is 0."""
     if code:
         raise kafka_errors.for_code(code)
+
+
+def may_pass(error: kafka_errors.KafkaError) -> bool:
+    """Whether the same request may succeed later, or with fresh metadata."""
+    return bool(getattr(error, "retriable", False))
+
+
+def words_of(error: Exception) -> str:
+    """The error's name, with its text if it has one."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -20,7 +20,14 @@ from keylane.adapters.kafka.options import Connection
 from keylane.errors import LogUnavailable, TopicChanged
 from keylane.model.kafka import TopicPartition
 from keylane.ports import Clock
-from keylane_spark.adapters.broker_session import BrokerSession, BrokerSocket, PartitionLeader, check
+from keylane_spark.adapters.broker_session import (
+    BrokerSession,
+    BrokerSocket,
+    PartitionLeader,
+    check,
+    may_pass,
+    words_of,
+)
 from keylane_spark.columns.record_batches import AbortedTransaction, BatchError, next_offset, parse_batches
 from keylane_spark.columns.records import Rows
 
@@ -176,9 +183,9 @@ class LogRangeReader:
                 fetched = self._receive(asked, wanted, position)
             except (kafka_errors.KafkaError, OSError) as error:
                 self.close()
-                is_final = isinstance(error, kafka_errors.KafkaError) and not _may_pass(error)
+                is_final = isinstance(error, kafka_errors.KafkaError) and not may_pass(error)
                 if is_final or self.clock.monotonic_s() > until_s:
-                    raise LogUnavailable(f"{wanted} can't be read: {_words(error)}", 2) from error
+                    raise LogUnavailable(f"{wanted} can't be read: {words_of(error)}", 2) from error
                 self.clock.pause_s(_PAUSE_S)
             else:
                 self._epoch = fetched.leader_epoch
@@ -262,11 +269,3 @@ def _has_id(leader: PartitionLeader) -> bool:
 def _id_text(leader: PartitionLeader) -> str:
     """As librdkafka writes it."""
     return base64.b64encode(leader.topic_id.bytes).decode().rstrip("=") if leader.topic_id else ""
-
-
-def _may_pass(error: kafka_errors.KafkaError) -> bool:
-    return bool(getattr(error, "retriable", False))
-
-
-def _words(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -10,17 +10,22 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from py4j.protocol import Py4JError
+import pyspark
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from keylane.adapters.kafka.options import Connection
-from keylane.errors import EngineEnded
+from keylane.errors import EngineEnded, WriterError
 from keylane.model.kafka import TopicPartition
 from keylane_spark.config.topics import JobConfig
 from keylane_spark.engine import kafka_options
 
 GATEWAY_ERRORS = (Py4JError, OSError)
 """What calls of the JVM raise: its errors, and what is left of the connection where it is gone."""
+
+REFUSALS = (PySparkException, Py4JJavaError)
+"""What Spark raises where it does not do what it is asked: see `words_of`."""
 
 CONNECTOR = ("spark-sql-kafka-0-10", "spark-token-provider-kafka-0-10", "kafka-clients", "commons-pool2")
 """The jars of the folder that Spark needs; the others belong to the local broker."""
@@ -32,6 +37,13 @@ ARCHIVED_JARS = Path(sys.prefix) / "spark.classpath"
 
 JARS = "spark.jars"
 CLASS_PATH, JAVA_OPTIONS = "spark.driver.extraClassPath", "spark.driver.extraJavaOptions"
+
+
+def streaming_class(package: str, name: str) -> str:
+    """The full name of a class of Spark's streaming, which Spark 4.1 has moved into packages of their own."""
+    is_moved = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 1)
+    return f"org.apache.spark.sql.execution.streaming.{f'{package}.' if is_moved else ''}{name}"
+
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -49,8 +61,8 @@ SETTINGS = {
     "spark.sql.streaming.minBatchesToRetain": "10",
     # The checkpoint is on the driver's local disk. Without Hadoop's native library the default manager forks
     # a `chmod` for each file: 60 ms a batch, against 15 with this one.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    "spark.sql.streaming.checkpointFileManagerClass": streaming_class(
+        "checkpointing", "FileSystemBasedCheckpointFileManager"
     ),
     # 7 ms a batch for files that nothing ever reads: no query begins at another's checkpoint.
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
@@ -94,7 +106,8 @@ def start(jars: Path | None, extra: Mapping[str, object], *, plans_only: bool = 
     """Start a session: on this machine's cores, on `spark.master`, or as spark-submit has configured it.
 
     `jars`: a folder with the connector's jars; None where the deployment brings them. `extra`: settings of
-    Spark that override ours. `plans_only`: no record passes through the JVM.
+    Spark that override ours. `plans_only`: no record passes through the JVM. Raises WriterError with Spark's
+    reason.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     own = {} if "PYSPARK_GATEWAY_PORT" in os.environ else local_settings(jars, extra, plans_only=plans_only)
@@ -104,7 +117,10 @@ def start(jars: Path | None, extra: Mapping[str, object], *, plans_only: bool = 
     builder = SparkSession.builder.appName("keylane")
     for name, value in settings.items():
         builder = builder.config(name, str(value).lower() if isinstance(value, bool) else str(value))
-    spark = builder.getOrCreate()
+    try:
+        spark = builder.getOrCreate()
+    except REFUSALS as error:
+        raise WriterError(f"Spark does not start: {words_of(error)}") from error
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 
@@ -117,6 +133,15 @@ def check_running(spark: SparkSession) -> None:
         raise EngineEnded("Spark's JVM does not answer any more: start the job again") from error
     if ended:
         raise EngineEnded("Spark has ended the application (its log says why): start the job again")
+
+
+def words_of(error: PySparkException | Py4JError) -> str:
+    """The first line of what Spark says of an error, with its cause."""
+    if not isinstance(error, Py4JJavaError):
+        return str(error).strip().partition("\n")[0]
+    found, cause = error.java_exception, error.java_exception.getCause()
+    words = found.toString() if cause is None else f"{found.toString()}: {cause.toString()}"
+    return str(words).partition("\n")[0]
 
 
 def stop(spark: SparkSession) -> None:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from keylane.errors import LogUnavailable
 from keylane.model.kafka import TopicPartition
 from keylane_spark.adapters.kafka_admin import LogEnd
+from keylane_spark.adapters.leader_epochs import EpochEnd
 from keylane_spark.adapters.topic_record import Lineage
-from keylane_spark.engine.leader_epochs import EpochEnd
 
 AskEnds = Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, EpochEnd | None]]
 

@@ -97,7 +97,7 @@ class TopicQuery(ReadingQuery):
             only_these=bool(self.unread),
         )
         query = self.start_reading(rows)
-        self._polling = PollingDelay(query, job.idle_poll_ms, context.clock)
+        self._polling = PollingDelay(query, job.idle_poll_ms, context.clock, context.say)
         self._heartbeat.start()
 
     def check(self) -> None:

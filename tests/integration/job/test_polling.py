@@ -31,7 +31,7 @@ def delay_of(query) -> int:
 def test_an_idle_query_looks_less_often_until_a_batch_comes(stream):
     folder, query, lines = stream
     time = FakeTime()
-    delay = PollingDelay(query, IDLE_MS, time.clock)
+    delay = PollingDelay(query, IDLE_MS, time.clock, pytest.fail)
     delay.relax()
     assert delay_of(query) == BUSY_MS, "it has not been idle for long"
     time.pause(IDLE_AFTER_S)
@@ -49,18 +49,22 @@ def test_an_idle_query_looks_less_often_until_a_batch_comes(stream):
 def test_spark_s_own_delay_stays_where_it_is_longer(stream):
     _, query, _ = stream
     time = FakeTime()
-    delay = PollingDelay(query, 5, time.clock)
+    delay = PollingDelay(query, 5, time.clock, pytest.fail)
     time.pause(IDLE_AFTER_S)
     delay.relax()
     assert delay_of(query) == BUSY_MS
 
 
-def test_a_spark_without_that_field_keeps_its_delay(stream, monkeypatch):
+def test_a_spark_without_that_field_keeps_its_delay_and_the_log_says_so(stream, monkeypatch):
     _, query, _ = stream
     monkeypatch.setattr(polling, "_CLASS", "java.lang.Thread")
     time = FakeTime()
-    delay = PollingDelay(query, IDLE_MS, time.clock)
+    said: list[str] = []
+    delay = PollingDelay(query, IDLE_MS, time.clock, said.append)
     time.pause(IDLE_AFTER_S)
     delay.relax()
     delay.note_batch()
+    assert said == [
+        "Spark's polling delay can't be set: java.lang.Thread has none. An idle job takes more of its core"
+    ]
     assert delay_of(query) == BUSY_MS

@@ -12,6 +12,11 @@ from tests.servers.own import create_topic, eventually, records_of
 from tests.support import jobs
 from tests.support.jobs import State
 
+from keylane.adapters.kafka.options import Connection
+from keylane.ports import Clock
+from keylane_spark.adapters.kafka_admin import JobKafka
+from keylane_spark.adapters.leader_epochs import EpochEnd, epoch_ends
+
 NUMBERS = itertools.count()
 JOB = "[job]\nheartbeat_ms = 100\nsweep_keys_per_s = 1000000\n"
 PATIENCE_S = 150
@@ -84,6 +89,17 @@ class Scene:
             view.close()
         counted = {key.rpartition(b":v:")[2].partition(b"\0")[0] for key in keys if b":v:" in key}
         return counted == {key for key, _ in records_of(self.brokers.bootstrap, self.topic, 0)}
+
+    def epoch(self) -> int:
+        """The present leader's epoch."""
+        epoch = JobKafka(Connection(self.brokers.bootstrap)).ends({self.topic: 1})[self.topic, 0].leader_epoch
+        assert epoch is not None
+        return epoch
+
+    def end_of(self, epoch: int) -> EpochEnd | None:
+        """Where an epoch ends in the present log."""
+        source = self.topic, 0
+        return epoch_ends(Connection(self.brokers.bootstrap), {source: epoch}, Clock(), 60)[source]
 
     def end(self) -> None:
         for job in self._jobs:
@@ -212,3 +228,29 @@ def test_leaders_that_change_in_order_cost_no_rebuild(scene):
     eventually(lambda: scene.state.holds(written | values("down", 20)), PATIENCE_S)
     assert scene.state.layout.generation == 1
     assert not scene.state.watermarks()[0, 0].incomplete
+
+
+def test_epochs_end_where_the_next_leader_wrote_first_and_a_leader_that_was_killed_is_asked_again(scene):
+    scene.produce(values("first", 10))
+    first, leader = scene.epoch(), scene.brokers.leader(scene.topic)
+    assert scene.end_of(first) == EpochEnd(first, 10)
+    scene.brokers.brokers[leader].stop()
+    assert scene.end_of(first) == EpochEnd(first, 10)
+    scene.produce(values("second", 5))
+    second = scene.epoch()
+    assert second > first
+    assert scene.end_of(second) == EpochEnd(second, 15)
+    assert scene.end_of(second + 1) is None
+
+
+def test_an_epoch_older_than_all_of_the_log_ends_where_the_log_begins(scene):
+    scene.produce(values("old", 10))
+    epoch = scene.epoch()
+    leader = scene.brokers.leader(scene.topic)
+    scene.brokers.brokers[leader].stop()
+    eventually(lambda: scene.epoch() > epoch, 60)
+    scene.produce(values("new", 10))
+    admin = AdminClient({"bootstrap.servers": scene.brokers.bootstrap})
+    for future in admin.delete_records([TopicPartition(scene.topic, 0, 15)]).values():
+        future.result(30)
+    assert scene.end_of(epoch) == EpochEnd(epoch, 15)

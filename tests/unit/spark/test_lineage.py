@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from keylane.errors import LogUnavailable
 from keylane_spark.adapters.kafka_admin import LogEnd
+from keylane_spark.adapters.leader_epochs import EpochEnd
 from keylane_spark.adapters.topic_record import Owner, TopicRecord
-from keylane_spark.engine.leader_epochs import EpochEnd
 from keylane_spark.generations.lineage import LogCheck, epoch_before, last_epochs
 
 SOURCE = ("orders", 0)

@@ -93,7 +93,8 @@ def test_both_engines_give_the_job_the_same_variables():
     of_emr = set(re.findall(r"driverEnv\.(\w+)=", text)) - {"PYTHONPATH"}
     [container] = PIPELINE["Resources"]["Task"]["Properties"]["ContainerDefinitions"]
     variables = {each["Name"] for each in container["Environment"]}
-    assert variables - {"SPARK_DRIVER_MEMORY"} == of_emr
+    assert variables - {"SPARK_DRIVER_MEMORY", "AWS_REGION"} == of_emr
+    assert {"Name": "AWS_REGION", "Value": {"Ref": "AWS::Region"}} in container["Environment"]
     assert {"KEYLANE_JOB_METRICS", "KEYLANE_METRICS_NAMESPACE", "KEYLANE_KAFKA_SECURITY_PROTOCOL"} < of_emr
 
 

@@ -46,6 +46,30 @@ def test_a_user_s_jars_are_loaded_beside_the_connector_s(jars):
     assert session.all_jars(jars, own).split(",") == [own, ours[0]], "the user's own copy is taken"
 
 
+def test_aws_jar_for_iam_comes_after_spark_s_own_and_so_without_the_archive(jars):
+    """It contains a Netty of another version."""
+    (jars / "aws-msk-iam-auth-2.3.5-all.jar").touch()
+    extra = session.with_iam(jars, {})
+    named = session.all_jars(jars, str(extra["spark.jars"])).split(",")
+    assert [each.rpartition("/")[2] for each in named] == [
+        "aws-msk-iam-auth-2.3.5-all.jar",
+        "commons-pool2-2.jar",
+        "kafka-clients-4.jar",
+    ]
+    assert "spark.driver.extraClassPath" not in session.local_settings(jars, extra, plans_only=False)
+    found = session.archived(jars)
+    assert found is not None, "the archive stays as it is for those without IAM"
+
+
+def test_a_user_s_own_jar_for_iam_is_taken(jars):
+    (jars / "aws-msk-iam-auth-2.3.5-all.jar").touch()
+    own = {"spark.jars": "/opt/aws-msk-iam-auth-2.9-all.jar"}
+    assert session.with_iam(jars, own) == own
+    assert session.with_iam(None, {}) == {}
+    ours = session.with_iam(jars, {"spark.jars": "/opt/other.jar"})["spark.jars"]
+    assert ours == f"{jars}/aws-msk-iam-auth-2.3.5-all.jar,/opt/other.jar"
+
+
 @pytest.mark.parametrize("plans_only", [False, True])
 def test_only_a_jvm_that_records_pass_through_has_its_optimizing_compiler(jars, plans_only):
     found = session.local_settings(jars, {}, plans_only=plans_only)

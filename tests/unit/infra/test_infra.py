@@ -69,7 +69,7 @@ def test_runs_of_a_job_that_should_not_run_are_cancelled():
     assert states_after(states["IsWanted"]["Default"]) == ["ToCancel", "Cancel", "Done"]
     assert states["ToCancel"]["Arguments"]["States"] == states["Living"]["Arguments"]["States"]
     resource = states["Cancel"]["ItemProcessor"]["States"]["CancelRun"]["Resource"]
-    assert resource.endswith(":emrserverless:cancelJobRun")
+    assert resource["Fn::Sub"].endswith(":emrserverless:cancelJobRun")
     assert "emr-serverless:CancelJobRun" in json.dumps(PIPELINE["Resources"]["StarterRole"])
 
 

@@ -70,7 +70,7 @@ def test_a_package_of_the_job_with_another_jar_is_not_built(tmp_path, monkeypatc
         if name.startswith((*CONNECTOR, IAM)):
             (tools / name).write_bytes(b"another")
     monkeypatch.setenv("KEYLANE_TOOLS", str(tmp_path / "tools"))
-    with pytest.raises(jars.WrongChecksum, match="aws-msk-iam-auth-.* has the SHA-256"):
+    with pytest.raises(jars.WrongChecksum, match=r"aws-msk-iam-auth-.* has the SHA-256"):
         job_package.build(tmp_path / "job", ROOT / "keylane.toml", "3.11")
     assert not (tmp_path / "job" / "python.zip").exists()
     (tools / next(name for name in listed if name.startswith(IAM))).unlink()

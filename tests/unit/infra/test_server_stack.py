@@ -45,6 +45,14 @@ def test_the_server_prints_its_metrics_for_cloudwatch_in_a_namespace_of_its_stac
     assert container["LogConfiguration"]["LogDriver"] == "awslogs", "CloudWatch Logs reads the lines"
 
 
+def test_the_page_pushes_the_image_that_it_deploys_into_the_repository_that_it_makes():
+    page = (ROOT / "docs" / "operate" / "fargate.md").read_text("utf-8")
+    [made] = re.findall(r"aws ecr create-repository --repository-name (\S+)", page)
+    images = re.findall(r"(?:IMAGE|Image)=[0-9]{12}\S+?/(\S+):1", page)
+    assert len(images) > 2
+    assert set(images) == {made}
+
+
 def test_the_task_has_references_to_secrets_and_no_secret():
     secret = {name for name in VARIABLES if name.endswith(("PASSWORD", "USERNAME", "ACCESS"))}
     for name in secret - {"KEYLANE_REDIS_USERNAME"}:

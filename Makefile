@@ -22,7 +22,7 @@ SEED ?=
 
 .PHONY: help setup setup-python setup-check setup-sam setup-tests setup-localstack setup-all demo test unit integration e2e
 .PHONY: containers spark-cluster check example
-.PHONY: lint-infra audit generate tour layer layer-requirements image-requirements sizing package-job build
+.PHONY: lint-infra audit generate tour layer layer-requirements image-requirements jar-checksums sizing package-job build
 .PHONY: up down status deploy-local clean soak torture torture-mutants model model-mutants under-fire upgrade compat
 .PHONY: bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read bench-write bench-outage bench-wait bench-serve bench-idle bench-scale bench-peers bench-migrate bench-compare
 
@@ -102,6 +102,9 @@ generate: setup-python  ## Write what is made from the code: OpenAPI, the templa
 
 image-requirements: setup-python  ## Write the images' packages, by hash, from pyproject.toml
 	@$(BIN)/python -m keylane_build.image_requirements
+
+jar-checksums:  ## Write infra/jars.sha256, after a change of pom.xml or tests/registry/pom.xml
+	@$(PY) infra/local/bootstrap.py checksums
 
 layer-requirements: setup-python
 	@$(BIN)/python -m keylane_build.layer

@@ -9,14 +9,18 @@ RUN useradd --create-home --uid 1000 keylane
 COPY --from=java /opt/java/openjdk /opt/java
 ENV PYTHONPATH=/keylane/layers/keylane/python:/keylane/spark
 # The packages, before the sources: a changed source needs no download. PySpark has no wheel: pip builds one.
-COPY pom.xml infra/docker/build-requirements.txt infra/docker/job-requirements.txt ./
+COPY pom.xml infra/jars.sha256 infra/local/keylane_local/jars.py ./
+COPY infra/docker/build-requirements.txt infra/docker/job-requirements.txt ./
 # The Ivy that PySpark includes downloads Spark's Kafka connector, and a broker, which stays outside like the cache.
+# Each jar is compared with our list of checksums.
 RUN pip install --no-cache-dir --require-hashes --only-binary :all: --requirement build-requirements.txt \
     && pip install --no-cache-dir --require-hashes --no-build-isolation --requirement job-requirements.txt \
     && java -cp "$(python -c 'import pyspark; print(*pyspark.__path__)')/jars/*" org.apache.ivy.Main \
     -ivy pom.xml -confs runtime -retrieve "/tmp/jars/[artifact]-[revision](-[classifier]).[ext]" -cache /tmp/ivy \
+    && python jars.py /tmp/jars jars.sha256 \
     && mkdir jars && cd /tmp/jars \
-    && mv spark-sql-kafka-0-10* spark-token-provider-kafka-0-10* kafka-clients* commons-pool2* /keylane/jars \
+    && mv spark-sql-kafka-0-10* spark-token-provider-kafka-0-10* kafka-clients* commons-pool2* aws-msk-iam-auth* \
+    /keylane/jars \
     && rm -r /tmp/ivy /tmp/jars
 COPY layers layers
 COPY spark spark

@@ -7,8 +7,10 @@ E9104  everything that stores or transports data is encrypted
 E9105  Rules use only the functions that CloudFormation accepts there
 E9106  no functions where CloudFormation, or SAM, takes none
 E9107  Rules compare strings, and only with lists that are written out
+E9108  no partition of AWS is written out
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -66,6 +68,11 @@ RESOURCE_TAKES_NO_FUNCTIONS = (
 NOT_IN_CONDITIONS = frozenset(
     {"Fn::Base64", "Fn::Cidr", "Fn::GetAtt", "Fn::GetAZs", "Fn::If", "Fn::ImportValue"}
 )
+_HOST = r"amazonaws(?:\\\.|\[\.\]|\.)com"
+_CHINA_TOO = r"(?!\((?:\\\.|\[\.\])cn\)\?)"
+ONE_PARTITION = re.compile(rf"arn:aws:|{_HOST}{_CHINA_TOO}")
+SERVICE_PRINCIPAL = re.compile(r"[a-z-]+\.amazonaws\.com")
+"""The same in all partitions; that of CloudWatch Logs names the region, and has the partition's suffix."""
 _OFF = (None, False, "false", "PLAINTEXT", "TLS_PLAINTEXT")
 
 
@@ -302,6 +309,39 @@ class FunctionsWhereTheyWork(KeylaneRule):
             if isinstance(element, dict):
                 for place, function in _functions(element.get(name), [*path, name]):
                     yield place, f"{name} takes no functions, so not {function}"
+
+
+class NoPartition(KeylaneRule):
+    """ARNs and host names are those of the partition in which the stack is: aws, aws-us-gov, aws-cn."""
+
+    id = "E9108"
+    shortdesc = "No partition of AWS is written out"
+    description = "${AWS::Partition} and ${AWS::URLSuffix}, and patterns that take amazonaws.com.cn, too"
+    source_url = (
+        "https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/pseudo-parameter-reference.html"
+    )
+
+    def find(self, cfn: Template) -> Found:
+        """Yield strings with an ARN or host of one partition. A parameter's default is an example."""
+        template, _ = decode(cfn.filename)
+        for path, text in _strings(template, []):
+            is_prose = path[-1] in {"Default", "Description", "AssertDescription"}
+            if is_prose or "Fn::Split" in path or SERVICE_PRINCIPAL.fullmatch(text):
+                continue
+            if found := ONE_PARTITION.search(text):
+                yield path, f"{found[0]} is of one partition: use AWS::Partition or AWS::URLSuffix"
+
+
+def _strings(node: Any, path: list[str | int]) -> Iterator[tuple[list[str | int], str]]:
+    """Yield all strings below a node, with their paths."""
+    if isinstance(node, str):
+        yield path, node
+    elif isinstance(node, dict):
+        for key, value in node.items():
+            yield from _strings(value, [*path, key])
+    elif isinstance(node, list):
+        for number, each in enumerate(node):
+            yield from _strings(each, [*path, number])
 
 
 def _is_function(node: Any) -> bool:

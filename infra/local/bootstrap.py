@@ -3,7 +3,8 @@
 Default steps: python (.venv with all packages), java, redis, and jars (Kafka and Spark's Kafka connector).
 Further steps, only by name: registry (Apicurio's Schema Registry, for tests), archive (of Spark's and Kafka's
 classes, for faster starts), browser (Chromium, for tests of the console), sam (AWS SAM and cfn-lint), lint
-(checkov and others), localstack. Standard library only: nothing is installed yet.
+(checkov and others), localstack, checksums (writes infra/jars.sha256).
+Standard library only: nothing is installed yet.
 """
 
 import importlib.util
@@ -18,6 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from bootstrap_runner import ATTEMPTS, Runner, SetupError, Stamp, digest, read_text, say
+from keylane_local import jars as jar_list
 from keylane_local import tools
 
 MIN_PYTHON = (3, 11)
@@ -41,7 +43,11 @@ REDIS_HINT = (
 )
 BROWSER_HINT = "Chromium is missing. Debian: sudo apt-get install chromium; macOS: brew install chromium"
 DEFAULT_STEPS = ("python", "java", "redis", "jars")
-STEP_CHAINS = ((*DEFAULT_STEPS, "registry", "archive", "browser"), ("localstack", "sam"), ("lint",))
+STEP_CHAINS = (
+    ("python", "java", "redis", "checksums", "jars", "registry", "archive", "browser"),
+    ("localstack", "sam"),
+    ("lint",),
+)
 """The steps of a chain run one after the other; the chains are independent and run in parallel."""
 
 
@@ -53,6 +59,9 @@ class Setup:
         self.venv = root / ".venv"
         self.tools = tools_dir
         self.runner = Runner(root, tools_dir)
+        self._list = root / jar_list.LIST
+        self._pom_of_jars = (root / "pom.xml").resolve()
+        self._pom_of_registry = (root / "tests" / "registry" / "pom.xml").resolve()
 
     @property
     def venv_python(self) -> Path:
@@ -110,16 +119,15 @@ class Setup:
             say("browser", f"skipped, and so are the tests that need it: {error}")
 
     def jars(self) -> None:
-        """Download the jars of pom.xml with the Ivy that PySpark includes."""
-        pom = (self.root / "pom.xml").resolve()
+        """Download the jars of pom.xml with the Ivy that PySpark includes, and check them."""
         stamp = self.tools / "jars.json"
-        wanted = digest(pom.read_text(encoding="utf-8"))
+        wanted = digest(self._pom_of_jars.read_text(encoding="utf-8"), read_text(self._list) or "")
         present = json.loads(read_text(stamp) or "{}")
         jars = self.tools / "jars"
         if present.get("inputs") == wanted and all((jars / name).exists() for name in present["jars"]):
             return
-        new = self.tools / "jars.new"
-        self._retrieve("jars", "Kafka and Spark's connector", pom, new)
+        new = self._retrieve_jars("jars")
+        self._verify("jars", new)
         names = sorted(path.name for path in new.glob("*.jar"))
         if not any(name.startswith("kafka_") for name in names):
             raise SetupError("jars", "Ivy succeeded but downloaded no Kafka", self.runner.log("jars"))
@@ -128,13 +136,13 @@ class Setup:
         stamp.write_text(json.dumps({"inputs": wanted, "jars": names}), encoding="utf-8")
 
     def registry(self) -> None:
-        """Download and unpack the Schema Registry of tests/registry/pom.xml with Ivy, unless it is there."""
-        pom = (self.root / "tests" / "registry" / "pom.xml").resolve()
+        """Download, check and unpack the Schema Registry of tests/registry/pom.xml, unless it is there."""
+        pom = self._pom_of_registry.read_text(encoding="utf-8")
         folder = self.tools / "registry"
-        if Stamp(folder / "keylane-stamp", pom.read_text(encoding="utf-8")).is_current():
+        if Stamp(folder / "keylane-stamp", pom).is_current():
             return
-        new = self.tools / "registry.new"
-        self._retrieve("registry", "Apicurio's Schema Registry", pom, new)
+        new = self._retrieve_registry("registry")
+        self._verify("registry", new)
         archive = next(new.glob("*.tar.gz"), None)
         if archive is None:
             raise SetupError("registry", "Ivy succeeded but downloaded nothing", self.runner.log("registry"))
@@ -142,7 +150,26 @@ class Setup:
         self.runner.run("registry", "unpacking", ["tar", "-xzf", str(archive), "-C", str(new)])
         archive.unlink()
         new.rename(folder)
-        Stamp(folder / "keylane-stamp", pom.read_text(encoding="utf-8")).write()
+        Stamp(folder / "keylane-stamp", pom).write()
+
+    def checksums(self) -> None:
+        """Write the checksums of what both files of Ivy name: after a change of theirs, to be reviewed."""
+        found = jar_list.checksums(self._retrieve_jars("checksums"))
+        found |= jar_list.checksums(self._retrieve_registry("checksums"))
+        self._list.write_text(jar_list.render(found), encoding="utf-8")
+
+    def _retrieve_jars(self, step: str) -> Path:
+        return self._retrieve(step, "Kafka and Spark's connector", self._pom_of_jars, self.tools / "jars.new")
+
+    def _retrieve_registry(self, step: str) -> Path:
+        new = self.tools / "registry.new"
+        return self._retrieve(step, "Apicurio's Schema Registry", self._pom_of_registry, new)
+
+    def _verify(self, step: str, folder: Path) -> None:
+        try:
+            jar_list.verify(folder, self._list)
+        except jar_list.WrongChecksum as error:
+            raise SetupError(step, str(error)) from error
 
     def sam(self) -> None:
         """Create a virtual environment for AWS SAM, whose dependencies conflict with the project's."""
@@ -219,8 +246,8 @@ class Setup:
     def _make_venv(self, step: str, python: str, folder: str) -> None:
         self.runner.run(step, "virtual environment", [python, "-m", "venv", "--clear", folder])
 
-    def _retrieve(self, step: str, title: str, pom: Path, folder: Path) -> None:
-        """Download what `pom` names into a new folder of the tools."""
+    def _retrieve(self, step: str, title: str, pom: Path, folder: Path) -> Path:
+        """Download what `pom` names into `folder`, a new one of the tools, and return it."""
         ivy = next(self.venv.glob("lib/python*/site-packages/pyspark/jars/ivy-*.jar"), None)
         java = tools.find_java()
         if ivy is None or java is None:
@@ -233,6 +260,7 @@ class Setup:
         if settings := os.environ.get("KEYLANE_IVY_SETTINGS"):
             command += ["-settings", str(Path(settings).absolute())]
         self.runner.run(step, title, command, attempts=ATTEMPTS, cwd=self.tools)
+        return folder
 
 
 def _find_python(newest: tuple[int, int]) -> str | None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import bisect
 import os
 import re
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric as Family
 
+    from keylane.metrics.emf import EmfLog
+
 BOUNDS = (0.25, 0.5, 1.0, 2.5, *(5.0 * 2**number for number in range(14)))
 """Upper bounds of the buckets in milliseconds, up to 41 seconds; kprf has those from 5 to 80."""
 _OF_PROCESS = re.compile(r"gauge_live\w*_(\d+)\.db")
@@ -40,9 +43,14 @@ the suffix, so their type is unknown there."""
 
 
 class ServerMetrics:
-    """See `MetricSink`, for any thread. `refused` counts requests that the server itself answers."""
+    """See `MetricSink`, for any thread. `refused` counts requests that the server itself answers.
 
-    def __init__(self) -> None:
+    `emf`: gets the same numbers, and writes them with `write_lines`; None for the page alone.
+    """
+
+    def __init__(self, emf: EmfLog | None = None) -> None:
+        self._emf = emf
+        self._emf_lock = threading.Lock()
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry(auto_describe=False)
         self._metrics: dict[str, Counter | Gauge | Histogram] = {}
@@ -56,6 +64,9 @@ class ServerMetrics:
             found.inc(value)
         else:
             found.set(value)
+        if self._emf is not None:
+            with self._emf_lock:
+                self._emf.add_number(metric, labels, value)
 
     def add_samples(self, metric: str, labels: tuple[str, ...], samples: Sequence[tuple[float, int]]) -> None:
         """See `MetricSink.add_samples`."""
@@ -63,9 +74,18 @@ class ServerMetrics:
         for value, times in samples:
             found._sum.inc(value * times)  # noqa: SLF001 (see the module's docstring)
             found._buckets[bisect.bisect_left(BOUNDS, value)].inc(times)  # noqa: SLF001
+        if self._emf is not None:
+            with self._emf_lock:
+                self._emf.add_samples(metric, labels, samples)
 
     def flush(self) -> None:
-        """See `MetricSink.flush`: nothing is kept back."""
+        """See `MetricSink.flush`: nothing is kept back from the page."""
+
+    def write_lines(self) -> None:
+        """Write the lines of what was added since the last ones."""
+        if self._emf is not None:
+            with self._emf_lock:
+                self._emf.flush()
 
     def count_refusal(self, status: int) -> None:
         """Count a request that the server refused."""

@@ -20,7 +20,7 @@ NONE, TOKENS = AUTHORIZATIONS = ("none", "tokens")
 class ServerOptions:
     """How the server listens and whom it serves.
 
-    `console`: the folder of the console, None to serve none.
+    `console`: the folder of the console, None to serve none. `emf`: whether metrics are printed, too.
     """
 
     host: str = "127.0.0.1"
@@ -30,6 +30,7 @@ class ServerOptions:
     tls_key: Path | None = None
     authorization: str = NONE
     logs_access: bool = False
+    emf: bool = False
     drain_s: int = 30
     console: Path | None = None
     limits: Limits = field(default_factory=Limits)

@@ -13,7 +13,9 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from keylane.config.table import SETTINGS
 from keylane.errors import KeylaneError
+from keylane.metrics.emf import EmfLog
 from keylane.wiring.tracing import open_tracing
 from keylane_server.access import TokenAuthorizer
 from keylane_server.admission import AdmissionControl
@@ -47,6 +49,8 @@ ANSWERED_AT, ENDED_AT = 0.8, 0.95
 """Parts of `drain_s` after which all requests are answered, and after which the process ends."""
 LISTENS_POLL_S = 0.01
 FLUSH_EVERY_S = 1.0
+LINES_EVERY_S = 60.0
+"""CloudWatch's metrics have a value a minute."""
 _log = logging.getLogger("keylane.serve")
 
 
@@ -68,7 +72,7 @@ class ServerProcess:
         self._options = options
         self._environment = environment
         self._executor = ThreadPoolExecutor(THREADS, "keylane-blocking")
-        metrics = ServerMetrics()
+        self._metrics = metrics = ServerMetrics(_open_lines(environment) if options.emf else None)
         self._pages = OwnPages(metrics, self._flush_meters, options.console)
         # Half of the places: the others are for reads and writes that wait for nothing else.
         callers_limit = max(1, min(options.limits.running, options.limits.writing) // 2)
@@ -113,6 +117,8 @@ class ServerProcess:
         await self._applications.open()
         if self._options.workers > 1:
             self._flush_again(loop)
+        if self._options.emf:
+            loop.call_later(LINES_EVERY_S, self._write_lines_again, loop)
         loop.add_signal_handler(signal.SIGTERM, self._begin_stop)
         self._spans = self._open_spans()
         self._app = ServerApp(
@@ -152,6 +158,8 @@ class ServerProcess:
         os.kill(os.getpid(), signal.SIGINT)
 
     async def _close(self) -> None:
+        self._flush_meters()
+        self._metrics.write_lines()
         await self._applications.close()
         self._runtime.close()
         if self._spans is not None:
@@ -165,6 +173,16 @@ class ServerProcess:
         """Hand on what the meters have, again and again: any process may be asked for the metrics of all."""
         self._flush_meters()
         loop.call_later(FLUSH_EVERY_S, self._flush_again, loop)
+
+    def _write_lines_again(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._flush_meters()
+        self._metrics.write_lines()
+        loop.call_later(LINES_EVERY_S, self._write_lines_again, loop)
+
+
+def _open_lines(environment: Mapping[str, str]) -> EmfLog:
+    namespace = "KEYLANE_METRICS_NAMESPACE"  # a wrong one is reported by each application that is opened
+    return EmfLog(environment.get(namespace, "").strip() or str(SETTINGS[namespace].default))
 
 
 def _end_now() -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keylane.adapters.aws import references
-from keylane.adapters.kafka.options import Connection
+from keylane.adapters.kafka.options import AWS_MSK_IAM, Connection
 from keylane.config import kafka as kafka_config
 from keylane.config.functions import renewable_redis
 from keylane.config.settings import is_set
@@ -39,6 +39,8 @@ from keylane_spark.telemetry import emf
 from keylane_spark.telemetry.metrics import JobMetrics
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from keylane_spark.telemetry.batch_spans import BatchSpans
 
 SERVICE = "keylane-job"
@@ -75,7 +77,7 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
     spans = _open_spans(environment)
     spark = None
     try:
-        spark = session.start(Path(jars) if jars else None, topics.spark, plans_only=plans_only)
+        spark = _start_spark(Path(jars) if jars else None, topics, connection, plans_only=plans_only)
         renewed = kafka if references.has_references(environment) else None
         broker = JobKafka(connection, renewed=renewed)
         context = JobContext(
@@ -101,6 +103,15 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
             session.stop(spark)
     _say("stopped")
     return 0
+
+
+def _start_spark(
+    jars: Path | None, topics: Config, connection: Connection, *, plans_only: bool
+) -> SparkSession:
+    """Start Spark, with AWS' jar where its own reader signs in with IAM."""
+    is_iam = connection.security.mechanism == AWS_MSK_IAM and not plans_only
+    extra = session.with_iam(jars, topics.spark) if is_iam else topics.spark
+    return session.start(jars, extra, plans_only=plans_only)
 
 
 def _begin_reporting(job: JobConfig, clock: Clock, namespace: str) -> JobMetrics:

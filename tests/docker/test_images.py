@@ -34,7 +34,9 @@ def test_image_of_the_server_has_the_console(compose):
 def test_image_of_the_server_has_no_spark_and_that_of_the_job_no_cache(compose):
     assert compose.inside("server", "python", "-c", "import pyspark").returncode == 1
     assert compose.inside("job", "sh", "-c", "ls -d /tmp/ivy /root/.cache").returncode != 0
-    assert "spark-sql-kafka" in compose.inside("job", "ls", "/keylane/jars").stdout
+    kept = compose.inside("job", "ls", "/keylane/jars").stdout
+    assert "spark-sql-kafka" in kept
+    assert "aws-msk-iam-auth" in kept
 
 
 def test_what_is_written_is_read_at_its_position(compose):

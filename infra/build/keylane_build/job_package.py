@@ -1,7 +1,8 @@
 """The job as a package for a managed Spark: `python -m keylane_build.job_package --to build/job`.
 
 main.py: the script for spark-submit. python.zip: the job and its imports, except PySpark.
-jars/: the Kafka connector of the project's Spark version. keylane.toml: the configuration.
+jars/: the Kafka connector of the project's Spark version, and AWS' jar for MSK with IAM.
+keylane.toml: the configuration.
 """
 
 import argparse
@@ -12,8 +13,9 @@ import tempfile
 from pathlib import Path
 
 from keylane_build.layer import pin_requirements
+from keylane_local import jars as jar_list
 from keylane_local.tools import project_root, tools_dir
-from keylane_spark.engine.session import CONNECTOR
+from keylane_spark.engine.session import CONNECTOR, IAM
 
 EXTRAS = ("spark", "registry", "msk-iam", "otel")
 IN_SPARK = frozenset({"pyspark", "py4j"})
@@ -22,15 +24,17 @@ MAIN = "import sys\n\nfrom keylane_spark.__main__ import main\n\nsys.exit(main()
 
 
 def build(folder: Path, config: Path, python_version: str) -> None:
-    """Refill `folder`. Raises CalledProcessError if pip fails, FileNotFoundError without the jars."""
+    """Refill `folder`. Raises CalledProcessError of pip; FileNotFoundError and WrongChecksum for the jars."""
     shutil.rmtree(folder, ignore_errors=True)
     jars = folder / "jars"
     jars.mkdir(parents=True)
-    found = [each for each in (tools_dir() / "jars").glob("*.jar") if each.name.startswith(CONNECTOR)]
-    if len(found) < len(CONNECTOR):
+    wanted = (*CONNECTOR, IAM)
+    found = [each for each in (tools_dir() / "jars").glob("*.jar") if each.name.startswith(wanted)]
+    if len(found) < len(wanted):
         raise FileNotFoundError("Spark's Kafka connector is missing: run `make setup`")
     for each in found:
         shutil.copy(each, jars)
+    jar_list.verify(jars, project_root() / jar_list.LIST)
     shutil.copy(config, folder / "keylane.toml")
     (folder / "main.py").write_text(MAIN, encoding="utf-8")
     with tempfile.TemporaryDirectory() as work:

@@ -29,6 +29,8 @@ REFUSALS = (PySparkException, Py4JJavaError)
 
 CONNECTOR = ("spark-sql-kafka-0-10", "spark-token-provider-kafka-0-10", "kafka-clients", "commons-pool2")
 """The jars of the folder that Spark needs; the others belong to the local broker."""
+IAM = "aws-msk-iam-auth"
+"""The jar for AWS_MSK_IAM."""
 
 ARCHIVE = Path(sys.prefix) / "spark.jsa"
 """The JVM's archive of classes, if set-up made one (`engine.class_archive`)."""
@@ -173,6 +175,19 @@ def local_settings(jars: Path | None, extra: Mapping[str, object], *, plans_only
 def connector(jars: Path) -> list[str]:
     """The jars of a folder that Spark needs."""
     return [str(path) for path in sorted(jars.glob("*.jar")) if path.name.startswith(CONNECTOR)]
+
+
+def with_iam(jars: Path | None, extra: Mapping[str, object]) -> Mapping[str, object]:
+    """`extra` with the jar for AWS_MSK_IAM, which Spark's own reader needs.
+
+    It is named in `spark.jars`, not on the class path: it contains a Netty, and Spark's own comes first so.
+    A job that needs it starts without the archive of classes.
+    """
+    named = str(extra.get(JARS, ""))
+    if jars is None or IAM in named:
+        return extra
+    found = [str(path) for path in sorted(jars.glob(f"{IAM}-*.jar"))]
+    return {**extra, JARS: ",".join([*found, *filter(None, [named])])}
 
 
 def all_jars(jars: Path, extra: str) -> str:

@@ -29,7 +29,7 @@ FUNCTION = """
     Properties:
       Runtime: python3.13
       Handler: index.handler
-      Role: arn:aws:iam::123456789012:role/some
+      Role: !Sub arn:${AWS::Partition}:iam::123456789012:role/some
       Code: {ZipFile: "def handler(event, context): pass"}
 """
 EVENTS = """
@@ -37,7 +37,7 @@ EVENTS = """
     Type: AWS::Events::Rule
     Properties:
       EventPattern: {source: [keylane]}
-      Targets: [{Id: one, Arn: "arn:aws:sns:us-east-1:123456789012:topic"}]
+      Targets: [{Id: one, Arn: !Sub "arn:${AWS::Partition}:sns:us-east-1:123456789012:topic"}]
 """
 CACHE = """
   Cache:
@@ -70,12 +70,15 @@ BROKEN = {
     "a target of events without dead letters": ("E9102", EVENTS),
     "a star in actions": (
         "E9103",
-        ROLE % ('"sqs:*"', "!Sub 'arn:aws:sqs:${AWS::Region}:${AWS::AccountId}:q'"),
+        ROLE % ('"sqs:*"', "!Sub 'arn:${AWS::Partition}:sqs:${AWS::Region}:${AWS::AccountId}:q'"),
     ),
     "all resources, where a condition holds": (
         "E9103",
         ROLE
-        % ('"sqs:SendMessage"', "!If [IsHere, '*', !Sub 'arn:aws:sqs:${AWS::Region}:${AWS::AccountId}:q']"),
+        % (
+            '"sqs:SendMessage"',
+            "!If [IsHere, '*', !Sub 'arn:${AWS::Partition}:sqs:${AWS::Region}:${AWS::AccountId}:q']",
+        ),
     ),
     "all resources": ("E9103", ROLE % ('["sqs:SendMessage"]', "['*']")),
     "a queue that is not encrypted": (
@@ -118,6 +121,19 @@ Resources:
 """,
 }
 BROKEN |= {name: ("E9106", text + TOPIC) for name, text in MISPLACED.items()}
+HOST = "Parameters: {Url: {Type: String, AllowedPattern: '%s'}}\nResources:\n" + TOPIC
+POLICY = ROLE % ('"sqs:SendMessage"', '"%s"')
+BROKEN |= {
+    "an ARN of one partition": ("E9108", POLICY % "arn:aws:sqs:eu-central-1:123456789012:q"),
+    "a host of one partition": (
+        "E9108",
+        POLICY.replace('"%s"', '!Sub "arn:${AWS::Partition}:sqs:*:*:q"').replace(
+            "lambda.amazonaws.com", '!Sub "logs.${AWS::Region}.amazonaws.com"'
+        ),
+    ),
+    "a pattern that takes hosts of one partition": ("E9108", HOST % "https://sqs[.]amazonaws[.]com/.*"),
+    "an escaped pattern that does": ("E9108", HOST % r"https://sqs\.amazonaws\.com/.*"),
+}
 TASK = """
   Task:
     Type: AWS::ECS::TaskDefinition
@@ -162,9 +178,10 @@ BROKEN |= {
     "a function's name of 65 characters": ("E3031", LOGGED % f"      FunctionName: {'f' * 65}\n"),
     "a role's name of 65 characters": (
         "E3033",
-        (ROLE % ('"sqs:SendMessage"', "!Sub 'arn:aws:sqs:${AWS::Region}:${AWS::AccountId}:q'")).replace(
-            "Properties:\n", f"Properties:\n      RoleName: {'r' * 65}\n", 1
-        ),
+        (
+            ROLE
+            % ('"sqs:SendMessage"', "!Sub 'arn:${AWS::Partition}:sqs:${AWS::Region}:${AWS::AccountId}:q'")
+        ).replace("Properties:\n", f"Properties:\n      RoleName: {'r' * 65}\n", 1),
     ),
     "an alarm's name of 256 characters": ("E3033", ALARM % ("a" * 256)),
     "501 resources": ("E3010", "".join(TOPIC.replace("Topic:", f"T{number}:") for number in range(501))),
@@ -190,6 +207,9 @@ ALLOWED = {
     % ("String", "!Contains [[a, b], !Ref SubnetIds]"),
     "a list of all parameters of a type": RULES
     % ("String", '!Contains [!RefAll "AWS::EC2::VPC::Id", !Ref SubnetIds]'),
+    "a pattern that takes hosts of China, too": HOST
+    % r"https://(sqs[.]amazonaws[.]com([.]cn)?|\.amazonaws\.com(\.cn)?)",
+    "an ARN of the stack's own partition": POLICY.replace('"%s"', '!Sub "arn:${AWS::Partition}:sqs:*:*:q"'),
     "a star with its reason": (ROLE % ('["xray:PutTraceSegments"]', "'*'")).replace(
         "    Properties:\n      Assume",
         "    Metadata: {Keylane: {AllowStar: no resources}}\n    Properties:\n      Assume",

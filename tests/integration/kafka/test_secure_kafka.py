@@ -5,6 +5,9 @@ from __future__ import annotations
 import base64
 import gc
 import json
+import os
+import subprocess
+import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
@@ -25,6 +28,7 @@ from keylane.adapters.aws import references
 from keylane.adapters.kafka import tokens
 from keylane.config.kafka import connection
 from keylane.errors import ConnectionRejected, LogUnavailable
+from keylane_local.tools import tools_dir
 from keylane_spark.adapters.kafka_admin import JobKafka
 from keylane_spark.adapters.log_reader import LogRangeReader, PlannedRange
 from keylane_spark.engine.fetch_options import portable
@@ -174,6 +178,35 @@ def test_tasks_of_the_job_read_by_each_way_in(
     reader.close()
     assert rows.values.to_pylist() == [b"v"]
     no_secret(given)
+
+
+READS_AS_SPARK = """
+import os, sys
+from pathlib import Path
+from keylane.config.kafka import connection
+from keylane_spark.engine import kafka_options, session
+
+jars = Path(sys.argv[1])
+spark = session.start(jars, session.with_iam(jars, {"spark.master": "local[1]"}))
+options = kafka_options.options(connection(os.environ))
+print(spark.read.format("kafka").options(**options).option("subscribe", sys.argv[2]).load().count())
+"""
+
+
+def test_spark_s_own_reader_offers_the_broker_a_login_by_iam(secure: SecureKafka, topic: str):
+    """AWS' jar is found and speaks to the broker, which has no such mechanism."""
+    variables = {
+        "BOOTSTRAP": secure.at("SECURE"),
+        "SSL_CA": str(secure.authority.file),
+        "SASL_MECHANISM": "AWS_MSK_IAM",
+        "SASL_REGION": "eu-west-1",
+    }
+    environment = dict(os.environ) | {K + name: value for name, value in variables.items()}
+    environment |= {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "own-secret"}
+    command = [sys.executable, "-c", READS_AS_SPARK, str(tools_dir() / "jars"), topic]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert "Client SASL mechanism 'AWS_MSK_IAM' not enabled in the server" in done.stderr
+    assert "own-secret" not in done.stderr + done.stdout
 
 
 def test_tasks_of_the_job_accept_no_broker_of_another_authority_and_no_wrong_password(

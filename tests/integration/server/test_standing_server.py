@@ -108,6 +108,19 @@ def test_long_polls_over_the_bound_are_refused_until_a_client_goes(
         eventually(lambda: server.ask("GET", path, Prefer="wait=0", If_None_Match="*")[0] == 304)
 
 
+def test_a_server_that_ends_prints_the_metrics_that_it_has_not_printed_yet(
+    tmp_path, variables: dict[str, str], topic: str
+):
+    named = variables | {"KEYLANE_METRICS_NAMESPACE": "Keylane/server"}
+    with standing(tmp_path / "log", named, "--emf") as running:
+        assert running.ask("GET", f"/topics/{topic}/keys/k")[0] == 200
+        assert running.stop() == 0
+        lines = [json.loads(line) for line in running.log.splitlines() if line.startswith('{"_aws"')]
+    [read] = [line for line in lines if line.get("method") == "get_key"]
+    assert (read["code"], read["RequestDuration"]["Count"]) == ("200", 1)
+    assert read["_aws"]["CloudWatchMetrics"][0]["Namespace"] == "Keylane/server"
+
+
 def test_what_runs_at_sigterm_is_answered_and_nothing_more_is_accepted(
     tmp_path, variables: dict[str, str], topic: str
 ):

@@ -280,10 +280,16 @@ PUBLIC = {
     "Type": BALANCING + "LoadBalancer",
     "Properties": {"Scheme": "internet-facing", "Subnets": ["subnet-1", "subnet-2"]},
 }
-SERVICE = {
-    "Type": "AWS::ECS::Service",
-    "Properties": {"LoadBalancers": [{"ContainerName": "server", "ContainerPort": 80}]},
-}
+
+
+def service(**properties):
+    breaker = {"DeploymentCircuitBreaker": {"Enable": True, "Rollback": True}}
+    balanced = [{"ContainerName": "server", "ContainerPort": 80}]
+    described = {"LoadBalancers": balanced, "DeploymentConfiguration": breaker, **properties}
+    return {"Type": "AWS::ECS::Service", "Properties": described}
+
+
+OPEN = task(PortMappings=[{"ContainerPort": 80}])
 BROKEN |= {
     "a load balancer in one zone": (of(BALANCING + "LoadBalancer", Subnets=["subnet-1"]), "two zones"),
     "HTTPS without a certificate": (of(BALANCING + "Listener", Protocol="HTTPS"), "needs a certificate"),
@@ -303,8 +309,32 @@ BROKEN |= {
         "removed after 5 s",
     ),
     "a service at a port that is not open": (
-        {"Task": task(PortMappings=[{"ContainerPort": 8080}]), "Service": SERVICE},
+        {"Task": task(PortMappings=[{"ContainerPort": 8080}]), "Service": service()},
         "has the port 80 open",
+    ),
+    "a health check that ECS refuses": (
+        {"Task": task(HealthCheck={"Command": ["CMD", "true"], "StartPeriod": 600})},
+        "StartPeriod of a health check is 600, not from 0 to 300",
+    ),
+    "a service that nobody asks whether it works": (
+        {"Task": OPEN, "Service": service(LoadBalancers=None)},
+        "neither a load balancer nor a HealthCheck",
+    ),
+    "a deployment that stops what works first": (
+        {
+            "Task": OPEN,
+            "Service": service(
+                DeploymentConfiguration={
+                    "MinimumHealthyPercent": 0,
+                    "DeploymentCircuitBreaker": {"Enable": True, "Rollback": True},
+                }
+            ),
+        },
+        "before another one works",
+    ),
+    "a deployment that never gives up": (
+        {"Task": OPEN, "Service": service(DeploymentConfiguration={})},
+        "without a circuit breaker",
     ),
     "a scaling whose least is above its largest": (
         of("AWS::ApplicationAutoScaling::ScalableTarget", MinCapacity="5", MaxCapacity="2"),

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 from tests.docker.stand_ins import image_names, stand_ins
 
-from keylane_spark.engine.session import CONNECTOR
+from keylane_local import jars
+from keylane_spark.engine.session import CONNECTOR, IAM
 
 ROOT = Path(__file__).parents[3]
 SERVICES = yaml.safe_load((ROOT / "compose.yaml").read_text("utf-8"))["services"]
@@ -46,9 +49,58 @@ def test_user_of_an_image_is_in_its_list_of_users(recipe):
 
 
 def test_image_of_the_job_keeps_the_jars_that_spark_needs():
-    moved = re.search(r"&& mv (.*) /keylane/jars", (ROOT / "infra/docker/job.Dockerfile").read_text("utf-8"))
+    text = (ROOT / "infra/docker/job.Dockerfile").read_text("utf-8").replace("\\\n", "")
+    moved = re.search(r"&& mv (.*?) +/keylane/jars", text)
     assert moved
-    assert moved[1].split() == [f"{name}*" for name in CONNECTOR]
+    assert moved[1].split() == [f"{name}*" for name in (*CONNECTOR, IAM)]
+
+
+def test_image_of_the_job_checks_its_jars_before_it_keeps_them():
+    text = (ROOT / "infra/docker/job.Dockerfile").read_text("utf-8").replace("\\\n", "")
+    [run] = [line for line in text.splitlines() if "org.apache.ivy.Main" in line]
+    steps = [step.split() for step in run.split("&&")]
+    retrieve, check, keep = (
+        next(number for number, step in enumerate(steps) if word in step)
+        for word in ("org.apache.ivy.Main", "jars.py", "mv")
+    )
+    assert retrieve < check < keep
+    assert steps[check] == ["python", "jars.py", steps[keep - 1][-1], "jars.sha256"]
+    copied = {
+        source for line in text.splitlines() if line.startswith("COPY") for source in line.split()[1:-1]
+    }
+    assert {str(jars.LIST), "infra/local/keylane_local/jars.py"} <= copied
+
+
+def test_the_check_in_the_image_is_a_program_that_needs_no_other_module_and_names_the_jar(tmp_path):
+    program = tmp_path / "jars.py"
+    program.write_bytes(Path(jars.__file__).read_bytes())
+    (tmp_path / "kafka-clients-1.jar").write_bytes(b"another")
+    (tmp_path / "list").write_text(f"{'0' * 64}  kafka-clients-1.jar\n")
+    command = [sys.executable, "-I", str(program), str(tmp_path), str(tmp_path / "list")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split()[0]) == (1, "kafka-clients-1.jar")
+    (tmp_path / "list").write_text(jars.render(jars.checksums(tmp_path)))
+    assert subprocess.run(command, check=False).returncode == 0
+
+
+def test_every_jar_and_archive_that_ivy_is_asked_for_has_a_checksum():
+    listed = jars.read(ROOT / jars.LIST)
+    assert all(re.fullmatch(r"[0-9a-f]{64}", each) for each in listed.values())
+    for pom in ("pom.xml", "tests/registry/pom.xml"):
+        text = (ROOT / pom).read_text("utf-8")
+        wanted = re.findall(r"<artifactId>([^<*]+)</artifactId>\s*<version>([^<]+)</version>", text)[1:]
+        assert wanted
+        for name, version in wanted:
+            assert any(each.startswith(f"{name}-{version}") for each in listed), name
+
+
+def test_image_of_the_job_signs_in_at_msk_with_iam():
+    """Spark's own reader with AWS' jar, everything else with AWS' package."""
+    requirements = (ROOT / "infra/docker/job-requirements.txt").read_text("utf-8")
+    assert re.search(r"^aws-msk-iam-sasl-signer-python==", requirements, re.MULTILINE)
+    assert any(
+        each.startswith(f"{IAM}-") and each.endswith("-all.jar") for each in jars.read(ROOT / jars.LIST)
+    )
 
 
 def test_image_of_the_job_keeps_no_cache_of_ivy():

@@ -10,6 +10,8 @@ import yaml
 from tests.support.cloudformation import ROOT, of_type, template
 
 from keylane_build import job_package
+from keylane_local import jars
+from keylane_spark.engine.session import CONNECTOR, IAM
 
 COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
 DOCKERFILES = sorted((ROOT / "infra" / "docker").glob("*.Dockerfile"))
@@ -60,6 +62,22 @@ def test_the_jobs_image_and_package_have_the_ivy_and_the_connector_of_our_spark(
     assert not names & {"pyspark", "py4j"}
 
 
+def test_a_package_of_the_job_with_another_jar_is_not_built(tmp_path, monkeypatch):
+    tools = tmp_path / "tools" / "jars"
+    tools.mkdir(parents=True)
+    listed = jars.read(ROOT / jars.LIST)
+    for name in listed:
+        if name.startswith((*CONNECTOR, IAM)):
+            (tools / name).write_bytes(b"another")
+    monkeypatch.setenv("KEYLANE_TOOLS", str(tmp_path / "tools"))
+    with pytest.raises(jars.WrongChecksum, match=r"aws-msk-iam-auth-.* has the SHA-256"):
+        job_package.build(tmp_path / "job", ROOT / "keylane.toml", "3.11")
+    assert not (tmp_path / "job" / "python.zip").exists()
+    (tools / next(name for name in listed if name.startswith(IAM))).unlink()
+    with pytest.raises(FileNotFoundError, match="make setup"):
+        job_package.build(tmp_path / "job", ROOT / "keylane.toml", "3.11")
+
+
 def test_samconfig_names_parameters_that_the_template_has():
     config = tomllib.loads((ROOT / "samconfig.toml").read_text(encoding="utf-8"))
     known = template()["Parameters"]
@@ -102,7 +120,7 @@ def test_actions_are_pinned_by_commit_and_name_their_version(file):
 
 
 def test_the_guide_names_parameters_that_the_template_has():
-    known = template()["Parameters"].keys()
+    known = template()["Parameters"].keys() | template("infra/deployer.yaml")["Parameters"].keys()
     for page in ("docs/operate/deploy.md", "README.md"):
         text = (ROOT / page).read_text(encoding="utf-8")
         told = set(re.findall(r"[ `(]([A-Z][a-z][A-Za-z]+)=(?=[\w.$])", text))

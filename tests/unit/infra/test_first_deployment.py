@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from tests.support.cloudformation import ROOT, of_type, template
 
 from keylane_build.stack.combinations import read_combinations
@@ -56,6 +57,25 @@ def test_functions_and_job_may_decrypt_the_login_of_a_new_kafka():
     secret, key = (template("infra/kafka.yaml")["Outputs"][name]["Value"] for name in ("SecretArn", "KeyArn"))
     assert secret == {"Fn::If": ["IsScram", {"Ref": "ScramSecret"}, ""]}
     assert key == {"Fn::If": ["IsScram", {"Fn::GetAtt": ["ScramKey", "Arn"]}, ""]}
+
+
+def test_the_job_has_the_health_check_of_compose():
+    """It is tried there, and asks neither Kafka nor Redis."""
+    [container] = template("infra/pipeline.yaml")["Resources"]["Task"]["Properties"]["ContainerDefinitions"]
+    compose = yaml.safe_load((ROOT / "compose.yaml").read_text("utf-8"))
+    assert container["HealthCheck"]["Command"] == compose["services"]["job"]["healthcheck"]["test"]
+    assert "KEYLANE_CHECKPOINT=/tmp/checkpoint" in (ROOT / "infra/docker/job.Dockerfile").read_text("utf-8")
+
+
+@pytest.mark.parametrize("page", ["docs/operate/deploy.md", ".github/workflows/smoke.yml"])
+def test_the_job_starts_in_a_deployment_of_its_own(page):
+    """One that crashes in the first deployment would take Kafka and the network with it."""
+    text = (ROOT / page).read_text("utf-8").replace("\\\n", " ")
+    deployments = re.findall(r"(?:sam deploy|JOB=).*(?:Job=FARGATE|JobRunning).*", text)
+    first, *later = [each for each in deployments if "EMR_SERVERLESS" not in each]
+    assert "Job=FARGATE" in first
+    assert "JobRunning=false" in first
+    assert any("JobRunning=true" in each for each in later)
 
 
 def test_the_commands_of_the_page_list_every_secret_that_they_name():

@@ -69,7 +69,7 @@ def test_runs_of_a_job_that_should_not_run_are_cancelled():
     assert states_after(states["IsWanted"]["Default"]) == ["ToCancel", "Cancel", "Done"]
     assert states["ToCancel"]["Arguments"]["States"] == states["Living"]["Arguments"]["States"]
     resource = states["Cancel"]["ItemProcessor"]["States"]["CancelRun"]["Resource"]
-    assert resource.endswith(":emrserverless:cancelJobRun")
+    assert resource["Fn::Sub"].endswith(":emrserverless:cancelJobRun")
     assert "emr-serverless:CancelJobRun" in json.dumps(PIPELINE["Resources"]["StarterRole"])
 
 
@@ -93,7 +93,8 @@ def test_both_engines_give_the_job_the_same_variables():
     of_emr = set(re.findall(r"driverEnv\.(\w+)=", text)) - {"PYTHONPATH"}
     [container] = PIPELINE["Resources"]["Task"]["Properties"]["ContainerDefinitions"]
     variables = {each["Name"] for each in container["Environment"]}
-    assert variables - {"SPARK_DRIVER_MEMORY"} == of_emr
+    assert variables - {"SPARK_DRIVER_MEMORY", "AWS_REGION"} == of_emr
+    assert {"Name": "AWS_REGION", "Value": {"Ref": "AWS::Region"}} in container["Environment"]
     assert {"KEYLANE_JOB_METRICS", "KEYLANE_METRICS_NAMESPACE", "KEYLANE_KAFKA_SECURITY_PROTOCOL"} < of_emr
 
 

@@ -31,11 +31,26 @@ def attributes(resource, key):
 
 def test_the_server_has_every_variable_of_the_functions_whose_handlers_it_runs():
     main = template()["Resources"]
-    wanted = {"KEYLANE_ACCESS"}
+    wanted = {"KEYLANE_ACCESS", "KEYLANE_METRICS_NAMESPACE"}
     for function in (QUERY, PRODUCE, EXPLORE):
         properties = main[f"{function.capitalize()}Function"]["Properties"]
         wanted |= properties["Environment"]["Variables"].keys()
     assert {name for name in VARIABLES if name.startswith("KEYLANE_")} == wanted
+
+
+def test_the_server_prints_its_metrics_for_cloudwatch_in_a_namespace_of_its_stack():
+    [container] = RESOURCES["Task"]["Properties"]["ContainerDefinitions"]
+    assert "--emf" in container["Command"]
+    assert VARIABLES["KEYLANE_METRICS_NAMESPACE"] == {"Fn::Sub": "Keylane/${AWS::StackName}"}
+    assert container["LogConfiguration"]["LogDriver"] == "awslogs", "CloudWatch Logs reads the lines"
+
+
+def test_the_page_pushes_the_image_that_it_deploys_into_the_repository_that_it_makes():
+    page = (ROOT / "docs" / "operate" / "fargate.md").read_text("utf-8")
+    [made] = re.findall(r"aws ecr create-repository --repository-name (\S+)", page)
+    images = re.findall(r"(?:IMAGE|Image)=[0-9]{12}\S+?/(\S+):1", page)
+    assert len(images) > 2
+    assert set(images) == {made}
 
 
 def test_the_task_has_references_to_secrets_and_no_secret():

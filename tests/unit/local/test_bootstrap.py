@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from keylane_local import tools
+from keylane_local import jars, tools
 
 SCRIPT = Path(tools.__file__).parents[1] / "bootstrap.py"
 
@@ -48,6 +49,10 @@ def setup(bootstrap, tmp_path):
     root = tmp_path / "a checkout"
     root.mkdir()
     (root / "pom.xml").write_text("<project/>")
+    (root / "infra").mkdir()
+    of_nothing = hashlib.sha256(b"").hexdigest()
+    names = ("kafka_2.13-4.3.1.jar", "a.jar", "all.tar.gz")
+    (root / jars.LIST).write_text("".join(f"{of_nothing}  {name}\n" for name in names))
     return bootstrap.Setup(root, root / ".keylane-tools")
 
 
@@ -181,6 +186,49 @@ def test_jars_are_fetched_once_and_again_if_one_is_missing_or_the_pom_changes(se
     assert runs() == 3
 
 
+@pytest.mark.parametrize(
+    ("served", "said"),
+    [
+        ("printf other > jars.new/a.jar", "a.jar has the SHA-256 d9298a10d1b0735837dc4bd85dac641b0f3cef27"),
+        ("touch jars.new/b.jar", "b.jar is not in jars.sha256"),
+    ],
+)
+def test_a_jar_that_is_not_the_one_of_the_list_is_named_and_not_taken(
+    setup, bootstrap, programs, served, said
+):
+    _with_ivy(setup, programs, f"mkdir -p jars.new; touch jars.new/kafka_2.13-4.3.1.jar\n{served}")
+    with pytest.raises(bootstrap.SetupError, match=said):
+        setup.jars()
+    assert not (setup.tools / "jars").exists()
+
+
+def test_another_archive_of_the_registry_is_named_and_not_unpacked(setup, bootstrap, programs, tmp_path):
+    pom = setup.root / "tests" / "registry" / "pom.xml"
+    pom.parent.mkdir(parents=True)
+    pom.write_text("<project/>")
+    _with_ivy(setup, programs, "mkdir -p registry.new; printf other > registry.new/all.tar.gz")
+    programs("tar", f'touch "{tmp_path}/unpacked"')
+    with pytest.raises(bootstrap.SetupError, match=r"all\.tar\.gz has the SHA-256 d9298a10"):
+        setup.registry()
+    assert not (tmp_path / "unpacked").exists()
+
+
+def test_jars_are_checked_again_where_the_list_has_changed(setup, bootstrap, programs):
+    _with_ivy(setup, programs, "mkdir -p jars.new; touch jars.new/kafka_2.13-4.3.1.jar")
+    setup.jars()
+    (setup.root / jars.LIST).write_text(f"{'0' * 64}  kafka_2.13-4.3.1.jar\n")
+    with pytest.raises(bootstrap.SetupError, match="has the SHA-256"):
+        setup.jars()
+
+
+def test_the_list_is_written_from_what_both_files_of_ivy_name(setup, bootstrap, programs):
+    (setup.root / jars.LIST).unlink()
+    _with_ivy(setup, programs, "mkdir -p jars.new registry.new; touch jars.new/a.jar registry.new/b.tar.gz")
+    setup.checksums()
+    assert jars.read(setup.root / jars.LIST).keys() == {"a.jar", "b.tar.gz"}
+    jars.verify(setup.tools / "jars.new", setup.root / jars.LIST)
+
+
 def test_a_failed_download_is_retried(setup, programs, capsys):
     runs = _with_ivy(
         setup,
@@ -217,10 +265,9 @@ def test_the_registry_is_fetched_once_and_again_if_its_pom_changes(setup, progra
     runs = _with_ivy(
         setup,
         programs,
-        "mkdir -p registry.new/in; touch registry.new/in/a.jar\ncd registry.new\n"
-        "tar -czf all.tar.gz -C in a.jar; rm -r in",
+        "mkdir -p registry.new; touch registry.new/all.tar.gz",
     )
-    programs("tar", 'exec tar "$@"')
+    programs("tar", 'touch "$4/a.jar"')
     setup.registry()
     setup.registry()
     assert runs() == 1

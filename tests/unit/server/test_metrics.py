@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
 from keylane import __version__
+from keylane.metrics.emf import EmfLog
 from keylane.metrics.meter import Meter
 from keylane_server.metrics import BOUNDS, ServerMetrics
 from keylane_server.options import METRICS_FOLDER
@@ -124,3 +126,30 @@ def test_several_processes_are_added_up_and_of_one_that_ended_only_its_gauges_ar
     assert found[labelled("kafka_sent_messages", ("topic", "flights"))] == 5
     assert found[labelled("keylane_server_refusals_total", ("code", "503"))] == 2
     assert labelled("keylane_streams_open", ("kind", "key")) not in found
+
+
+def test_the_numbers_are_lines_for_cloudwatch_too_and_the_page_keeps_its_totals():
+    lines = []
+    metrics = ServerMetrics(EmfLog("Keylane/server", lines.append, lambda: 1_763_800_000.0))
+    meter = Meter(metrics)
+    for _ in range(2):
+        meter.observe("RequestDuration", 3.0, "get_key", "200")
+        meter.count("SentMessages", 5, "flights")
+        meter.flush()
+        metrics.write_lines()
+    first, second = ([json.loads(line) for line in each.splitlines()] for each in lines)
+    assert first == second, "each has what was added since the last one"
+    [sent] = [line for line in first if line.get("topic") == "flights"]
+    assert sent["SentMessages"] == 5
+    assert sent["_aws"]["CloudWatchMetrics"][0]["Namespace"] == "Keylane/server"
+    [taken] = [line for line in first if line.get("method") == "get_key"]
+    assert taken["RequestDuration"]["Count"] == 1
+    found = samples(metrics.render_page(OPENMETRICS)[0])
+    assert found[labelled("http_requests_duration_count", *REQUESTS)] == 2
+
+
+def test_without_emf_nothing_is_written(capsys):
+    metrics = ServerMetrics()
+    metrics.add_number("QueueSize", (), 1)
+    metrics.write_lines()
+    assert capsys.readouterr().out == ""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from keylane.config.kafka import connection
+from keylane_spark import __main__ as job
+from keylane_spark.config.topics import load
 from keylane_spark.engine import session
 
 
@@ -44,6 +47,48 @@ def test_a_user_s_jars_are_loaded_beside_the_connector_s(jars):
     assert session.all_jars(jars, "/opt/iam-auth.jar, ").split(",") == ["/opt/iam-auth.jar", *ours]
     own = "s3://jars/kafka-clients-4.jar"
     assert session.all_jars(jars, own).split(",") == [own, ours[0]], "the user's own copy is taken"
+
+
+def test_aws_jar_for_iam_comes_after_spark_s_own_and_so_without_the_archive(jars):
+    """It contains a Netty of another version."""
+    (jars / "aws-msk-iam-auth-2.3.5-all.jar").touch()
+    extra = session.with_iam(jars, {})
+    named = session.all_jars(jars, str(extra["spark.jars"])).split(",")
+    assert [each.rpartition("/")[2] for each in named] == [
+        "aws-msk-iam-auth-2.3.5-all.jar",
+        "commons-pool2-2.jar",
+        "kafka-clients-4.jar",
+    ]
+    assert "spark.driver.extraClassPath" not in session.local_settings(jars, extra, plans_only=False)
+    found = session.archived(jars)
+    assert found is not None, "the archive stays as it is for those without IAM"
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "plans_only", "is_loaded"),
+    [("AWS_MSK_IAM", False, True), ("AWS_MSK_IAM", True, False), ("SCRAM-SHA-512", False, False)],
+)
+def test_a_job_whose_jvm_reads_with_iam_loads_the_jar_and_no_other(
+    jars, monkeypatch, mechanism, plans_only, is_loaded
+):
+    (jars / "aws-msk-iam-auth-2.3.5-all.jar").touch()
+    (jars / "keylane.toml").write_text("[topics.flights]\n")
+    login = {"MECHANISM": mechanism, "USERNAME": "u", "PASSWORD": "p", "REGION": "eu-west-1"}
+    environment = {f"KEYLANE_KAFKA_SASL_{name}": value for name, value in login.items()}
+    found = connection(environment | {"KEYLANE_KAFKA_BOOTSTRAP": "b:9098"})
+    started = []
+    monkeypatch.setattr(session, "start", lambda _, extra, **__: started.append(extra))
+    job._start_spark(jars, load(jars / "keylane.toml"), found, plans_only=plans_only)
+    assert ("aws-msk-iam-auth" in str(started[0].get("spark.jars"))) == is_loaded
+
+
+def test_a_user_s_own_jar_for_iam_is_taken(jars):
+    (jars / "aws-msk-iam-auth-2.3.5-all.jar").touch()
+    own = {"spark.jars": "/opt/aws-msk-iam-auth-2.9-all.jar"}
+    assert session.with_iam(jars, own) == own
+    assert session.with_iam(None, {}) == {}
+    ours = session.with_iam(jars, {"spark.jars": "/opt/other.jar"})["spark.jars"]
+    assert ours == f"{jars}/aws-msk-iam-auth-2.3.5-all.jar,/opt/other.jar"
 
 
 @pytest.mark.parametrize("plans_only", [False, True])

@@ -21,7 +21,7 @@ from keylane_build.stack.parameters import Refused, read_parameters
 from keylane_build.stack.resolving import ResolvedStack, every_stack
 from keylane_build.stack.rule_functions import refusals
 
-DEPLOYED_ALONE = ("infra/server.yaml",)
+DEPLOYED_ALONE = ("infra/server.yaml", "infra/deployer.yaml")
 STACK_NAME = "keylane-" + "n" * 32
 """The longest name of a stack that docs/operate/deploy.md allows: names of resources are made of it."""
 TRANSFORM = "infra/sam/transform.py"

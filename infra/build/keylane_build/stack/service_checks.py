@@ -11,7 +11,10 @@ from keylane_build.stack.loading import Resources, of_type
 
 MAX_STOP_TIMEOUT_S = 120
 """Of a container on Fargate."""
+HEALTH_CHECK = {"StartPeriod": (0, 300), "Interval": (5, 300), "Timeout": (2, 120), "Retries": (1, 10)}
+"""What ECS takes of a container's health check."""
 MAX_DEREGISTRATION_DELAY_S = 3_600
+ALL_PERCENT = 100
 MIN_BALANCER_SUBNETS = 2
 _BALANCING = "AWS::ElasticLoadBalancingV2::"
 _DRAIN = "--drain-s"
@@ -22,6 +25,8 @@ def check_services(resources: Resources) -> Iterator[str]:
     yield from _balancers(resources)
     yield from _target_groups(resources)
     yield from _containers(resources)
+    yield from _health_checks(resources)
+    yield from _deployments(resources)
     yield from _ports(resources)
     yield from _scaling(resources)
 
@@ -72,6 +77,35 @@ def _containers(resources: Resources) -> Iterator[str]:
                 yield f"{name}: the server drains for {drain} s, but is killed after {stop} s (StopTimeout)"
             if longest_delay is not None and longest_delay < drain:
                 yield f"{name}: requests may take {drain} s, but a target is removed after {longest_delay} s"
+
+
+def _health_checks(resources: Resources) -> Iterator[str]:
+    for name, properties in of_type(resources, "AWS::ECS::TaskDefinition"):
+        for container in properties.get("ContainerDefinitions") or ():
+            given = container.get("HealthCheck") or {}
+            for option, (least, most) in HEALTH_CHECK.items():
+                value = int(given.get(option, least))
+                if not least <= value <= most:
+                    yield f"{name}: {option} of a health check is {value}, not from {least} to {most}"
+
+
+def _deployments(resources: Resources) -> Iterator[str]:
+    """A deployment ends with tasks that work, or returns to those that did."""
+    checked = {
+        name
+        for name, properties in of_type(resources, "AWS::ECS::TaskDefinition")
+        if any(each.get("HealthCheck") for each in properties.get("ContainerDefinitions") or ())
+    }
+    for name, properties in of_type(resources, "AWS::ECS::Service"):
+        given = properties.get("DeploymentConfiguration") or {}
+        breaker = given.get("DeploymentCircuitBreaker") or {}
+        if not (breaker.get("Enable") and breaker.get("Rollback")):
+            yield f"{name}: without a circuit breaker that rolls back, a failed deployment takes hours"
+        if int(given.get("MinimumHealthyPercent", ALL_PERCENT)) < ALL_PERCENT:
+            yield f"{name}: the task that works is stopped before another one works (MinimumHealthyPercent)"
+        task = str(properties.get("TaskDefinition"))
+        if not properties.get("LoadBalancers") and not any(f"-{each}-" in task for each in checked):
+            yield f"{name}: neither a load balancer nor a HealthCheck says whether a task works"
 
 
 def _ports(resources: Resources) -> Iterator[str]:

@@ -38,6 +38,7 @@ def _limit(name: str, text: str, least: int = 1) -> Callable[[click.decorators.F
     help="tokens: each request needs a token of KEYLANE_ACCESS.",
 )
 @click.option("--access-log", "logs_access", is_flag=True, help="Log each request to standard error.")
+@click.option("--emf", is_flag=True, help="Also print the metrics once a minute, for CloudWatch (EMF).")
 @click.option("--drain-s", type=_count, default=30, help="Seconds for what runs at SIGTERM.")
 @_limit("running", "Reads that run at a time, in each process.")
 @_limit("writing", "Writes that run at a time, most of it waiting for Kafka.")

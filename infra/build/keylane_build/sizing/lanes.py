@@ -14,7 +14,7 @@ from keylane_local.commands.lane_balance import (
 )
 
 PARTITIONS, SHARDS = 9, 3
-STRIPES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 32, 64, 128)
+STRIPES = (*range(1, 17), 32, 64, 128)
 RUNBOOK_STRIPES = (1, 2, 3, 4, 5, 8, 16)
 GROWN = (4, 6, 12)
 DRAWS = 40

@@ -92,13 +92,14 @@ lint-infra: setup-check  ## cfn-lint, sam validate, checkov and parliament on al
 audit: setup-check  ## SBOMs of layer, job and images into build/sbom, and pip-audit, where its advisories can be reached
 	$(BIN)/python -m keylane_build.audit
 
-generate: setup-python  ## Write what is made from the code: OpenAPI, the template's routes, events, settings, monitoring
+generate: setup-python  ## Write what is made from the code: OpenAPI, the template's routes, events, settings, monitoring, sizing
 	@$(BIN)/python -m keylane_build.openapi
 	@$(BIN)/python -m keylane_build.gateway
 	@$(BIN)/python -m tests.e2e.examples
 	@$(BIN)/python -m keylane_build.console_reference
 	@$(BIN)/python -m keylane_build.settings
 	@$(BIN)/python -m keylane_build.monitoring
+	@$(BIN)/python -m keylane_build.sizing --document
 
 image-requirements: setup-python  ## Write the images' packages, by hash, from pyproject.toml
 	@$(BIN)/python -m keylane_build.image_requirements

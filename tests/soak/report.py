@@ -28,7 +28,7 @@ from tests.soak.sampler import read_series
 from tests.soak.slopes import EXPLAINED, GROWS, LEAST_POINTS, Limits, Trend, judge
 from tests.soak.state import CLIENTS, DISK, FILES, KEYS, RECORDS, USED_MEMORY
 
-from keylane_build.sizing import Workload, bytes_per_key
+from keylane_build.sizing.workload import Workload, bytes_per_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,6 +13,7 @@ from tests.servers.own import create_topic
 from tests.support.builders import a_topic
 
 from keylane_client.cli.commands import keylane
+from keylane_local.commands.lane_balance import divide, propose_stripes
 from keylane_local.process.ports import HOST, Ports
 from keylane_spark.config.topics import load
 
@@ -37,7 +38,10 @@ def test_the_first_records_name_the_partitioner(new, kafka, tmp_path):
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)
     assert (document["partitioner"], document["partitions"], document["guarded"]) == ("fnv1a", 3, False)
-    assert load(tmp_path / "keylane.toml").topics[topic].partitioner == "fnv1a"
+    found = load(tmp_path / "keylane.toml").topics[topic]
+    assert found.partitioner == "fnv1a"
+    # The cluster has three shards in ranges, as redis-cli divides slots.
+    assert found.stripes == document["stripes"] == propose_stripes(3, divide(3)).stripes
 
 
 def test_a_topic_that_is_missing_is_one_that_the_job_creates(new, tmp_path):

@@ -10,7 +10,9 @@ from click.testing import CliRunner
 
 from keylane.routing import PARTITIONERS, partition_for
 from keylane_client.cli.commands import keylane
-from keylane_local.commands.partitioner_guess import guess_partitioner
+from keylane_local.commands.lane_balance import Proposal, divide, propose_stripes
+from keylane_local.commands.new_project import NEW_PARTITIONS, NewProject, TopicFound, render_topics
+from keylane_local.commands.partitioner_guess import PartitionerGuess, guess_partitioner
 from keylane_local.errors import BadInput
 from keylane_spark.config.topics import load
 
@@ -85,3 +87,27 @@ def test_an_answer_that_cannot_be_right_is_refused(tmp_path, option, given):
     arguments = [*ANSWERS[: at + 1], given, *ANSWERS[at + 2 :]]
     assert f"Invalid value for '{option}'" in new(str(tmp_path), *arguments, exit_code=2)
     assert not (tmp_path / "keylane.toml").exists()
+
+
+@pytest.mark.parametrize("partitions", [0, 12])
+def test_stripes_that_were_proposed_are_in_the_file_with_their_reason(tmp_path, partitions):
+    project = NewProject("a:9092", "r:6379", "orders", "mine")
+    guess = PartitionerGuess("murmur2", is_guarded=False, reason="it explains all of 40 keys")
+    proposed = propose_stripes(partitions or NEW_PARTITIONS, divide(3))
+    text = render_topics(project, TopicFound(partitions, guess, proposed))
+    assert f"the fullest shard has {proposed.fullest:.2f} times the mean at most, up to 12 shards" in text
+    (tmp_path / "keylane.toml").write_text(text)
+    assert load(tmp_path / "keylane.toml").topics["orders"].stripes == proposed.stripes > 1
+
+
+def test_a_cluster_that_no_stripes_fill_evenly_is_said_to_be_uneven():
+    project = NewProject("a:9092", "r:6379", "orders", "mine")
+    guess = PartitionerGuess("murmur2", is_guarded=False, reason="")
+    text = render_topics(project, TopicFound(3, guess, Proposal(7, 1.42, 3, 12)))
+    assert "stripes = 7 # the fullest shard has 1.42 times the mean: no number gives less here" in text
+
+
+def test_nothing_is_proposed_for_a_cluster_that_nobody_looked_at(tmp_path):
+    document = json.loads(new(str(tmp_path), *ANSWERS, "--unchecked", "--json"))
+    assert document["stripes"] is None
+    assert "stripes" not in (tmp_path / "keylane.toml").read_text()

@@ -19,7 +19,7 @@ from tests.soak.report import GROWING_KEY, judge_minutes, judge_samples
 from tests.soak.slopes import EXPLAINED, GROWS, STEADY
 from tests.soak.state import KEYS, RECORDS, USED_MEMORY
 
-from keylane_build.sizing import bytes_per_key
+from keylane_build.sizing.workload import bytes_per_key
 
 MIB = 2**20
 

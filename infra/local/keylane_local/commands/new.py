@@ -104,7 +104,9 @@ def new(  # noqa: PLR0913 (the options of a command)
         raise BadInput(f"{error.filename or folder} cannot be written: {error.strerror}") from error
     guess = found.guess
     if as_json:
+        stripes = found.stripes and found.stripes.stripes
         document = {"files": [str(path) for path in paths], "topic": topic, "partitions": found.partitions}
+        document |= {"stripes": stripes}
         print_json(
             document | {"partitioner": guess.partitioner, "guarded": guess.is_guarded, "why": guess.reason}
         )

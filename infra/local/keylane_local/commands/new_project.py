@@ -18,6 +18,8 @@ from keylane.metrics.meter import NO_METER
 from keylane.model.clusters import DEFAULT
 from keylane.model.kafka import EARLIEST, READ_COMMITTED, KafkaTopic, LogRange
 from keylane.ports import Clock, Deadline
+from keylane.routing import SLOTS
+from keylane_local.commands.lane_balance import FULLEST, Proposal, propose_stripes
 from keylane_local.commands.partitioner_guess import USUAL, PartitionerGuess, guess_partitioner
 from keylane_local.errors import StackError
 
@@ -45,10 +47,14 @@ class NewProject:
 
 @dataclass(frozen=True, slots=True)
 class TopicFound:
-    """What is known of the topic. `partitions`: 0 if Kafka does not have it, None if nobody has looked."""
+    """What is known of the topic. `partitions`: 0 if Kafka does not have it, None if nobody has looked.
+
+    `stripes`: how many keep the shards of the Redis Cluster evenly filled; None if nobody has looked.
+    """
 
     partitions: int | None
     guess: PartitionerGuess
+    stripes: Proposal | None = None
 
 
 UNCHECKED = TopicFound(None, PartitionerGuess(USUAL, is_guarded=False, reason="nothing was looked at"))
@@ -70,23 +76,31 @@ def look_at(project: NewProject, environment: Mapping[str, str]) -> TopicFound:
         admin = KafkaAdmin(settings.clusters.default)
         opened.callback(admin.close)
         metadata = KafkaMetadata(admin)
-        state = None
-        if settings.has_redis:
-            cluster = Cluster(redis_settings(complete), NO_METER)
-            opened.callback(cluster.close)
-            state = RedisState(cluster)
+        cluster = Cluster(redis_settings(complete), NO_METER)
+        opened.callback(cluster.close)
+        state = RedisState(cluster)
         for part, health in check_health({DEFAULT: metadata}, state, clock, TIMEOUT_MS, TIMEOUT_MS).items():
             if health.why:
                 raise PartUnreachable(f"{part}: {health.why}. {_advise(part)}")
+        shards = _shards(state, clock)
         reader = KafkaReader(admin)
         opened.callback(reader.close)
         try:
             topic = metadata.topic(project.topic, Deadline.after_ms(TIMEOUT_MS, clock))
         except UnknownTopic:
             reason = "Kafka does not have the topic yet: this is that of Java clients"
-            return TopicFound(0, PartitionerGuess(USUAL, is_guarded=False, reason=reason))
-        placed = _placed(metadata, reader, topic, clock)
-        return TopicFound(len(topic.partitions), guess_partitioner(placed, len(topic.partitions)))
+            guess = PartitionerGuess(USUAL, is_guarded=False, reason=reason)
+            return TopicFound(0, guess, propose_stripes(NEW_PARTITIONS, shards))
+        count = len(topic.partitions)
+        guess = guess_partitioner(_placed(metadata, reader, topic, clock), count)
+        return TopicFound(count, guess, propose_stripes(count, shards))
+
+
+def _shards(state: RedisState, clock: Clock) -> list[int]:
+    """Return the number of the shard that has each slot."""
+    hosts = state.hosts(range(SLOTS), Deadline.after_ms(TIMEOUT_MS, clock))
+    numbers = {host: number for number, host in enumerate(dict.fromkeys(hosts))}
+    return [numbers[host] for host in hosts]
 
 
 def _placed(
@@ -125,11 +139,20 @@ def render_topics(project: NewProject, found: TopicFound) -> str:
         lines.append("guarded = true # producers with several partitioners are expected")
     if found.partitions == 0:
         lines.append(f"partitions = {NEW_PARTITIONS}")
+    if found.stripes is not None:
+        lines.append(_render_stripes(found.stripes))
     lines += [
         "# index = true         # keys in order: ranges and prefixes",
         "# history_count = 100  # of each key",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _render_stripes(proposed: Proposal) -> str:
+    line = f"stripes = {proposed.stripes} # the fullest shard has {proposed.fullest:.2f} times the mean"
+    if proposed.fullest > FULLEST:
+        return f"{line}: no number gives less here (docs/operate/sizing.md)"
+    return f"{line} at most, up to {proposed.most_shards} shards (docs/operate/sizing.md)"
 
 
 def render_deployment(project: NewProject, found: TopicFound, environment: Mapping[str, str]) -> str:

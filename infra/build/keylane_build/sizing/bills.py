@@ -1,0 +1,132 @@
+"""Tables of bills: of the examples with their sizes, and of the deployments of the pages at rest."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from keylane_build.generated import render_table
+from keylane_build.sizing import prices, workload
+from keylane_build.sizing.at_rest import Charge, charges, deployed
+from keylane_build.sizing.workload import (
+    GIB_PER_CORE,
+    QUOTA_PER_S,
+    REQUESTS,
+    Sizing,
+    Workload,
+    exceeded_quotas,
+    size,
+)
+from keylane_build.stack.combinations import read_combinations, read_nested
+from keylane_local.tools import project_root
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """A workload, its sizes, and its bill by part."""
+
+    workload: Workload
+    sizing: Sizing
+    bill: dict[str, Charge]
+
+    @property
+    def requests_dollars(self) -> float:
+        """What API Gateway and Lambda cost."""
+        return sum(self.bill[part].dollars for part in REQUESTS)
+
+    @property
+    def at_rest_dollars(self) -> float:
+        """What everything else costs, which is there without a request."""
+        return sum(each.dollars for each in self.bill.values()) - self.requests_dollars
+
+
+def sized(wanted: Workload) -> Sized:
+    """Return a workload with its sizes and bill. Raises ValueError as `size` and `bill`."""
+    sizing = size(wanted)
+    return Sized(wanted, sizing, add_up(workload.bill(sizing)))
+
+
+def add_up(found: Iterable[Charge]) -> dict[str, Charge]:
+    """Return charges by their part, the dearest first."""
+    totals: dict[str, Charge] = {}
+    for each in found:
+        before = totals.get(each.part, Charge(each.part, 0, 0))
+        totals[each.part] = Charge(each.part, before.count + each.count, before.dollars + each.dollars)
+    return dict(sorted(totals.items(), key=lambda item: -item[1].dollars))
+
+
+def render_workloads(workloads: dict[str, Workload] | None = None) -> Iterator[str]:
+    """Yield the lines of a table of `workloads`, by default of the examples, with their sizes."""
+    found = {name: sized(each) for name, each in (workloads or workload.EXAMPLES).items()}
+    rows = ([title, *map(cell, found.values())] for title, cell in _ROWS.items())
+    yield from render_table(["", *found], rows)
+
+
+def _nodes(sizing: Sizing) -> str:
+    exceeded = exceeded_quotas(sizing.nodes)
+    return f"{sizing.nodes} {sizing.node}" + (f" (above the quota: {exceeded})" if exceeded else "")
+
+
+_ROWS: dict[str, Callable[[Sized], str]] = {
+    "records/s": lambda each: f"{each.workload.writes_per_s:,.0f}",
+    "keys read/s": lambda each: f"{each.workload.reads_per_s:,.0f}",
+    "keys": lambda each: f"{each.workload.keys:,.0f}",
+    "**state in memory, GiB**": lambda each: f"{each.sizing.state_gib:,.1f}",
+    "partitions x stripes": lambda each: f"{each.sizing.partitions} x {each.sizing.stripes.stripes}",
+    "shards": lambda each: f"{each.sizing.shards} ({each.sizing.bound})",
+    "their nodes": lambda each: _nodes(each.sizing),
+    "job's cores": lambda each: f"{each.sizing.job_cores}",
+    "brokers": lambda each: f"{each.sizing.brokers}",
+    "their disks, GiB": lambda each: f"{each.sizing.disk_gib:,}",
+    "requests/s": lambda each: f"{each.sizing.requests_per_s:,.0f}",
+    "environments of Lambda": lambda each: f"{each.sizing.environments:,}",
+    "Lambda's concurrency quota": lambda each: f"{-(-each.sizing.requests_per_s // QUOTA_PER_S):,.0f}",
+    "a month, US dollars": lambda each: f"{each.at_rest_dollars + each.requests_dollars:,.0f}",
+    "of it at rest": lambda each: f"{each.at_rest_dollars:,.0f}",
+    "of it API Gateway and Lambda": lambda each: f"{each.requests_dollars:,.0f}",
+}
+
+
+def deployments(root: Path) -> dict[str, dict[str, Charge]]:
+    """Return what the deployments of the pages cost at rest, by their names."""
+    given = read_combinations(root)
+    pages = [each for name, each in given.items() if name.startswith("deploy-page-")]
+    server_path, server = next(each for name, each in read_nested(root).items() if name == "server-page-1")
+    new, own = (
+        next(each for each in pages if each.get("Job", "none") != "none" and "RedisNodes" not in each),
+        next(each for each in pages if "KafkaBootstrap" in each and "RedisNodes" in each),
+    )
+    stacks = {
+        "your Kafka and Redis": deployed(own),
+        "`sam deploy`": deployed(given["samconfig-default"]),
+        "everything new, with a job": deployed(new),
+        "the standing server": deployed(server, server_path),
+    }
+    return {name: add_up(charges(stack)) for name, stack in stacks.items()}
+
+
+def render_at_rest() -> Iterator[str]:
+    """Yield the lines of a table of what the deployments of the pages cost at rest."""
+    found = deployments(project_root())
+    parts = dict.fromkeys(part for each in sorted(found.values(), key=_sum, reverse=True) for part in each)
+
+    def cell(bill: dict[str, Charge], part: str) -> str:
+        return f"{bill[part].count:,.4g}: {bill[part].dollars:,.2f}" if part in bill else ""
+
+    rows: list[tuple[str, ...]] = [(part, *(cell(each, part) for each in found.values())) for part in parts]
+    rows.append(("**a month, US dollars**", *(f"**{_sum(each):,.0f}**" for each in found.values())))
+    yield from render_table(("", *found), rows)
+
+
+def _sum(bill: dict[str, Charge]) -> float:
+    return sum(each.dollars for each in bill.values())
+
+
+def render_prices() -> Iterator[str]:
+    """Yield a table of what one of each kind costs a month."""
+    months = {name: price * prices.HOURS_A_MONTH for name, price in prices.BY_THE_HOUR.items()}
+    for kind, (core, gib) in prices.CORES.items():
+        hour = core + GIB_PER_CORE * gib
+        months[f"a core of {kind}, with {GIB_PER_CORE} GiB"] = hour * prices.HOURS_A_MONTH
+    months |= prices.BY_THE_MONTH
+    rows = ([name, f"{dollars:,.2f}"] for name, dollars in months.items())
+    yield from render_table(["one of", "a month, US dollars"], rows)

@@ -1,0 +1,27 @@
+"""The tables of docs/operate that the calculator makes, between marks in the pages."""
+
+from collections.abc import Callable, Iterator
+
+from keylane_build.generated import replace_between
+from keylane_build.sizing.bills import render_at_rest, render_prices, render_workloads
+from keylane_build.sizing.lanes import render_growth, render_lanes, render_proposals
+
+BEGIN, END = "<!-- made by `make sizing`: {} -->", "<!-- end -->"
+TABLES: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
+    "docs/operate/sizing.md": {
+        "examples": render_workloads,
+        "at rest": render_at_rest,
+        "prices": render_prices,
+        "lanes": render_lanes,
+        "proposals": render_proposals,
+    },
+    "docs/operate/troubleshooting.md": {"growth": render_growth},
+}
+"""The tables of each page, by the names in their marks."""
+
+
+def write(page: str, text: str) -> str:
+    """Return a page's text with its tables. Raises ValueError if it lacks a mark."""
+    for name, render in TABLES[page].items():
+        text = replace_between(text, BEGIN.format(name), END, render())
+    return text

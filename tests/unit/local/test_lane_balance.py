@@ -64,6 +64,12 @@ def test_scattered_slots_move_to_new_shards_alone_and_by_the_seed():
     assert after == scatter(divide(3), 4, 1) != scatter(divide(3), 4, 2)
 
 
+def test_each_shard_that_is_added_gets_scattered_slots_of_all_others():
+    before, after = divide(3), scatter(divide(3), 6, 1)
+    for new in (3, 4, 5):
+        assert {old for old, owner in zip(before, after, strict=True) if owner == new} == {0, 1, 2}
+
+
 def test_lanes_are_counted_where_their_slots_are():
     assert count_lanes(divide(4), 4, 9, 1) == [3, 2, 2, 2]
     # docs/operate/sizing.md: lane 6 begins with the last slot of the second shard.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.torture.schedule import Event
 
 CLOCK_JUMPS_MS = (3_600_000, -3_600_000, 7_000, -7_000)
-SWITCHED_WITHIN_S = 120
+SWITCHED_WITHIN_S = 180
 CUT_WITHIN_S = 60
 
 

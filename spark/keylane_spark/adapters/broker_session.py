@@ -203,9 +203,9 @@ def check(code: int) -> None:
         raise kafka_errors.for_code(code)
 
 
-def may_pass(error: kafka_errors.KafkaError) -> bool:
+def may_pass(error: kafka_errors.KafkaError | OSError) -> bool:
     """Whether the same request may succeed later, or with fresh metadata."""
-    return bool(getattr(error, "retriable", False))
+    return isinstance(error, OSError) or bool(getattr(error, "retriable", False))
 
 
 def words_of(error: Exception) -> str:

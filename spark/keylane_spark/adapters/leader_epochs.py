@@ -2,7 +2,7 @@
 
 A leader epoch numbers a partition's leaders, and each record's batch carries the one in which it was
 written. One request to each leader asks for all its partitions, over connections as the job's tasks have
-them: 10 ms for 1,000 partitions. An answer that is not from the present leader is asked for again.
+them: 20 ms for 1,000 partitions. An answer that is not from the present leader is asked for again.
 """
 
 from __future__ import annotations
@@ -56,8 +56,7 @@ def epoch_ends(
         except kafka_errors.IncompatibleBrokerVersion:
             return {}
         except (kafka_errors.KafkaError, OSError) as error:
-            is_final = isinstance(error, kafka_errors.KafkaError) and not may_pass(error)
-            if is_final or clock.monotonic_s() > until_s:
+            if not may_pass(error) or clock.monotonic_s() > until_s:
                 raise LogUnavailable(
                     f"the ends of leader epochs are not known: {words_of(error)}", 2
                 ) from error

@@ -183,8 +183,7 @@ class LogRangeReader:
                 fetched = self._receive(asked, wanted, position)
             except (kafka_errors.KafkaError, OSError) as error:
                 self.close()
-                is_final = isinstance(error, kafka_errors.KafkaError) and not may_pass(error)
-                if is_final or self.clock.monotonic_s() > until_s:
+                if not may_pass(error) or self.clock.monotonic_s() > until_s:
                     raise LogUnavailable(f"{wanted} can't be read: {words_of(error)}", 2) from error
                 self.clock.pause_s(_PAUSE_S)
             else:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from tests.support.cloudformation import ROOT
 
+from keylane.routing import SLOTS
 from keylane_build.sizing import __main__ as command
 from keylane_build.sizing import bills, pages
 from keylane_build.sizing import workload as sizing
@@ -62,7 +63,7 @@ def test_the_largest_need_determines_the_number_of_shards(more, bound):
 def test_every_example_fits_its_own_sizing(workload):
     sized = size(workload)
     assert sized.shards * sizing.NODES[sized.node] * sizing.MEMORY_USED >= sized.state_gib * sizing.REBUILD
-    assert sized.shards <= sized.partitions * sized.stripes.stripes <= sizing.MAX_LANES
+    assert sized.shards <= sized.partitions * sized.stripes.stripes <= SLOTS
     assert sized.stripes.fullest <= FULLEST
     kept_gib = workload.ingress_bytes_per_s * workload.retention_h * 3600 * 3 / 2**30
     assert sized.brokers * sized.disk_gib * sizing.DISK_USED >= kept_gib

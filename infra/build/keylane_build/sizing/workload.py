@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from keylane_build.sizing import prices
 from keylane_build.sizing.at_rest import Charge, charges, deployed
 from keylane_build.stack.parameters import Refused
-from keylane_local.commands.lane_balance import Proposal, divide, propose_stripes
+from keylane_local.commands.lane_balance import MAX_NODES, Proposal, divide, propose_stripes
 
 # Measured: docs/benchmarks.md, records of 14 + 170 bytes.
 JOB_US_PER_RECORD = 2.1
@@ -45,7 +45,6 @@ DISK_USED = 0.6
 """Of a broker's disk: MSK enlarges volumes above that, and an alarm rings at 0.75."""
 REBUILD = 2.0
 """Factor for a change of layout, during which a topic is in memory twice."""
-MAX_LANES, MAX_NODES = 16_384, 500
 NODES_OF_CLUSTER, NODES_OF_REGION = 90, 300
 """ElastiCache's quotas of an account that has not asked for more."""
 MIN_SHARDS = 3

@@ -22,8 +22,8 @@ FULLEST = 1.3
 """At most so many times the mean may the fullest shard have."""
 GROWTH = 4
 """By so much the number of shards may grow before the layout must change: it can be doubled twice."""
-MAX_SHARDS = 500
-"""Of a cluster of ElastiCache."""
+MAX_NODES = 500
+"""Of a cluster of ElastiCache: as many shards, where they have no replicas."""
 _LANES_PER_SHARD = 40
 """The most that are proposed: a batch sends a call for each lane, and a range reads all lanes."""
 
@@ -112,7 +112,7 @@ def fullness(counts: Sequence[int]) -> float:
     return max(counts) * len(counts) / sum(counts) if min(counts) else float("inf")
 
 
-def propose_stripes(partitions: int, owners: Sequence[int], max_shards: int = MAX_SHARDS) -> Proposal:
+def propose_stripes(partitions: int, owners: Sequence[int], max_shards: int = MAX_NODES) -> Proposal:
     """Return the fewest stripes that fill the shards evenly, today's and up to GROWTH times as many.
 
     Further shards are expected in ranges. If no number of stripes fills them evenly: the one with which the

@@ -16,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from keylane_build.generated import render_table
 from keylane_local.tools import project_root
 
 PAGE = Path("docs", "operate", "deploy.md")
@@ -129,10 +130,8 @@ def _verdict(smoke: dict[str, Any] | None) -> str:
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
-    yield f"| {' | '.join(heads)} |"
-    yield f"|{' --- |' * len(heads)}"
-    for row in rows:
-        yield f"| {' | '.join(str(each).replace('|', chr(92) + '|') for each in row)} |"
+    """Yield the lines of a table whose cells may have any text."""
+    return render_table(heads, ([str(each).replace("|", r"\|") for each in row] for row in rows))
 
 
 def _outputs(stack: str, ask: Ask) -> dict[str, str]:

@@ -25,6 +25,7 @@ import redis
 import state
 from fill import TopicFiller, settle
 from harness import ResultRow, parse, report
+from tests.servers.own import SlotMove
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.state import RedisState
@@ -45,7 +46,6 @@ from keylane_spark.adapters.function_library import WriteOptions
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from keylane_local.servers.redis_cluster import RedisCluster
     from keylane_local.servers.redis_node import RedisNode
 
 CLOCK = Clock()
@@ -129,13 +129,12 @@ def measure(parts: int, chosen: argparse.Namespace) -> dict[str, float]:
             node.command("CONFIG", "SET", "cluster-node-timeout", SILENCE_MS)
         filler.add((key_of(number), b"v" * chosen.value_bytes) for number in range(chosen.keys))
         settle(servers.addresses)
-        slot = lanes_of_topic(layout)[0].slot
-        source, target = servers.nodes[0], servers.nodes[2]
-        largest, serialized = largest_of(source)
+        move = SlotMove(servers, lanes_of_topic(layout)[0].slot)
+        largest, serialized = largest_of(move.source)
         reader, writer = reads_of(servers.addresses, chosen.keys), writes_of(filler, chosen.keys)
         with running(reader, writer):
             began_s = time.monotonic()
-            longest_s = migrate(slot, source, target, servers, chosen.at_once)
+            longest_s = migrate(move, chosen.at_once)
             took_s = time.monotonic() - began_s
         for sentence in sorted(set(reader.failed + writer.failed))[:5]:
             print(f"failed: {sentence}", file=sys.stderr)
@@ -160,10 +159,15 @@ def largest_of(node: RedisNode) -> tuple[int, int]:
         return sizes[key], len(client.dump(key))
 
 
+def store_of(nodes: str) -> tuple[Store, RedisState]:
+    """Return a store, and the connections that it has."""
+    own = RedisState(Cluster(redis_settings(state.environment(nodes))))
+    return Store(own, Layouts(own, CLOCK, 30), CLOCK), own
+
+
 def reads_of(nodes: str, count: int) -> Load:
     """Reads as the query function does them: a key, then a page of keys, then a key."""
-    own = RedisState(Cluster(redis_settings(state.environment(nodes))))
-    store = Store(own, Layouts(own, CLOCK, 30), CLOCK)
+    store, _ = store_of(nodes)
     turns = [0]
 
     def read() -> None:
@@ -185,26 +189,22 @@ def writes_of(filler: TopicFiller, count: int) -> Load:
     return Load(lambda: filler.add([(key_of(random.randrange(count)), b"w" * 20) for _ in range(10)]))
 
 
-def migrate(slot: int, source: RedisNode, target: RedisNode, servers: RedisCluster, at_once: int) -> float:
-    """Move a slot as `redis-cli --cluster reshard` does; returns how long the longest MIGRATE took."""
-    ids = [str(node.command("CLUSTER", "MYID")) for node in (source, target)]
-    target.command("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[0])
-    source.command("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[1])
+def migrate(move: SlotMove, at_once: int) -> float:
+    """Move all keys of a slot; return how long the longest MIGRATE took."""
+    move.begin()
     longest_s = 0.0
-    with redis.Redis(source.host, source.port, socket_timeout=None) as client:
-        while keys := client.execute_command("CLUSTER", "GETKEYSINSLOT", slot, at_once):
+    with redis.Redis(move.source.host, move.source.port, socket_timeout=None) as client:
+        while keys := client.execute_command("CLUSTER", "GETKEYSINSLOT", move.slot, at_once):
             began_s = time.monotonic()
-            client.execute_command("MIGRATE", target.host, target.port, "", 0, SILENCE_MS, "KEYS", *keys)
+            move.move(*keys, timeout_ms=SILENCE_MS)
             longest_s = max(longest_s, time.monotonic() - began_s)
-    for node in (target, source, *servers.primaries()):
-        node.command("CLUSTER", "SETSLOT", slot, "NODE", ids[1])
+    move.finish()
     return longest_s
 
 
 def check_all(nodes: str, layout: Layout, count: int) -> None:
     """Exit unless the index has all keys afterwards: the figures would be of something else."""
-    own = RedisState(Cluster(redis_settings(state.environment(nodes))))
-    store = Store(own, Layouts(own, CLOCK, 30), CLOCK)
+    store, own = store_of(nodes)
     found = read_key_count(store, layout.topic, TERMS).count
     own.close()
     if found != count:

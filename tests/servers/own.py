@@ -191,8 +191,8 @@ class SlotMove:
         self.target.command("CLUSTER", "SETSLOT", self.slot, "IMPORTING", self._ids[0])
         self.source.command("CLUSTER", "SETSLOT", self.slot, "MIGRATING", self._ids[1])
 
-    def move(self, *keys: bytes) -> None:
-        _migrate(self.source, self.target, keys)
+    def move(self, *keys: bytes, timeout_ms: int = 5_000) -> None:
+        _migrate(self.source, self.target, keys, timeout_ms)
 
     def finish(self) -> None:
         """Assign the slot to the target, on both nodes."""
@@ -209,14 +209,14 @@ class SlotMove:
         self.source.command("CLUSTER", "SETSLOT", self.slot, "STABLE")
         with redis.Redis(port=self.target.port) as client:
             keys = client.execute_command("CLUSTER", "GETKEYSINSLOT", self.slot, 100_000)
-        _migrate(self.target, self.source, keys)
+        _migrate(self.target, self.source, keys, 5_000)
         self.target.command("CLUSTER", "SETSLOT", self.slot, "STABLE")
 
 
-def _migrate(source: RedisNode, target: RedisNode, keys: Sequence[bytes]) -> None:
+def _migrate(source: RedisNode, target: RedisNode, keys: Sequence[bytes], timeout_ms: int) -> None:
     if keys:
-        with redis.Redis(port=source.port) as client:
-            client.execute_command("MIGRATE", HOST, target.port, "", 0, 5_000, "REPLACE", "KEYS", *keys)
+        with redis.Redis(port=source.port, socket_timeout=None) as client:
+            client.execute_command("MIGRATE", HOST, target.port, "", 0, timeout_ms, "REPLACE", "KEYS", *keys)
 
 
 def create_topic(

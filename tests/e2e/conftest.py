@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from keylane_local.stack.stack import Stack
 
 NUMBERS = itertools.count()
+_NOISE = "FAIL [rdkafka#"
+"""A line for each attempt to connect to a broker that is away: hundreds."""
 
 
 BY_BOTH = ("test_keys", "test_lists", "test_push")
@@ -23,6 +25,18 @@ BY_BOTH = ("test_keys", "test_lists", "test_push")
 def pytest_generate_tests(metafunc):
     if "client" in metafunc.fixturenames and metafunc.module.__name__.rpartition(".")[2] in BY_BOTH:
         metafunc.parametrize("client", ["lambda", "server"], indirect=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Function) -> Iterator[pytest.TestReport]:
+    """Add what the stack's job last said to the report of a failure: no process of a test has seen it."""
+    report = yield
+    if report.failed and (running := item.funcargs.get("stack")):
+        said = running.job.program.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        state = "runs" if running.job.running else "has ended"
+        last = [line for line in said if not line.startswith(_NOISE)][-40:]
+        report.sections.append((f"The job {state}. Its log", "\n".join(last)))
+    return report
 
 
 @pytest.fixture(scope="session")

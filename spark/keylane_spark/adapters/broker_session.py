@@ -164,6 +164,8 @@ class BrokerSession:
     def _take_socket(self, connection: Any) -> socket.socket:
         """Take the socket away from kafka-python, which forgets the connection."""
         transport = connection.transport
+        if transport is None:  # lost between its last answer and now
+            raise ConnectionError("the broker has closed the connection")
         sock: socket.socket = transport._sock  # noqa: SLF001 (see the module's docstring)
         transport.pause_reading()
         self._net.release(sock)

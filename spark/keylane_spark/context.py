@@ -16,6 +16,7 @@ from keylane_spark.adapters.claim_clock import ClaimClock
 from keylane_spark.adapters.function_library import FunctionLibrary, WriteOptions
 from keylane_spark.adapters.kafka_admin import JobKafka
 from keylane_spark.adapters.leader_epochs import EpochEnd, epoch_ends
+from keylane_spark.adapters.log_watch import LogWatch
 from keylane_spark.config.topics import Config
 from keylane_spark.telemetry.metrics import JobMetrics
 
@@ -47,6 +48,10 @@ class JobContext:
             wait_replicas=job.wait_replicas,
             wait_ms=job.wait_timeout_ms,
         )
+
+    def watch(self, counts: Mapping[str, int]) -> LogWatch:
+        """A watch of the ends of these topics' logs, and of all topics of the config."""
+        return LogWatch(lambda: self.broker.connection, counts, self.config.topics)
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd | None]:
         """Where these leader epochs end in their logs: see `leader_epochs.epoch_ends`."""

@@ -86,6 +86,9 @@ class Jobs:
             checkpoint=Path("/nowhere"),
             clock=clock,
             epoch_ends=lambda _: {},
+            watch=lambda counts: SimpleNamespace(
+                ends=lambda: kafka.ends(counts), topics=lambda: kafka.describe([TOPIC]), close=lambda: None
+            ),
             spans=None,
             claim_clock=SimpleNamespace(
                 now_ms=clock.now_ms, compare=lambda *_: None, largest_skew=lambda: None

@@ -40,6 +40,18 @@ class PartitionLeader:
     topic_id: uuid.UUID | None
 
 
+@dataclass(frozen=True, slots=True)
+class EncodedRequest:
+    """A request as bytes, and kafka-python's header, which knows the response."""
+
+    data: bytes
+    header: Any
+
+    def decode(self, response: memoryview) -> Any:
+        """The response, from its bytes without their header."""
+        return self.header.get_response_class().decode(response)
+
+
 class BrokerSocket:
     """An authenticated connection to one broker. Requests are answered in their order."""
 
@@ -47,28 +59,40 @@ class BrokerSocket:
         self._socket = sock
         self._versions = versions
         self._client_id = client_id
-        self._sent: list[Any] = []
+        self._sent: list[EncodedRequest] = []
         self._number = 0
 
     def send(self, request: Any) -> None:
         """Send a request of kafka-python. Raises OSError, KafkaError."""
+        self.send_encoded(self.encode(request))
+
+    def encode(self, request: Any) -> EncodedRequest:
+        """Encode a request, which may be sent more than once. Raises KafkaError."""
         request.API_VERSION = self._versions.api_version(request)
         self._number = (self._number + 1) % 2**31
         request.with_header(correlation_id=self._number, client_id=self._client_id)
-        self._socket.sendall(request.encode(framed=True, header=True))
-        self._sent.append(request.header)
+        return EncodedRequest(request.encode(framed=True, header=True), request.header)
+
+    def send_encoded(self, request: EncodedRequest) -> None:
+        """Send what `encode` of this connection has returned. Raises OSError."""
+        self._socket.sendall(request.data)
+        self._sent.append(request)
 
     def receive(self) -> Any:
         """The response to the oldest request. Raises OSError, KafkaError; never returns a part of one."""
-        header = self._sent.pop(0)
+        request = self._sent[0]
+        return request.decode(self.receive_bytes())
+
+    def receive_bytes(self) -> memoryview:
+        """The same, not decoded and without its header."""
+        header = self._sent.pop(0).header
         (size,) = _SIZE.unpack(self._read(_SIZE.size))
-        data = memoryview(self._read(size))
-        kind = header.get_response_class()
+        data = self._read(size)
         head = io.BytesIO(bytes(data[:_HEADER_BYTES]))
-        number = kind.parse_header(head).correlation_id
+        number = header.get_response_class().parse_header(head).correlation_id
         if number != header.correlation_id:
             raise kafka_errors.CorrelationIdError(f"response {number} instead of {header.correlation_id}")
-        return kind.decode(data[head.tell() :])
+        return memoryview(data)[head.tell() :]
 
     def close(self) -> None:
         """Close the connection; what was sent is not waited for."""

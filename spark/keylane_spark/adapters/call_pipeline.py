@@ -13,6 +13,7 @@ Not thread-safe, as `Cluster`.
 """
 
 from collections import deque
+from collections.abc import Iterable
 
 from keylane.adapters.redis.cluster import Node
 from keylane.adapters.redis.error_replies import RedisError
@@ -59,6 +60,53 @@ class CallPipeline:
         """Send a call and wait for its reply."""
         self.flush()
         self._recover(None, None, call)
+
+    def exchange(self, calls: Iterable[LaneCall]) -> None:
+        """Send calls of different lanes, all of a node at once, and wait for their replies."""
+        self.flush()
+        of_node: dict[Node, list[LaneCall]] = {}
+        left: list[tuple[LaneCall, Exception | None]] = []
+        for call in calls:
+            node = self.node_of(call.lane)
+            if self.is_parked(call.lane):
+                continue
+            if node is None:
+                left.append((call, None))
+            else:
+                of_node.setdefault(node, []).append(call)
+        failed: dict[Node, Exception] = {}
+        for node, own in of_node.items():
+            try:
+                self._cluster.send(node, b"".join([call.packed for call in own]), self._library.attempt())
+            except (RedisError, OSError) as error:
+                failed[node] = error
+        for node, own in of_node.items():
+            left += self._replies_left(node, own, failed.get(node))
+            self.written.add(node)
+        self._repeat_or_park(left)
+
+    def _replies_left(
+        self, node: Node, calls: list[LaneCall], error: Exception | None
+    ) -> list[tuple[LaneCall, Exception | None]]:
+        """Read the replies of a node, unless it has met an error; return the calls that have none."""
+        if error is None:
+            try:
+                replies = self._cluster.receive(node, len(calls), self._library.attempt())
+            except (RedisError, OSError) as met:
+                error = met
+        if error is not None:
+            return [(call, error) for call in calls]
+        left: list[tuple[LaneCall, Exception | None]] = []
+        for call, reply in zip(calls, replies, strict=True):
+            if type(reply) is int:
+                continue
+            try:
+                call.settle(library.checked(reply))
+            except CallRefused as refused:
+                raise self._error_for(refused, call) from refused
+            except RedisError as met:
+                left.append((call, met))
+        return left
 
     def flush(self) -> None:
         """Wait until every call has its reply, or its lane is parked."""
@@ -134,7 +182,6 @@ class CallPipeline:
         The other nodes are read first. So their lanes don't wait, and the chunks of a lane stay in order even
         if the slot map changes.
         """
-        budget = self._library.budget()
         others = [other for other in self._in_flight if other != node]
         failed = others if node is None else [*others, node]
         for other in others:
@@ -145,7 +192,11 @@ class CallPipeline:
             self._drop(each)
         self._in_flight.clear()
         met = None if isinstance(error, _NotApplied) else error
-        left = [(call, met) for call in calls]
+        self._repeat_or_park([(call, met) for call in calls])
+
+    def _repeat_or_park(self, left: list[tuple[LaneCall, Exception | None]]) -> None:
+        """Repeat calls until the budget is spent, each with the error that it met; park what is left."""
+        budget = self._library.budget()
         # Once each, so that a lane in trouble delays no other; then what is left, with the whole budget.
         left = self._repeat(left, Deadline.after_ms(0, self._library.clock))
         left = self._repeat(left, budget)

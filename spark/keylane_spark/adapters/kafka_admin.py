@@ -53,10 +53,6 @@ class JobKafka:
         """Re-read the secrets, which may have been rotated; the job calls this after a failure."""
         self._admin.renew()
 
-    def reconnect(self) -> None:
-        """Use a new client from now on: the present one may ask brokers that no longer lead."""
-        self._admin.close()
-
     def describe(self, topics: Iterable[str]) -> dict[str, TopicShape]:
         """The shapes of the topics that exist. Raises LogUnavailable."""
         with retriable_errors():

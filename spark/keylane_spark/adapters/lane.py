@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from keylane.adapters.redis.resp import encode_command
+from keylane.adapters.redis.resp import encode_words
 from keylane.model.records import Layout, Options
 from keylane.state import lanes, redis_keys
 from keylane_spark.columns.chunks import Chunk
@@ -104,7 +104,7 @@ class LaneCall:
         return self._encoded((self.words[0], self.when_full, *self.words[2:]))
 
     def _encoded(self, words: tuple[bytes, ...]) -> bytes:
-        head = encode_command(*words)
+        head = encode_words(words)
         if self.chunk is None:
             return head
         # The RESP header counts the records too.

@@ -109,6 +109,20 @@ class LaneWriter:
         was opened refuses the call, for it may lack strays, or a mark. Raises what an earlier call met:
         Fenced, LaneBehind, StraysLost, CorruptState, StateUnavailable.
         """
+        self._pipeline.send(self._apply_call(lane, covered, chunk, unless_failed_over=unless_failed_over))
+
+    def beat(self, lanes: Iterable[tuple[LaneTarget, OffsetRange, bool]]) -> None:
+        """Move watermarks without records, all of a node in one exchange, and wait for the replies.
+
+        Each lane comes once, with its `covered` and `unless_failed_over` as of `apply`, and errors are those.
+        """
+        self._pipeline.exchange(
+            [self._apply_call(lane, covered, None, unless_failed_over=each) for lane, covered, each in lanes]
+        )
+
+    def _apply_call(
+        self, lane: LaneTarget, covered: OffsetRange, chunk: Chunk | None, *, unless_failed_over: bool
+    ) -> LaneCall:
         function = library.APPLY_UNLESS_LOST if unless_failed_over else library.APPLY
         words = self._command(
             function,
@@ -125,7 +139,7 @@ class LaneWriter:
         needs_function = lane.options.compared or unless_failed_over or covered.complete_as_of_ms
         is_plain = bool(chunk and chunk.count and not chunk.has_tombstones and not needs_function)
         when_full = library.WHEN_FULL[function]
-        self._pipeline.send(LaneCall(lane, covered, words, chunk, is_plain, when_full=when_full))
+        return LaneCall(lane, covered, words, chunk, is_plain, when_full=when_full)
 
     def put_strays(self, lane: LaneTarget, chunk: Chunk, source_partition: int, after: int = 0) -> None:
         """Send records of another partition to the lane where readers look for their keys.

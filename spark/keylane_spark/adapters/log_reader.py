@@ -9,9 +9,10 @@ records that the lanes have (see `stream.leaders`), and a topic that was created
 """
 
 import base64
-from collections.abc import Generator, Sequence
+import contextlib
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from kafka import errors as kafka_errors
 from kafka.protocol.consumer import FetchRequest
@@ -33,8 +34,12 @@ from keylane_spark.columns.records import Rows
 
 RowsOfRange: TypeAlias = Generator[Rows, None, None]
 
+_AT_ONCE = 256
+"""Of so many ranges the beginnings are asked for at once."""
+_BEGINS_BYTES = 16 * 1024 * 1024
+"""The most that one leader returns of them."""
 FETCH_BYTES = 2 * 1024 * 1024
-"""Of one request. A broker returns a larger batch in full, if it is the first one."""
+"""Of one partition. A broker returns a larger batch in full, if it is the first one."""
 _WAIT_MS = 100
 _OLDEST, _NEWEST_BY_NAME = 4, 12
 _OUT_OF_RANGE = kafka_errors.OffsetOutOfRangeError.errno
@@ -71,11 +76,20 @@ class Fetched:
     leader_epoch: int
 
 
+class _Part(NamedTuple):
+    """What a request asks of a partition: to read from a position on, from the leader of this epoch."""
+
+    wanted: PlannedRange
+    position: int
+    leader: PartitionLeader
+    epoch: int
+
+
 class _Asked(NamedTuple):
-    """A request that was sent: to whom, and to the leader of which epoch."""
+    """A request that was sent: to whom, and for which partitions."""
 
     broker: BrokerSocket
-    leader_epoch: int
+    parts: Sequence[_Part]
 
 
 @dataclass(slots=True)
@@ -97,26 +111,47 @@ class LogRangeReader:
     _epoch: int | None = None
     """Of the leader from which the range is read, once it is known."""
 
-    def fetch_begins(self, ranges: Sequence[PlannedRange], *, committed: bool) -> list[Fetched | None]:
-        """Ask for the beginnings of several ranges at once, for `read`; None where that failed.
+    def read_each(
+        self, ranges: Sequence[PlannedRange], *, committed: bool, with_headers: bool
+    ) -> Iterator[tuple[PlannedRange, RowsOfRange]]:
+        """Each range with its records, as of `read`: they are read to the end before the next range comes."""
+        for at in range(0, len(ranges), _AT_ONCE):
+            some = ranges[at : at + _AT_ONCE]
+            begins = self.fetch_begins(some, committed=committed) if len(some) > 1 else {}
+            for each in some:
+                begin = begins.get(each.source)
+                read = self.read(each, committed=committed, with_headers=with_headers, begin=begin)
+                with contextlib.closing(read) as found:
+                    yield each, found
 
-        Each may have `fetch_bytes`. Raises LogUnavailable, TopicChanged.
+    def fetch_begins(
+        self, ranges: Sequence[PlannedRange], *, committed: bool
+    ) -> dict[TopicPartition, Fetched]:
+        """Ask for the beginnings of several ranges, in one request to each leader, for `read`.
+
+        Where nothing came `read` asks again, and meets the error if it lasts. Raises LogUnavailable,
+        TopicChanged.
         """
         self._forget_awaited()
-        found: list[Fetched | None] = []
+        found: dict[TopicPartition, Fetched] = {}
         try:
-            asked = []
+            of_node: dict[int, list[_Part]] = {}
             for each in ranges:
-                self._epoch = each.leader_epoch
-                asked.append(self._send(each, each.begin, committed=committed))
-            for sent, each in zip(asked, ranges, strict=True):
-                found.append(self._receive(sent, each, each.begin))
+                part = self._part(each, each.begin, each.leader_epoch)
+                of_node.setdefault(part.leader.node, []).append(part)
+            asked = [
+                self._send(parts, most_bytes=_BEGINS_BYTES, committed=committed) for parts in of_node.values()
+            ]
+            for each_asked in asked:
+                for part, response in self._receive(each_asked):
+                    if not response.error_code and response.records:
+                        found[part.wanted.source] = _fetched(part, response)
         except (kafka_errors.KafkaError, OSError):
-            self.close()  # `read` asks again, and meets the error if it lasts
+            self.close()
         except BaseException:
             self.close()
             raise
-        return found + [None] * (len(ranges) - len(found))
+        return found
 
     def read(
         self, wanted: PlannedRange, *, committed: bool, with_headers: bool, begin: Fetched | None = None
@@ -178,9 +213,17 @@ class LogRangeReader:
     ) -> Fetched:
         while True:
             try:
-                asked = self._awaited or self._send(wanted, position, committed=committed)
+                asked = self._awaited or self._send_one(wanted, position, committed=committed)
                 self._awaited = None
-                fetched = self._receive(asked, wanted, position)
+                ((part, response),) = self._receive(asked)
+                if response.error_code == _OUT_OF_RANGE:
+                    raise LogUnavailable(
+                        f"{wanted} no longer has offset {position}, or not yet: records of the batch, which "
+                        f"ends at {wanted.end}, were lost or removed",
+                        2,
+                    )
+                check(response.error_code)
+                fetched = _fetched(part, response)
             except (kafka_errors.KafkaError, OSError) as error:
                 self.close()
                 if not may_pass(error) or self.clock.monotonic_s() > until_s:
@@ -192,60 +235,85 @@ class LogRangeReader:
 
     def _send_ahead(self, wanted: PlannedRange, position: int, *, committed: bool) -> None:
         try:
-            self._awaited = self._send(wanted, position, committed=committed)
+            self._awaited = self._send_one(wanted, position, committed=committed)
         except (kafka_errors.KafkaError, OSError):
             self.close()  # the next fetch makes a new connection, and meets the error if it lasts
 
-    def _send(self, wanted: PlannedRange, position: int, *, committed: bool) -> _Asked:
+    def _send_one(self, wanted: PlannedRange, position: int, *, committed: bool) -> _Asked:
+        part = self._part(wanted, position, self._epoch)
+        return self._send([part], most_bytes=self.fetch_bytes, committed=committed)
+
+    def _part(self, wanted: PlannedRange, position: int, known: int | None) -> _Part:
         if self._session is None:
             self._session = BrokerSession(self.connection, self.timeout_s)
         leader = self._session.leader(wanted.topic, wanted.partition)
-        epoch = _leader_epoch(wanted, leader, self._epoch)
-        partition = FetchRequest.FetchTopic.FetchPartition(
-            partition=wanted.partition,
-            current_leader_epoch=epoch,
-            fetch_offset=position,
-            last_fetched_epoch=-1,
-            log_start_offset=-1,
-            partition_max_bytes=self.fetch_bytes,
-        )
-        topic = FetchRequest.FetchTopic(topic=wanted.topic, topic_id=leader.topic_id, partitions=[partition])
+        return _Part(wanted, position, leader, _leader_epoch(wanted, leader, known))
+
+    def _send(self, parts: Sequence[_Part], *, most_bytes: int, committed: bool) -> _Asked:
+        """Ask the leader of these partitions."""
+        if self._session is None:
+            raise ConnectionError("the connection was closed")
+        kind = FetchRequest.FetchTopic
+        topics: dict[str, Any] = {}
+        for wanted, position, leader, epoch in parts:
+            topic = topics.setdefault(
+                wanted.topic, kind(topic=wanted.topic, topic_id=leader.topic_id, partitions=[])
+            )
+            topic.partitions.append(
+                kind.FetchPartition(
+                    partition=wanted.partition,
+                    current_leader_epoch=epoch,
+                    fetch_offset=position,
+                    last_fetched_epoch=-1,
+                    log_start_offset=-1,
+                    partition_max_bytes=self.fetch_bytes,
+                )
+            )
         request = FetchRequest(
             replica_id=-1,
             max_wait_ms=_WAIT_MS,
             min_bytes=1,
-            max_bytes=self.fetch_bytes,
+            max_bytes=most_bytes,
             isolation_level=int(committed),
             session_id=0,
             session_epoch=-1,
-            topics=[topic],
+            topics=list(topics.values()),
             forgotten_topics_data=[],
             rack_id="",
             min_version=_OLDEST,
-            max_version=None if _has_id(leader) else _NEWEST_BY_NAME,
+            max_version=None if all(_has_id(part.leader) for part in parts) else _NEWEST_BY_NAME,
         )
-        broker = self._session.broker(leader.node)
+        broker = self._session.broker(parts[0].leader.node)
         broker.send(request)
-        return _Asked(broker, epoch)
+        return _Asked(broker, parts)
 
-    def _receive(self, asked: _Asked, wanted: PlannedRange, position: int) -> Fetched:
+    def _receive(self, asked: _Asked) -> list[tuple[_Part, Any]]:
+        """What the leader answers for each partition."""
         response = asked.broker.receive()
         check(getattr(response, "error_code", 0))
-        ((found,),) = [each.partitions for each in response.responses]
-        if found.error_code == _OUT_OF_RANGE:
-            raise LogUnavailable(
-                f"{wanted} no longer has offset {position}, or not yet: records of the batch, which ends at "
-                f"{wanted.end}, were lost or removed",
-                2,
-            )
-        check(found.error_code)
         if response.throttle_time_ms:
             self.clock.pause_s(min(response.throttle_time_ms / 1000, self.retry_budget_s))
-        aborted = [
-            AbortedTransaction(each.producer_id, each.first_offset)
-            for each in found.aborted_transactions or ()
-        ]
-        return Fetched(found.records or b"", aborted, found.high_watermark, asked.leader_epoch)
+        # A response names a topic by its id, or by its name.
+        by_place: dict[tuple[object, int], Any] = {
+            (name, found.partition_index): found
+            for each in response.responses
+            for name in (each.topic, each.topic_id)
+            for found in each.partitions
+        }
+        found = []
+        for part in asked.parts:
+            name = part.wanted.topic
+            place = by_place.get((name, part.wanted.partition))
+            found.append((part, place or by_place[part.leader.topic_id, part.wanted.partition]))
+        return found
+
+
+def _fetched(part: _Part, response: Any) -> Fetched:
+    aborted = [
+        AbortedTransaction(each.producer_id, each.first_offset)
+        for each in response.aborted_transactions or ()
+    ]
+    return Fetched(response.records or b"", aborted, response.high_watermark, part.epoch)
 
 
 def _leader_epoch(wanted: PlannedRange, leader: PartitionLeader, known: int | None) -> int:

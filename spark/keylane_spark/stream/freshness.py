@@ -67,12 +67,25 @@ class ObservedEnds:
     def complete_as_of_ms(self, partition: TopicPartition, next_offset: int) -> int:
         """The latest time as of which a state with everything below `next_offset` is complete; 0: never."""
         with self._lock:
-            proven_ms = 0
-            for at_ms, end in self._sights.get(partition, ()):
-                if end > next_offset:
-                    break
-                proven_ms = at_ms
-            return proven_ms
+            return self._proven_ms(partition, next_offset)
+
+    def complete_as_of(
+        self, positions: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """For each partition that time, and the last observed end offset; 0: never observed."""
+        with self._lock:
+            return {
+                partition: (self._proven_ms(partition, position), self._ends.get(partition, 0))
+                for partition, position in positions.items()
+            }
+
+    def _proven_ms(self, partition: TopicPartition, next_offset: int) -> int:
+        proven_ms = 0
+        for at_ms, end in self._sights.get(partition, ()):
+            if end > next_offset:
+                break
+            proven_ms = at_ms
+        return proven_ms
 
     def end(self, partition: TopicPartition) -> int:
         """The last observed end offset of the partition; 0: never observed."""

@@ -47,11 +47,11 @@ class Heartbeat:
         self._missed = ParkedSlots()
         self._missed_since_s: dict[int, float] = {}
         self._retry_budget_s = context.config.job.redis_patience_s
-        self._slots = {
-            lane.slot
+        self._lanes = {
+            (topic, partition): LaneTarget.of_partition(writer.layouts[topic], partition)
             for topic, partition in query.positions
-            for lane in LaneTarget.of_partition(writer.layouts[topic], partition)
         }
+        self._slots = {lane.slot for lanes in self._lanes.values() for lane in lanes}
         self._has_reported_skew = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
@@ -128,20 +128,20 @@ class Heartbeat:
         of_topic_ms |= {topic: 0 for topic, _ in self._query.unread if topic in bounded}
         self._missed = self._query.parked.copy()
         lanes = self._writer.heartbeat_lanes(self._cluster, self._clock, self._missed)
-        all_ms = []
+        all_ms, beats = [], []
+        complete = self._freshness.complete_as_of(positions)
+        for (topic, partition), position in positions.items():
+            complete_ms, log_end = complete[topic, partition]
+            if topic in strays or (topic, partition) in lacking:
+                complete_ms = min(complete_ms, of_topic_ms[topic])
+            all_ms.append(complete_ms)
+            if (topic, partition) in stuck:
+                continue
+            is_doubted = topic in strays or (topic, partition) in doubted
+            seen = OffsetRange(position, position, complete_ms, log_end)
+            beats += [(lane, seen, is_doubted) for lane in self._lanes[topic, partition]]
         try:
-            for (topic, partition), position in positions.items():
-                complete_ms = self._freshness.complete_as_of_ms((topic, partition), position)
-                if topic in strays or (topic, partition) in lacking:
-                    complete_ms = min(complete_ms, of_topic_ms[topic])
-                all_ms.append(complete_ms)
-                if (topic, partition) in stuck:
-                    continue
-                is_doubted = topic in strays or (topic, partition) in doubted
-                seen = OffsetRange(position, position, complete_ms, self._freshness.end((topic, partition)))
-                for lane in LaneTarget.of_partition(self._writer.layouts[topic], partition):
-                    lanes.apply(lane, seen, unless_failed_over=is_doubted)
-            lanes.flush()
+            lanes.beat(beats)
         except BaseException:
             lanes.abandon()
             raise

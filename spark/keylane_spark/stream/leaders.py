@@ -25,9 +25,8 @@ class Leaders:
         self, context: JobContext, counts: Mapping[str, int], epochs: Mapping[TopicPartition, int]
     ) -> None:
         """`counts`: partition counts by topic; `epochs`: the known leader epochs, of other topics too."""
-        self._broker = context.broker
+        self._watch = context.watch(counts)
         self._clock = context.clock
-        self._counts = counts
         self._epochs = {source: epoch for source, epoch in epochs.items() if source[0] in counts}
 
     def end_offsets(self) -> dict[TopicPartition, int]:
@@ -35,7 +34,7 @@ class Leaders:
 
         Raises TopicChanged for a newer leader, LogUnavailable for an older or no one.
         """
-        ends = self._broker.ends(self._counts)
+        ends = self._watch.ends()
         for (topic, partition), known in self._epochs.items():
             epoch = ends[topic, partition].leader_epoch
             if epoch is not None and epoch > known:
@@ -44,9 +43,17 @@ class Leaders:
                     f"of epoch {epoch} after {known}"
                 )
             if epoch is not None and epoch < known:
-                self._broker.reconnect()
+                self._watch.close()
                 raise LogUnavailable(f"a former leader of partition {partition} of {topic!r} answered", 2)
         return {partition: end.offset for partition, end in ends.items()}
+
+    def topics(self) -> memoryview:
+        """See `LogWatch.topics`."""
+        return self._watch.topics()
+
+    def close(self) -> None:
+        """Close the connections to the leaders."""
+        self._watch.close()
 
     def wait(
         self, planned: Mapping[TopicPartition, int], is_ending: Callable[[], bool]
@@ -70,6 +77,6 @@ class Leaders:
         for (topic, partition), offset in planned.items():
             if ends[topic, partition] < offset:
                 # Another broker has planned the batch: one of the two no longer leads.
-                self._broker.reconnect()
+                self._watch.close()
                 raise LogUnavailable(f"partition {partition} of {topic!r} ends before {offset}", 2)
         return ends

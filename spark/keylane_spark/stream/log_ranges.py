@@ -8,7 +8,6 @@ every range.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import os
@@ -33,8 +32,6 @@ from keylane_spark.stream.tasks import TALLY_SCHEMA, PartitionWriter
 
 _TASKS_PER_CORE = 2
 """On this machine: such a task computes most of the time, and each worker costs memory."""
-_AT_ONCE = 16
-"""So many partitions are asked for by the driver before the first answer is waited for."""
 
 
 @functools.cache
@@ -62,11 +59,12 @@ class RangeWriter(PartitionWriter):
         reader, headers = _reader(self.connection), self.writer.stores_headers
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                for planned in self.groups[number]:
-                    read = reader.read(planned, committed=self.committed, with_headers=headers)
-                    with contextlib.closing(read) as found:
-                        for rows in found:
-                            writer.write(planned.source, rows)
+                ranges = self.groups[number]
+                for planned, found in reader.read_each(
+                    ranges, committed=self.committed, with_headers=headers
+                ):
+                    for rows in found:
+                        writer.write(planned.source, rows)
                     writer.note_range_read(planned.source)
 
 
@@ -96,14 +94,11 @@ class DirectReader:
 
     def read_here(self, batch: PlannedBatch) -> RowsOfPartitions:
         """The rows of a batch, read in this process. Raises LogUnavailable, TopicChanged."""
-        planned, committed = self._planned(batch), self.committed
-        for at in range(0, len(planned), _AT_ONCE):
-            some = planned[at : at + _AT_ONCE]
-            for each, begin in zip(some, self._reader.fetch_begins(some, committed=committed), strict=True):
-                how = {"committed": committed, "with_headers": self.headers_here}
-                with contextlib.closing(self._reader.read(each, begin=begin, **how)) as found:
-                    for rows in found:
-                        yield each.source, rows
+        for planned, found in self._reader.read_each(
+            self._planned(batch), committed=self.committed, with_headers=self.headers_here
+        ):
+            for rows in found:
+                yield planned.source, rows
 
     def close(self) -> None:
         """Close this process's connections."""

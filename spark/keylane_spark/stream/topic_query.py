@@ -78,6 +78,7 @@ class TopicQuery(ReadingQuery):
         counts = Counter(topic for topic, _ in (*opening.positions, *opening.unread))
         self._leaders = Leaders(context, counts, opening.leader_epochs)
         self._heartbeat = Heartbeat(context, self._writer, self._freshness, self._leaders, self)
+        self._seen_topics: memoryview | None = None
         self._polling: PollingDelay | None = None
 
     def start(self) -> None:
@@ -108,7 +109,10 @@ class TopicQuery(ReadingQuery):
 
     def check_topics(self) -> None:
         """Raise TopicChanged when the topics are not as they were."""
-        self._check_topics()
+        seen = self._leaders.topics()
+        if seen != self._seen_topics:
+            self._check_topics()
+            self._seen_topics = seen
 
     @property
     def _reads_headers(self) -> bool:
@@ -119,6 +123,7 @@ class TopicQuery(ReadingQuery):
         """Stop after the batch in progress; returns whether that batch ended in time."""
         held = super().stop(within_s)
         self._heartbeat.stop()
+        self._leaders.close()
         self._reader.close()
         self._cluster.close()
         return held

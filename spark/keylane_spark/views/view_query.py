@@ -118,6 +118,7 @@ class ViewQuery(BatchQuery):
     def stop(self, within_s: float = STOP_S) -> bool:
         """Stop after the batch in progress; returns whether that batch ended in time."""
         held = super().stop(within_s)
+        self._leaders.close()
         self._opening.cluster.close()
         return held
 

@@ -23,22 +23,22 @@ class FakeBroker:
     """Answers in turn; the last one again and again."""
 
     answers: list[LogEnd | LogUnavailable]
-    reconnects: int = 0
+    closed: int = 0
     asked: int = field(default=0)
 
-    def ends(self, _: Any) -> dict[tuple[str, int], LogEnd]:
+    def ends(self) -> dict[tuple[str, int], LogEnd]:
         self.asked += 1
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, LogUnavailable):
             raise answer
         return {SOURCE: answer}
 
-    def reconnect(self) -> None:
-        self.reconnects += 1
+    def close(self) -> None:
+        self.closed += 1
 
 
 def leaders_of(broker: FakeBroker, known: dict[tuple[str, int], int] | None = None) -> Leaders:
-    context: Any = SimpleNamespace(broker=broker, clock=FakeTime().clock)
+    context: Any = SimpleNamespace(watch=lambda _: broker, clock=FakeTime().clock)
     return Leaders(context, {"orders": 1}, {SOURCE: 5} if known is None else known)
 
 
@@ -59,7 +59,7 @@ def test_a_former_leader_is_not_believed():
     broker = FakeBroker([LogEnd(10, 4)])
     with pytest.raises(LogUnavailable, match="a former leader"):
         leaders_of(broker).end_offsets()
-    assert broker.reconnects == 1
+    assert broker.closed == 1
 
 
 def test_a_leader_of_unknown_epoch_is_taken_as_it_is():
@@ -70,7 +70,7 @@ def test_a_leader_of_unknown_epoch_is_taken_as_it_is():
 def test_a_batch_waits_for_a_leader_that_has_all_of_it():
     broker = FakeBroker([LogUnavailable("no leader", 2), LogEnd(9, 5), LogEnd(10, 5)])
     assert leaders_of(broker).wait({SOURCE: 10}, lambda: False) == {SOURCE: 10}
-    assert (broker.asked, broker.reconnects) == (3, 1)
+    assert (broker.asked, broker.closed) == (3, 1)
 
 
 def test_a_batch_does_not_wait_for_ever_nor_when_the_query_ends():

@@ -49,19 +49,26 @@ class Brokers:
 
     def send(self, request) -> None:
         (topic,) = request.topics
-        (partition,) = topic.partitions
-        self._in_flight.append(partition.fetch_offset)
-        self.asked.append((partition.fetch_offset, partition.current_leader_epoch))
+        self._in_flight.append(topic)
+        self.asked += [(each.fetch_offset, each.current_leader_epoch) for each in topic.partitions]
 
     def receive(self) -> SimpleNamespace:
-        offset = self._in_flight.pop(0)
+        topic = self._in_flight.pop(0)
+        found = [self._answer(each) for each in reversed(topic.partitions)]
+        named = SimpleNamespace(topic=topic.topic, topic_id=None, partitions=found)
+        return SimpleNamespace(responses=[named], throttle_time_ms=0)
+
+    def _answer(self, asked) -> SimpleNamespace:
         step = self.script.pop(0) if self.script else None
         if isinstance(step, Exception):
             raise step
-        code = step if isinstance(step, int) else 0
-        records = step if isinstance(step, bytes) else HELD[offset]
-        found = SimpleNamespace(error_code=code, records=records, aborted_transactions=None, high_watermark=6)
-        return SimpleNamespace(responses=[SimpleNamespace(partitions=[found])], throttle_time_ms=0)
+        return SimpleNamespace(
+            partition_index=asked.partition,
+            error_code=step if isinstance(step, int) else 0,
+            records=step if isinstance(step, bytes) else HELD[asked.fetch_offset],
+            aborted_transactions=None,
+            high_watermark=6,
+        )
 
     def close(self) -> None:
         self._in_flight = []
@@ -78,7 +85,9 @@ def read(request, monkeypatch):
         reader = LogRangeReader(Connection("b:1"), clock=clock)
         seen: list[int] = []
         try:
-            begin = reader.fetch_begins([wanted], committed=True)[0] if request.param else None
+            begin = (
+                reader.fetch_begins([wanted], committed=True).get(wanted.source) if request.param else None
+            )
             for rows in reader.read(wanted, committed=True, with_headers=False, begin=begin):
                 seen += rows.offsets.tolist()
         except Exception as error:  # noqa: BLE001 (returned)
@@ -153,36 +162,34 @@ def test_what_will_not_pass_is_not_tried_again(read):
     assert "TopicAuthorizationFailed" in str(error)
 
 
-def test_begins_of_several_ranges_are_asked_for_before_the_first_is_waited_for(monkeypatch):
-    brokers, waited = Brokers(), []
+def several(monkeypatch, brokers: Brokers) -> list[tuple[int, list[int]]]:
+    """Reads three ranges together; the partitions in their order, with the offsets that came."""
+    monkeypatch.setattr(log_reader, "BrokerSession", brokers)
+    reader = LogRangeReader(Connection("b:1"), clock=Clock(pause_s=lambda _: None))
+    ranges = [PlannedRange("orders", partition, 0, 2, leader_epoch=4) for partition in range(3)]
+    return [
+        (planned.partition, [offset for rows in found for offset in rows.offsets.tolist()])
+        for planned, found in reader.read_each(ranges, committed=True, with_headers=False)
+    ]
+
+
+def test_ranges_are_read_by_one_request_to_their_leader(monkeypatch):
+    brokers, received = Brokers(), []
 
     def receive():
-        waited.append(len(brokers.asked))
+        received.append(len(brokers.asked))
         return Brokers.receive(brokers)
 
     monkeypatch.setattr(brokers, "receive", receive)
-    monkeypatch.setattr(log_reader, "BrokerSession", brokers)
-    reader = LogRangeReader(Connection("b:1"))
-    ranges = [PlannedRange("orders", partition, 0, 2, leader_epoch=4) for partition in range(3)]
-    begins = reader.fetch_begins(ranges, committed=True)
-    assert waited == [3, 3, 3]
-    for wanted, begin in zip(ranges, begins, strict=True):
-        (rows,) = reader.read(wanted, committed=True, with_headers=False, begin=begin)
-        assert rows.offsets.tolist() == [0, 1]
-    assert len(brokers.asked) == 3
+    assert several(monkeypatch, brokers) == [(0, [0, 1]), (1, [0, 1]), (2, [0, 1])]
+    assert received == [3]
 
 
-def test_begins_after_a_failure_are_read_again_and_those_before_it_are_kept(monkeypatch):
-    brokers = Brokers(None, ConnectionError("reset"))
-    monkeypatch.setattr(log_reader, "BrokerSession", brokers)
-    reader = LogRangeReader(Connection("b:1"))
-    ranges = [PlannedRange("orders", partition, 0, 2, leader_epoch=4) for partition in range(3)]
-    first, *rest = reader.fetch_begins(ranges, committed=True)
-    assert first is not None
-    assert rest == [None, None]
-    for wanted, begin in zip(ranges, (first, *rest), strict=True):
-        (rows,) = reader.read(wanted, committed=True, with_headers=False, begin=begin)
-        assert rows.offsets.tolist() == [0, 1]
+@pytest.mark.parametrize("step", [NOT_LEADER, b"", ConnectionError("reset")])
+def test_what_did_not_come_with_the_others_is_asked_for_again(monkeypatch, step):
+    brokers = Brokers(None, step)
+    assert several(monkeypatch, brokers) == [(0, [0, 1]), (1, [0, 1]), (2, [0, 1])]
+    assert len(brokers.asked) > 3
 
 
 @pytest.fixture

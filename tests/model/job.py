@@ -17,6 +17,7 @@ from tests.model.connections import Crash, JobCluster
 from tests.model.log import TOPIC
 
 from keylane.errors import Fenced, KeylaneError, LaneBehind, TopicChanged, Unavailable
+from keylane_spark.adapters import lane_writer
 from keylane_spark.adapters.function_library import FunctionLibrary, WriteOptions
 from keylane_spark.config.topics import Config
 from keylane_spark.generations import ownership, sweeper
@@ -113,6 +114,7 @@ class Jobs:
         # Chunks of one record: a batch is several chunks, sent as those of a large one.
         enter(patch(batch_writer, "MAX_RECORDS", 1))
         enter(patch(batch_writer, "COMPARED_RECORDS", 1))
+        enter(patch(lane_writer, "PAYS_FROM_RECORDS", 1))
         enter(patch(open_topics, "check_eviction_policy"))
         enter(patch(topic_query, "batch_ends", side_effect=lambda *_: self._ends))
         return self

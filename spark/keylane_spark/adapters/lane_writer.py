@@ -30,6 +30,9 @@ from keylane_spark.adapters.lane import LaneCall, LaneStart, LaneTarget, OffsetR
 from keylane_spark.adapters.parked_slots import ParkedSlots
 from keylane_spark.columns.chunks import Chunk
 
+PAYS_FROM_RECORDS = 200
+"""From so many records on a chunk may go as a transaction: its lane then waits for two round trips, and all
+others of the node with it. Calls of fewer records cost Redis less than that costs the writer."""
 _NOTHING = OffsetRange(0, 0)
 
 
@@ -137,7 +140,8 @@ class LaneWriter:
         )
         # Only the function bounds the time of which a lane is complete by its node's clock.
         needs_function = lane.options.compared or unless_failed_over or covered.complete_as_of_ms
-        is_plain = bool(chunk and chunk.count and not chunk.has_tombstones and not needs_function)
+        pays = chunk and chunk.count >= PAYS_FROM_RECORDS and not chunk.has_tombstones
+        is_plain = bool(pays and not needs_function)
         when_full = library.WHEN_FULL[function]
         return LaneCall(lane, covered, words, chunk, is_plain, when_full=when_full)
 

@@ -15,6 +15,7 @@ from tests.support import lanes as t
 from keylane.errors import Fenced, LaneBehind
 from keylane.model.records import Watermark
 from keylane.state import codec
+from keylane_spark.adapters import lane_writer
 from keylane_spark.adapters.lane import OffsetRange
 
 if TYPE_CHECKING:
@@ -55,6 +56,16 @@ def test_chunks_of_sets_run_no_function_and_a_tombstone_does(redis_cluster):
         lanes.flush()
         assert calls(primary, "fcall") == functions + 1
     assert values(redis_cluster, lane, b"a") == {}
+
+
+def test_few_records_are_no_transaction(redis_cluster, monkeypatch):
+    monkeypatch.setattr(lane_writer, "PAYS_FROM_RECORDS", 2)
+    lane = new_lane()
+    lanes = opened(redis_cluster, lane)
+    with primary_of(redis_cluster, lane) as primary:
+        functions = calls(primary, "fcall")
+        put(lanes, lane, 0)
+        assert calls(primary, "fcall") == functions + 1
 
 
 def test_the_watermark_moves_with_the_records_and_keeps_what_else_it_says(redis_cluster):

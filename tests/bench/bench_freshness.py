@@ -7,6 +7,7 @@ time. The reads are those of the query function's use case and wait for the writ
 from __future__ import annotations
 
 import argparse
+import contextlib
 import subprocess
 import sys
 import tempfile
@@ -28,7 +29,7 @@ from keylane_local.process.guard import guarded
 from keylane_local.stack.stack import Stack
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 TOPIC = "freshness"
 PARTITIONS = 9
@@ -40,11 +41,11 @@ WARM_UP = 60
 LOAD = """
 import sys, time
 from confluent_kafka import Producer
-bootstrap, topic = sys.argv[1:]
+bootstrap, topic, rate = sys.argv[1:]
 producer = Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2_random", "linger.ms": 5})
 began, sent = time.monotonic(), 0
 while True:
-    while sent < (time.monotonic() - began) * 1000:
+    while sent < (time.monotonic() - began) * int(rate):
         producer.produce(topic, key=b"load-%d" % (sent % 5000), value=b"x" * 170)
         sent += 1
     producer.poll(0.005)
@@ -76,24 +77,37 @@ class KafkaWriter:
 class PositionReader:
     """Reads in the same way as the query function."""
 
-    def __init__(self, stack: Stack) -> None:
+    def __init__(self, stack: Stack, topic: str = TOPIC) -> None:
         clock = Clock()
+        self.topic = topic
         self._state = RedisState(Cluster(redis_settings(stack.environment())))
         self._store = Store(self._state, Layouts(self._state, clock, 300), clock)
 
     def wait_for(self, key: bytes, offset: int, value: bytes) -> float:
-        answer = read_latest(self._store, TOPIC, key, ReadTerms(1000), wait=Wait(offset, 10_000))
+        answer = read_latest(self._store, self.topic, key, ReadTerms(1000), wait=Wait(offset, 10_000))
         at = time.perf_counter()
         if answer.record is None or answer.record.value != value:
             raise SystemExit(f"the read of {key!r} has not what was written")
         return at
 
 
+@contextlib.contextmanager
+def writing(stack: Stack, topic: str, records_per_s: int) -> Iterator[None]:
+    """Write other records meanwhile, from a process of its own."""
+    command = [sys.executable, "-c", LOAD, stack.kafka_bootstrap, topic, str(records_per_s)]
+    load = subprocess.Popen(command)
+    try:
+        yield
+    finally:
+        load.kill()
+        load.wait()
+
+
 def through_keylane(writer: KafkaWriter, reader: PositionReader, samples: int, name: str) -> list[float]:
     taken = []
     for number in range(samples):
         key, value = b"%b-%d" % (name.encode(), number), b"%d" % number
-        at, offset = writer.write(TOPIC, key, value)
+        at, offset = writer.write(reader.topic, key, value)
         taken.append((reader.wait_for(key, offset, value) - at) * 1000)
         time.sleep(0.02 + 0.001 * (number * 37 % 83))
     return taken
@@ -136,13 +150,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             through_keylane(writer, reader, WARM_UP, "warm-up")
             alone = through_keylane(writer, reader, chosen.samples, "alone")
             plain = through_consumer(stack, writer, chosen.samples)
-            load = subprocess.Popen([sys.executable, "-c", LOAD, stack.kafka_bootstrap, TOPIC])
-            try:
+            with writing(stack, TOPIC, 1000):
                 through_keylane(writer, reader, WARM_UP, "warm-up-busy")
                 busy = through_keylane(writer, reader, chosen.samples, "busy")
-            finally:
-                load.kill()
-                load.wait()
     report(
         "freshness",
         "ms",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 TOPIC, PARTITIONS = "idle", 9
 CONFIG = f"[topics.{TOPIC}]\npartitions = {PARTITIONS}\n"
 MORE = "broker, more than with nobody"
-_SETTLE_S = 5.0
+SETTLE_S = 5.0
 JOB, CONSUMER, NOBODY = "the job", "a plain consumer", "nobody"
 
 
@@ -52,9 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             consumer = Consumer({"bootstrap.servers": stack.kafka_bootstrap, "group.id": "bench"})
             consumer.assign([TopicPartition(TOPIC, partition) for partition in range(PARTITIONS)])
             consumer.poll(1)
-            waiting = shares(stack, _SETTLE_S, chosen.seconds)
+            waiting = shares(stack, SETTLE_S, chosen.seconds)
             consumer.close()
-            alone = shares(stack, _SETTLE_S, chosen.seconds)
+            alone = shares(stack, SETTLE_S, chosen.seconds)
     rows = [
         ResultRow(
             title,

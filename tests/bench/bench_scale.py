@@ -5,6 +5,8 @@
   replicas and writes nothing to disk.
 - `partitions`, `stripes`: records/s of a warm job that writes a backlog, as in bench_ingest.py, and the CPU
   of each part. Each point has a stack of its own.
+- `lanes`: what a topic of up to 1,000 partitions costs: a start, a record's way at 200 and 2,000 records/s,
+  an idle minute, a backlog. Each point has a stack of its own, and takes three minutes.
 - `connections`: lookups by `keylane serve`, as in bench_serve.py, over 1 to 1,024 kept connections.
 
 Each curve is reported in `.keylane-bench/scale-NAME.json` and drawn in `docs/images/scale-NAME.svg`; with
@@ -23,6 +25,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import bench_idle
 import bench_ingest
 import bench_read
 import bench_serve
@@ -30,12 +33,14 @@ import redis
 import state
 import wrk
 from bare import Bare
+from bench_freshness import KafkaWriter, PositionReader, through_keylane, writing
 from curves import Panel, draw
 from fill import TopicFiller
 from functions import load_function
-from harness import RESULTS, ROOT, ResultRow, add_settings, configured, parse, percentile, report
+from harness import RESULTS, ROOT, ResultRow, add_settings, configured, latency, parse, percentile, report
 
 from keylane.model.records import Layout
+from keylane_spark.engine.polling import IDLE_AFTER_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -58,8 +63,11 @@ class Size:
     keys: tuple[int, ...]
     partitions: tuple[int, ...]
     stripes: tuple[int, ...]
+    lanes: tuple[tuple[int, int], ...]
+    """Partitions and stripes."""
     connections: tuple[int, ...]
     reads: int
+    samples: int
     warm_up: int
     records: int
     seconds: int
@@ -69,8 +77,10 @@ FULL = Size(
     keys=(10_000, 30_000, 100_000, 300_000, 1_000_000, 2_000_000, 5_000_000),
     partitions=(1, 3, 9, 27),
     stripes=(1, 2, 4),
+    lanes=((9, 1), (100, 1), (1_000, 1), (1_000, 4)),
     connections=tuple(2**power for power in range(11)),
     reads=2_000,
+    samples=200,
     warm_up=1_500_000,
     records=1_500_000,
     seconds=5,
@@ -79,8 +89,10 @@ QUICK = Size(
     keys=(1_000, 3_000, 10_000),
     partitions=(1, 3),
     stripes=(1, 2),
+    lanes=((3, 1), (3, 2)),
     connections=(1, 32, 1_024),
     reads=100,
+    samples=8,
     warm_up=20_000,
     records=20_000,
     seconds=1,
@@ -162,6 +174,17 @@ BY_PARTITIONS = Curve(
 )
 BY_STRIPES = Curve(
     "stripes", f"Ingest by stripes of {PARTITIONS} partitions", "stripes", INGEST_UNIT, INGEST_PANELS
+)
+BY_LANES = Curve(
+    "lanes",
+    "A job by number of lanes",
+    "lanes",
+    "s; ms; % of one core; us a record",
+    {
+        "ms until a record is read": ("p50 at 200/s", "p50 at 2,000/s"),
+        "% of one core, idle": ("idle Python", "idle JVM", "idle Kafka"),
+        "CPU, µs a record": ("Python", "Redis"),
+    },
 )
 BY_CONNECTIONS = Curve(
     "connections",
@@ -274,6 +297,40 @@ def ingest(run: Run, partitions: int, stripes: int) -> dict[str, float]:
     return {"records/s": size.records / took_s, **cpu}
 
 
+def by_lanes(run: Run) -> None:
+    sizes = {partitions * stripes: (partitions, stripes) for partitions, stripes in run.size.lanes}
+    run.finish(BY_LANES, {count: lanes(run, *sizes[count]) for count in run.points("lanes", list(sizes))})
+
+
+def lanes(run: Run, partitions: int, stripes: int) -> dict[str, float]:
+    """Return what a topic with so many lanes costs: at rest, at two rates, and with a backlog."""
+    topic, size = bench_ingest.TOPIC, run.size
+    config = configured(bench_ingest.CONFIG.format(partitions=partitions, stripes=stripes), run.chosen)
+    figures = {}
+    with (
+        tempfile.TemporaryDirectory(prefix="keylane-bench-") as folder,
+        bench_ingest.running(Path(folder), config) as (stack, watched),
+    ):
+        stack.job.stop()
+        began_s = time.monotonic()
+        stack.job.start()
+        stack.job.wait_ready()
+        figures["start s"] = time.monotonic() - began_s
+        writer, reader = KafkaWriter(stack.kafka_bootstrap), PositionReader(stack, topic)
+        for rate in (200, 2_000):
+            with writing(stack, topic, rate):
+                through_keylane(writer, reader, size.samples // 4, f"warm-up-{rate}")
+                taken = latency(through_keylane(writer, reader, size.samples, f"at-{rate}"))
+            figures |= {f"{name} at {rate:,}/s": taken[name] for name in ("p50", "p99")}
+        idle = bench_idle.shares(stack, IDLE_AFTER_S + bench_idle.SETTLE_S, 15 if size.seconds > 1 else 2)
+        figures |= {f"idle {part}": share for part, share in idle.items()}
+        value = bench_ingest.value_of(run.chosen.value_bytes - len(bench_ingest.key_of(0)))
+        bench_ingest.job_seconds(stack, watched, 0, size.warm_up, value)
+        took_s, cpu_s = bench_ingest.job_seconds(stack, watched, size.warm_up, size.records, value)
+    cpu = {part: cpu_s[part] / size.records * 1e6 for part in CPU_PARTS}
+    return figures | {"records/s": size.records / took_s} | cpu
+
+
 def by_connections(run: Run) -> None:
     allow_open_files()
     points = {}
@@ -297,6 +354,7 @@ CURVES: dict[str, Callable[[Run], None]] = {
     "keys": by_keys,
     "partitions": by_partitions,
     "stripes": by_stripes,
+    "lanes": by_lanes,
     "connections": by_connections,
 }
 

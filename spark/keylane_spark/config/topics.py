@@ -27,11 +27,14 @@ class JobConfig(ConfigTable):
     """Batches of up to this size are written by the driver (lowest latency), larger ones by executors."""
     reader: Literal["direct", "spark"] = "direct"
     """Who reads the records from Kafka: the driver and the tasks themselves, or Spark's JVM."""
-    max_batch_records: Annotated[int, Field(ge=1)] = 1_000_000
+    max_batch_records: Annotated[int, Field(ge=1)] | None = None
+    """The most of one batch; None: as many as the tasks that run at once write in about a second."""
     fetch_max_wait_ms: Annotated[int, Field(ge=1, le=60_000)] = 5
     """Kafka's fetch.max.wait.ms. With Kafka's default of 500 every batch waits for half a second."""
     idle_poll_ms: Annotated[int, Field(ge=1, le=10_000)] = 50
-    """How often Kafka is asked for new records once there were none for a minute; every 10 ms before."""
+    """How often Kafka is asked for new records once there were none for a minute; every 10 ms before.
+
+    At least a quarter of a millisecond for each partition: Spark asks for the ends of all of them."""
     heartbeat_ms: Annotated[int, Field(ge=50, le=60_000)] = 500
     redis_patience_s: Annotated[float, Field(gt=0)] = 10.0
     """The retry budget of writes to Redis, longer than a failover; once it is spent, lanes are parked."""

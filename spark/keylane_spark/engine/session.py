@@ -37,6 +37,10 @@ ARCHIVE = Path(sys.prefix) / "spark.jsa"
 ARCHIVED_JARS = Path(sys.prefix) / "spark.classpath"
 """The class path of the connector's jars in the archive: with another one the JVM does not accept it."""
 
+_TASKS_PER_CORE = 2
+"""On this machine: a task computes most of the time, and each worker costs memory."""
+_LEAST_BATCH_RECORDS, _TASK_RECORDS = 1_000_000, 250_000
+"""A task writes so many records in about a second, beside which the 0.2 s around a batch are little."""
 JARS = "spark.jars"
 CLASS_PATH, JAVA_OPTIONS = "spark.driver.extraClassPath", "spark.driver.extraJavaOptions"
 
@@ -216,6 +220,19 @@ def archived(jars: Path | None) -> ClassArchive | None:
     )
 
 
+def task_count(spark: SparkSession) -> int:
+    """How many tasks a batch is divided into."""
+    context = spark.sparkContext
+    if (context.master or "").startswith("local"):
+        return _TASKS_PER_CORE * (os.cpu_count() or 1)
+    return max(1, context.defaultParallelism)
+
+
+def batch_records(spark: SparkSession) -> int:
+    """The most records of a batch where the config does not say: the more tasks, the more."""
+    return max(_LEAST_BATCH_RECORDS, _TASK_RECORDS * task_count(spark))
+
+
 def source(
     spark: SparkSession,
     connection: Connection,
@@ -235,7 +252,7 @@ def source(
         spark.readStream.format("kafka")
         .options(**_options(connection, config))
         .option("startingOffsets", _offsets(positions))
-        .option("maxOffsetsPerTrigger", config.max_batch_records)
+        .option("maxOffsetsPerTrigger", config.max_batch_records or batch_records(spark))
         .option("includeHeaders", "headers" in columns)
     )
     if only_these:

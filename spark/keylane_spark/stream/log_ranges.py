@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from keylane.adapters.kafka.options import Connection
 from keylane.errors import LogUnavailable
@@ -24,14 +22,12 @@ from keylane.model.kafka import TopicPartition
 from keylane_spark.adapters.log_reader import LogRangeReader, PlannedRange
 from keylane_spark.columns.records import RowsOfPartitions
 from keylane_spark.context import JobContext
+from keylane_spark.engine import session
 from keylane_spark.engine.fetch_options import portable
 from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.stream.driver_share import PlannedBatch
 from keylane_spark.stream.openings import Opening, WriterSpec
 from keylane_spark.stream.tasks import TALLY_SCHEMA, PartitionWriter
-
-_TASKS_PER_CORE = 2
-"""On this machine: such a task computes most of the time, and each worker costs memory."""
 
 
 @functools.cache
@@ -110,7 +106,7 @@ class DirectReader:
         Raises LogUnavailable unless every range was read to its end.
         """
         planned, spark = self._planned(batch), batch.rows.sparkSession
-        groups = grouped(planned, _task_count(spark))
+        groups = grouped(planned, session.task_count(spark))
         write = RangeWriter(self.writer, batch.ranges, parked, self.connection, groups, self.committed)
         numbers = spark.range(0, len(groups), 1, len(groups))
         rows = numbers.mapInArrow(write, TALLY_SCHEMA).collect()
@@ -148,10 +144,3 @@ def grouped(ranges: Iterable[PlannedRange], most: int) -> list[list[PlannedRange
         groups[smallest].append(each)
         sizes[smallest] += each.end - each.begin
     return groups
-
-
-def _task_count(spark: SparkSession) -> int:
-    context = spark.sparkContext
-    if (context.master or "").startswith("local"):
-        return _TASKS_PER_CORE * (os.cpu_count() or 1)
-    return max(1, context.defaultParallelism)

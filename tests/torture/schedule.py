@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from keylane.model.records import Options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 SHARDS = 3
 _LASTING_MS = 3_600_000
@@ -170,9 +170,11 @@ class Shape:
         return self.mixed and self.options.marker_ms < _LASTING_MS
 
 
-def draw(seed: int, topics: tuple[Shape, ...], focus: str | None = None, *, alone: bool = False) -> Schedule:
-    """The schedule of a seed; `focus`: the first event, or with `alone` the only one."""
-    return Schedule(seed, tuple(_drawing(seed, topics).steps(focus, alone=alone)))
+def draw(
+    seed: int, topics: tuple[Shape, ...], focus: str | None = None, *, only: Sequence[str] = ()
+) -> Schedule:
+    """The schedule of a seed; `focus`: its first event; `only`: all its events, in their order."""
+    return Schedule(seed, tuple(_drawing(seed, topics).steps(focus, only)))
 
 
 def kinds_of(seed: int) -> list[str]:
@@ -201,11 +203,13 @@ class _Drawing:
         source.shuffle(kinds)
         return kinds
 
-    def steps(self, focus: str | None, *, alone: bool) -> Iterator[Step]:
+    def steps(self, focus: str | None, only: Sequence[str]) -> Iterator[Step]:
         source = self._source
         kinds = self.kinds()
         if focus is not None:
-            kinds = [focus] if alone else [focus, *kinds[1:]]
+            kinds = [focus, *kinds[1:]]
+        if only:
+            kinds = list(only)
         count = source.randint(5, 10)
         at = sorted(source.randrange(1, count) for _ in kinds)
         for number in range(count):

@@ -19,9 +19,10 @@ MINUTES ?= 60
 FIRE ?=
 N ?= 200
 SEED ?=
+SPARK ?=
 
 .PHONY: help setup setup-python setup-check setup-sam setup-tests setup-localstack setup-all demo test unit integration e2e
-.PHONY: containers spark-cluster check example
+.PHONY: containers spark-cluster spark-versions check example
 .PHONY: lint-infra audit generate tour layer layer-requirements image-requirements jar-checksums sizing package-job build
 .PHONY: up down status deploy-local clean soak torture torture-mutants model model-mutants under-fire upgrade compat
 .PHONY: bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read bench-write bench-outage bench-wait bench-serve bench-idle bench-scale bench-peers bench-migrate bench-compare
@@ -77,6 +78,11 @@ containers: setup-check  ## The tests in containers: images, compose.yaml, sam l
 spark-cluster: setup-tests  ## The tests on a Spark cluster: a master, two workers, executors that are killed (5 minutes)
 	@$(BIN)/python -m pytest -m cluster tests/integration/cluster $(PYTEST_ARGS)
 
+spark-versions: setup-tests  ## Tests of the job on both versions of Spark that it supports, 4.0.2 and 4.2.0
+	@$(PY) infra/local/bootstrap.py older_jars older_spark
+	@for python in "$${KEYLANE_TOOLS:-.keylane-tools}"/spark-*/bin/python $(BIN)/python; do \
+		$$python -m pytest tests/unit/spark/test_streaming_classes.py tests/integration/job $(PYTEST_ARGS) || exit; done
+
 compat: setup-tests  ## REST Proxy's documented requests and real clients (COMPAT_ARGS=--lambda, --localstack, or '--url URL')
 	@$(BIN)/python -m tests.compat $(COMPAT_ARGS)
 
@@ -113,8 +119,9 @@ layer-requirements: setup-python
 sizing: setup-python
 	@$(BIN)/python -m keylane_build.sizing --document
 
-package-job: setup  ## The job for EMR Serverless, into build/job
-	@$(BIN)/python -m keylane_build.job_package
+package-job: setup  ## The job for a Spark cluster, into build/job (SPARK=4.0.2: for that of EMR Serverless)
+	@$(if $(SPARK),$(PY) infra/local/bootstrap.py older_jars)
+	@$(BIN)/python -m keylane_build.job_package $(if $(SPARK),--spark $(SPARK))
 
 layer: setup-python  ## Build the layer into build/layer (KEYLANE_ARCHITECTURE, KEYLANE_RUNTIME)
 	@$(BIN)/python layers/keylane/build_layer.py --to build/layer

@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
+import pyspark
 import pytest
 from confluent_kafka import Producer
 from tests.support import lanes as t
@@ -25,7 +26,7 @@ from keylane.query.latest import Wait, read_latest
 from keylane.query.layouts import Layouts
 from keylane.query.store import ReadTerms, Store
 from keylane.state import codec
-from keylane_local.tools import tools_dir
+from keylane_local.tools import jars_dir
 from keylane_spark.adapters.lane import lanes_of
 from keylane_spark.adapters.layout_store import LayoutStore
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from keylane_spark.adapters.topic_record import TopicRecord
 
 NUMBERS = itertools.count()
+JARS = jars_dir(pyspark.__version__)
+"""Those of the Spark with which the tests run: see `make spark-versions`."""
 
 
 class RunningJob:
@@ -112,7 +115,7 @@ def start(
     addresses = {
         "KEYLANE_KAFKA_BOOTSTRAP": kafka,
         "KEYLANE_REDIS_NODES": redis_cluster,
-        "KEYLANE_JARS": str(tools_dir() / "jars"),
+        "KEYLANE_JARS": str(JARS),
         "KEYLANE_CHECKPOINT": str(folder / f"checkpoint-{next(NUMBERS)}"),
     }
     return RunningJob(folder, addresses | environment, module)

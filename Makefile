@@ -20,6 +20,8 @@ FIRE ?=
 N ?= 200
 SEED ?=
 SPARK ?=
+SPARK_TESTS := tests/unit/spark tests/integration/cluster/test_spark_submit.py \
+	$(addprefix tests/integration/job/test_,job.py views.py engine_ended.py polling.py spark_bounds.py log_reader.py)
 
 .PHONY: help setup setup-python setup-check setup-sam setup-tests setup-localstack setup-all demo test unit integration e2e
 .PHONY: containers spark-cluster spark-versions check example
@@ -78,10 +80,10 @@ containers: setup-check  ## The tests in containers: images, compose.yaml, sam l
 spark-cluster: setup-tests  ## The tests on a Spark cluster: a master, two workers, executors that are killed (5 minutes)
 	@$(BIN)/python -m pytest -m cluster tests/integration/cluster $(PYTEST_ARGS)
 
-spark-versions: setup-tests  ## Tests of the job on both versions of Spark that it supports, 4.0.2 and 4.2.0
+spark-versions: setup-tests  ## The job's tests and its package by spark-submit, on Spark 4.0.2 and on 4.2.0 (40 minutes)
 	@$(PY) infra/local/bootstrap.py older_jars older_spark
-	@for python in "$${KEYLANE_TOOLS:-.keylane-tools}"/spark-*/bin/python $(BIN)/python; do \
-		$$python -m pytest tests/unit/spark/test_streaming_classes.py tests/integration/job $(PYTEST_ARGS) || exit; done
+	@for python in "$${KEYLANE_TOOLS:-.keylane-tools}/spark-4.0.2/bin/python" $(BIN)/python; do \
+		$$python -m pytest -m 'cluster or not cluster' $(SPARK_TESTS) $(PYTEST_ARGS) || exit; done
 
 compat: setup-tests  ## REST Proxy's documented requests and real clients (COMPAT_ARGS=--lambda, --localstack, or '--url URL')
 	@$(BIN)/python -m tests.compat $(COMPAT_ARGS)

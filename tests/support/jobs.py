@@ -45,11 +45,18 @@ class RunningJob:
     """`python -m keylane_spark`, or another module that runs it, with its output in a file."""
 
     def __init__(self, folder: Path, environment: dict[str, str], module: str = "keylane_spark") -> None:
+        command = [sys.executable, "-m", module, "--config", str(folder / "keylane.toml")]
+        self.begin(folder, command, {**os.environ, **environment})
+
+    def begin(
+        self, folder: Path, command: list[str], environment: dict[str, str], cwd: Path | None = None
+    ) -> None:
         self.log = folder / f"job-{next(NUMBERS)}.log"
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", module, "--config", str(folder / "keylane.toml")],
-                env={**os.environ, **environment},
+                command,
+                cwd=cwd,
+                env=environment,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,

@@ -31,6 +31,7 @@ from keylane_spark.adapters.lane import lanes_of
 from keylane_spark.adapters.layout_store import LayoutStore
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from keylane.model.records import Layout, Watermark
@@ -44,9 +45,15 @@ JARS = jars_dir(pyspark.__version__)
 class RunningJob:
     """`python -m keylane_spark`, or another module that runs it, with its output in a file."""
 
-    def __init__(self, folder: Path, environment: dict[str, str], module: str = "keylane_spark") -> None:
-        command = [sys.executable, "-m", module, "--config", str(folder / "keylane.toml")]
-        self.begin(folder, command, {**os.environ, **environment})
+    def __init__(
+        self,
+        folder: Path,
+        environment: dict[str, str],
+        module: str = "keylane_spark",
+        command: Sequence[str] = (),
+    ) -> None:
+        words = [*(command or (sys.executable, "-m", module)), "--config", str(folder / "keylane.toml")]
+        self.begin(folder, words, {**os.environ, **environment})
 
     def begin(
         self, folder: Path, command: list[str], environment: dict[str, str], cwd: Path | None = None
@@ -115,9 +122,10 @@ def start(
     config: str,
     *,
     module: str = "keylane_spark",
+    command: Sequence[str] = (),
     **environment: str,
 ) -> RunningJob:
-    """Start a job with this config and its own checkpoint folder."""
+    """Start a job with this config and its own checkpoint folder. `command`: another one than Python's."""
     (folder / "keylane.toml").write_text(config)
     addresses = {
         "KEYLANE_KAFKA_BOOTSTRAP": kafka,
@@ -125,7 +133,7 @@ def start(
         "KEYLANE_JARS": str(JARS),
         "KEYLANE_CHECKPOINT": str(folder / f"checkpoint-{next(NUMBERS)}"),
     }
-    return RunningJob(folder, addresses | environment, module)
+    return RunningJob(folder, addresses | environment, module, command)
 
 
 class State:

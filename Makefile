@@ -77,7 +77,7 @@ e2e: setup-tests  ## The tests over HTTP, on the whole stack
 containers: setup-check  ## The tests in containers: images, compose.yaml, sam local; needs a Docker engine
 	@$(BIN)/python -m pytest -m docker tests/docker $(PYTEST_ARGS)
 
-spark-cluster: setup-tests  ## The tests on a Spark cluster: a master, two workers, executors that are killed (5 minutes)
+spark-cluster: setup-tests  ## The tests on a Spark cluster: a master, two workers, executors that are killed; the package by spark-submit (20 minutes)
 	@$(BIN)/python -m pytest -m cluster tests/integration/cluster $(PYTEST_ARGS)
 
 spark-versions: setup-tests  ## The job's tests and its package by spark-submit, on Spark 4.0.2 and on 4.2.0 (40 minutes)

@@ -105,6 +105,13 @@ def test_a_package_of_the_job_has_the_connector_of_its_spark(tmp_path, monkeypat
         assert {each.name for each in (tmp_path / "job" / "jars").iterdir()} == names | others
 
 
+def test_commands_and_pages_name_the_older_spark_that_is_supported():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert f"/spark-{OLDER_SPARK}/bin/python" in makefile
+    for page in ("docs/operate/spark.md", "docs/operate/deploy.md"):
+        assert f"make package-job SPARK={OLDER_SPARK}" in (ROOT / page).read_text(encoding="utf-8")
+
+
 def test_samconfig_names_parameters_that_the_template_has():
     config = tomllib.loads((ROOT / "samconfig.toml").read_text(encoding="utf-8"))
     known = template()["Parameters"]

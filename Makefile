@@ -19,9 +19,12 @@ MINUTES ?= 60
 FIRE ?=
 N ?= 200
 SEED ?=
+SPARK ?=
+SPARK_TESTS = -m 'cluster or not cluster' $(PYTEST_ARGS) tests/unit/spark tests/integration/cluster/test_spark_submit.py \
+	$(addprefix tests/integration/job/test_,job.py views.py engine_ended.py polling.py spark_bounds.py log_reader.py)
 
 .PHONY: help setup setup-python setup-check setup-sam setup-tests setup-localstack setup-all demo test unit integration e2e
-.PHONY: containers spark-cluster check example
+.PHONY: containers spark-cluster spark-versions check example
 .PHONY: lint-infra audit generate tour layer layer-requirements image-requirements jar-checksums sizing package-job build
 .PHONY: up down status deploy-local clean soak torture torture-mutants model model-mutants under-fire upgrade compat
 .PHONY: bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read bench-write bench-outage bench-wait bench-serve bench-idle bench-scale bench-peers bench-migrate bench-compare
@@ -74,8 +77,14 @@ e2e: setup-tests  ## The tests over HTTP, on the whole stack
 containers: setup-check  ## The tests in containers: images, compose.yaml, sam local; needs a Docker engine
 	@$(BIN)/python -m pytest -m docker tests/docker $(PYTEST_ARGS)
 
-spark-cluster: setup-tests  ## The tests on a Spark cluster: a master, two workers, executors that are killed (5 minutes)
+spark-cluster: setup-tests  ## The tests on a Spark cluster: a master, two workers, executors that are killed; the package by spark-submit (20 minutes)
 	@$(BIN)/python -m pytest -m cluster tests/integration/cluster $(PYTEST_ARGS)
+
+spark-versions: setup-tests  ## The job's tests and its package by spark-submit, on Spark 4.0.2 and on 4.2.0 (40 minutes)
+	@$(PY) infra/local/bootstrap.py older_jars older_spark
+	@# PySpark 4.0 leaves sockets to the garbage collector.
+	@"$${KEYLANE_TOOLS:-.keylane-tools}/spark-4.0.2/bin/python" -m pytest -W ignore::ResourceWarning $(SPARK_TESTS)
+	@$(BIN)/python -m pytest $(SPARK_TESTS)
 
 compat: setup-tests  ## REST Proxy's documented requests and real clients (COMPAT_ARGS=--lambda, --localstack, or '--url URL')
 	@$(BIN)/python -m tests.compat $(COMPAT_ARGS)
@@ -113,8 +122,9 @@ layer-requirements: setup-python
 sizing: setup-python
 	@$(BIN)/python -m keylane_build.sizing --document
 
-package-job: setup  ## The job for EMR Serverless, into build/job
-	@$(BIN)/python -m keylane_build.job_package
+package-job: setup  ## The job for a Spark cluster, into build/job (SPARK=4.0.2: for that of EMR Serverless)
+	@$(if $(SPARK),$(PY) infra/local/bootstrap.py older_jars)
+	@$(BIN)/python -m keylane_build.job_package $(if $(SPARK),--spark $(SPARK))
 
 layer: setup-python  ## Build the layer into build/layer (KEYLANE_ARCHITECTURE, KEYLANE_RUNTIME)
 	@$(BIN)/python layers/keylane/build_layer.py --to build/layer

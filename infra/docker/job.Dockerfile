@@ -16,7 +16,7 @@ COPY infra/docker/build-requirements.txt infra/docker/job-requirements.txt ./
 RUN pip install --no-cache-dir --require-hashes --only-binary :all: --requirement build-requirements.txt \
     && pip install --no-cache-dir --require-hashes --no-build-isolation --requirement job-requirements.txt \
     && java -cp "$(python -c 'import pyspark; print(*pyspark.__path__)')/jars/*" org.apache.ivy.Main \
-    -ivy pom.xml -confs runtime -retrieve "/tmp/jars/[artifact]-[revision](-[classifier]).[ext]" -cache /tmp/ivy \
+    -ivy pom.xml -confs test -retrieve "/tmp/jars/[artifact]-[revision](-[classifier]).[ext]" -cache /tmp/ivy \
     && python jars.py /tmp/jars jars.sha256 \
     && mkdir jars && cd /tmp/jars \
     && mv spark-sql-kafka-0-10* spark-token-provider-kafka-0-10* kafka-clients* commons-pool2* aws-msk-iam-auth* \

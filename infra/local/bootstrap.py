@@ -2,8 +2,9 @@
 
 Default steps: python (.venv with all packages), java, redis, and jars (Kafka and Spark's Kafka connector).
 Further steps, only by name: registry (Apicurio's Schema Registry, for tests), archive (of Spark's and Kafka's
-classes, for faster starts), browser (Chromium, for tests of the console), sam (AWS SAM and cfn-lint), lint
-(checkov and others), localstack, checksums (writes infra/jars.sha256).
+classes, for faster starts), browser (Chromium, for tests of the console), older_jars and older_spark (for the
+other version of Spark that the job supports), sam (AWS SAM and cfn-lint), lint (checkov and others),
+localstack, checksums (writes infra/jars.sha256).
 Standard library only: nothing is installed yet.
 """
 
@@ -13,6 +14,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -44,7 +46,10 @@ REDIS_HINT = (
 BROWSER_HINT = "Chromium is missing. Debian: sudo apt-get install chromium; macOS: brew install chromium"
 DEFAULT_STEPS = ("python", "java", "redis", "jars")
 STEP_CHAINS = (
-    ("python", "java", "redis", "checksums", "jars", "registry", "archive", "browser"),
+    (
+        *("python", "java", "redis", "checksums", "jars", "older_jars", "older_spark"),
+        *("registry", "archive", "browser"),
+    ),
     ("localstack", "sam"),
     ("lint",),
 )
@@ -120,17 +125,45 @@ class Setup:
 
     def jars(self) -> None:
         """Download the jars of pom.xml with the Ivy that PySpark includes, and check them."""
-        stamp = self.tools / "jars.json"
+        self._jars("jars", "jars", self._retrieve_jars, "kafka_")
+
+    def older_jars(self) -> None:
+        """Download the connector for OLDER_SPARK, and check it."""
+        self._jars("older_jars", f"jars-{tools.OLDER_SPARK}", self._retrieve_older_jars, "spark-sql-kafka")
+
+    def older_spark(self) -> None:
+        """Create a virtual environment that has OLDER_SPARK, and everything else from .venv."""
+        folder = tools.older_spark_dir()
+        stamp = Stamp(folder / "keylane-stamp", str(folder), str(self.venv), sys.version, tools.OLDER_SPARK)
+        if stamp.is_current():
+            return
+        self.runner.run(
+            "older_spark",
+            "virtual environment",
+            [str(self.venv_python), "-m", "venv", "--clear", "--without-pip", str(folder)],
+        )
+        [packages] = folder.glob("lib/python*/site-packages")
+        [others] = self.venv.glob("lib/python*/site-packages")
+        install = [*_PIP_INSTALL, "--no-deps", "--target", str(packages), f"pyspark=={tools.OLDER_SPARK}"]
+        title = f"Spark {tools.OLDER_SPARK}"
+        self.runner.run("older_spark", title, [str(self.venv_python), *install], attempts=ATTEMPTS)
+        # After its own folder, so that its PySpark comes first.
+        line = f"import site; site.addsitedir({str(others)!r})\n"
+        (packages / "keylane.pth").write_text(line, encoding="utf-8")
+        stamp.write()
+
+    def _jars(self, step: str, folder: str, retrieve: Callable[[str], Path], needed: str) -> None:
+        stamp = self.tools / f"{folder}.json"
         wanted = digest(self._pom_of_jars.read_text(encoding="utf-8"), read_text(self._list) or "")
         present = json.loads(read_text(stamp) or "{}")
-        jars = self.tools / "jars"
+        jars = self.tools / folder
         if present.get("inputs") == wanted and all((jars / name).exists() for name in present["jars"]):
             return
-        new = self._retrieve_jars("jars")
-        self._verify("jars", new)
+        new = retrieve(step)
+        self._verify(step, new)
         names = sorted(path.name for path in new.glob("*.jar"))
-        if not any(name.startswith("kafka_") for name in names):
-            raise SetupError("jars", "Ivy succeeded but downloaded no Kafka", self.runner.log("jars"))
+        if not any(name.startswith(needed) for name in names):
+            raise SetupError(step, f"Ivy succeeded but downloaded no {needed}*.jar", self.runner.log(step))
         shutil.rmtree(jars, ignore_errors=True)
         new.rename(jars)
         stamp.write_text(json.dumps({"inputs": wanted, "jars": names}), encoding="utf-8")
@@ -155,11 +188,17 @@ class Setup:
     def checksums(self) -> None:
         """Write the checksums of what both files of Ivy name: after a change of theirs, to be reviewed."""
         found = jar_list.checksums(self._retrieve_jars("checksums"))
+        found |= jar_list.checksums(self._retrieve_older_jars("checksums"))
         found |= jar_list.checksums(self._retrieve_registry("checksums"))
         self._list.write_text(jar_list.render(found), encoding="utf-8")
 
     def _retrieve_jars(self, step: str) -> Path:
-        return self._retrieve(step, "Kafka and Spark's connector", self._pom_of_jars, self.tools / "jars.new")
+        new = self.tools / "jars.new"
+        return self._retrieve(step, "Kafka and Spark's connector", self._pom_of_jars, new, conf="test")
+
+    def _retrieve_older_jars(self, step: str) -> Path:
+        title, new = f"the connector of Spark {tools.OLDER_SPARK}", self.tools / "older-jars.new"
+        return self._retrieve(step, title, self._pom_of_jars, new, spark=tools.OLDER_SPARK)
 
     def _retrieve_registry(self, step: str) -> Path:
         new = self.tools / "registry.new"
@@ -246,8 +285,13 @@ class Setup:
     def _make_venv(self, step: str, python: str, folder: str) -> None:
         self.runner.run(step, "virtual environment", [python, "-m", "venv", "--clear", folder])
 
-    def _retrieve(self, step: str, title: str, pom: Path, folder: Path) -> Path:
-        """Download what `pom` names into `folder`, a new one of the tools, and return it."""
+    def _retrieve(
+        self, step: str, title: str, pom: Path, folder: Path, *, conf: str = "runtime", spark: str = ""
+    ) -> Path:
+        """Download what `pom` names into `folder`, a new one of the tools, and return it.
+
+        `spark`: another version than the file's.
+        """
         ivy = next(self.venv.glob("lib/python*/site-packages/pyspark/jars/ivy-*.jar"), None)
         java = tools.find_java()
         if ivy is None or java is None:
@@ -255,7 +299,8 @@ class Setup:
         shutil.rmtree(folder, ignore_errors=True)
         # A relative pattern: Ivy would interpret brackets in the folder's path.
         pattern = f"{folder.name}/[artifact]-[revision](-[classifier]).[ext]"
-        command = [java, "-cp", str(ivy), "org.apache.ivy.Main", "-ivy", str(pom), "-confs", "runtime"]
+        command = [java, *([f"-Dspark.version={spark}"] if spark else []), "-cp", str(ivy)]
+        command += ["org.apache.ivy.Main", "-ivy", str(pom), "-confs", conf]
         command += ["-retrieve", pattern, "-cache", "ivy-cache"]
         if settings := os.environ.get("KEYLANE_IVY_SETTINGS"):
             command += ["-settings", str(Path(settings).absolute())]

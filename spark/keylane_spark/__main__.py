@@ -35,6 +35,7 @@ from keylane_spark.adapters.kafka_admin import JobKafka
 from keylane_spark.config.topics import Config, JobConfig, load
 from keylane_spark.context import JobContext
 from keylane_spark.engine import kafka_options, session
+from keylane_spark.engine.stop_hook import StopHook
 from keylane_spark.telemetry import emf
 from keylane_spark.telemetry.metrics import JobMetrics
 
@@ -55,8 +56,16 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
+    hook = StopHook(stop)
     try:
-        topics = _with_environment(load(given.config), environment)
+        return _run(given.config, environment, stop, hook)
+    finally:
+        hook.job_ended()
+
+
+def _run(config: Path, environment: Mapping[str, str], stop: threading.Event, hook: StopHook) -> int:
+    try:
+        topics = _with_environment(load(config), environment)
         namespace = SETTINGS.read(environment, "KEYLANE_METRICS_NAMESPACE")
         kafka = partial(_kafka, environment, topics)
         connection = kafka()
@@ -78,6 +87,8 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
     spark = None
     try:
         spark = _start_spark(Path(jars) if jars else None, topics, connection, plans_only=plans_only)
+        hook.register(spark)
+        _warn_of_readable(spark, redis.password, connection.security.password, connection.security.key)
         renewed = kafka if references.has_references(environment) else None
         broker = JobKafka(connection, renewed=renewed)
         context = JobContext(
@@ -112,6 +123,12 @@ def _start_spark(
     is_iam = connection.security.mechanism == AWS_MSK_IAM and not plans_only
     extra = session.with_iam(jars, topics.spark) if is_iam else topics.spark
     return session.start(jars, extra, plans_only=plans_only)
+
+
+def _warn_of_readable(spark: SparkSession, *secrets: str | None) -> None:
+    """Say it where the tasks that Spark sends have secrets in them, which others could read on their way."""
+    if any(secrets) and session.is_readable(spark):
+        _say("Spark sends passwords to its executors without encryption: see docs/operate/spark.md")
 
 
 def _begin_reporting(job: JobConfig, clock: Clock, namespace: str) -> JobMetrics:

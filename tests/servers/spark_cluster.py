@@ -1,7 +1,7 @@
 """A standalone Spark cluster: a master and workers, each a process of its own, as are their executors.
 
-The processes know nothing of this project: their environment has no PYTHONPATH, and `python` starts without
-the packages of the virtual environment. So executors have what a job ships them, and the libraries that
+The processes know nothing of this project: their environment is empty, and `python` starts without the
+packages of the virtual environment. So executors have what a job ships them, and the libraries that
 `site_packages` names.
 """
 
@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-import site
+import os
 import sys
 import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
+import pyarrow as pa
 import pyspark
 from tests.servers.own import READY_WITHIN_S, eventually, guarded
 from tests.support.clocked_workers import CLOCK_LINE
@@ -26,7 +27,6 @@ from keylane_local.process.program import Program
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_SPARK_HOME = Path(pyspark.__file__).parent
 _DEPLOY = "org.apache.spark.deploy"
 EXECUTOR_MEMORY = "512m"
 """Spark accepts no less than 450 MiB."""
@@ -49,8 +49,12 @@ class SparkWorker:
     @property
     def python_workers(self) -> list[psutil.Process]:
         """The processes in which the job's own code runs; not the daemon that forks them."""
-        daemons = [each for executor in self.executors for each in executor.children()]
-        return [worker for daemon in daemons for worker in _children(daemon)]
+        return [worker for daemon in self.python_daemons for worker in _children(daemon)]
+
+    @property
+    def python_daemons(self) -> list[psutil.Process]:
+        """The processes that fork them."""
+        return [each for executor in self.executors for each in _children(executor)]
 
     def clock_s(self) -> float:
         """What the machine of an executor shows, in seconds since 1970, as of the start of its Python daemon.
@@ -71,13 +75,31 @@ class SparkWorker:
 
 
 class SparkCluster:
-    """A master and `worker_count` workers. `of_worker`: more environment variables of each, by number."""
+    """A master and two workers.
+
+    `of_worker`: more environment variables of each, by number. `settings`: of Spark, for all processes and
+    for what is submitted with `environment`.
+    """
 
     def __init__(
-        self, data: Path, worker_count: int = 2, of_worker: Mapping[int, Mapping[str, str]] | None = None
+        self,
+        data: Path,
+        of_worker: Mapping[int, Mapping[str, str]] | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         ports = Ports()
-        self._data = data
+        self.data = data
+        self.home = Path(pyspark.__file__).parent
+        (data / "conf").mkdir(parents=True)
+        defaults = "".join(f"{name} {value}\n" for name, value in (settings or {}).items())
+        (data / "conf" / "spark-defaults.conf").write_text(defaults, encoding="utf-8")
+        self.environment = {
+            **{name: os.environ[name] for name in ("PATH", "JAVA_HOME") if name in os.environ},
+            "SPARK_HOME": str(self.home),
+            "SPARK_CONF_DIR": str(data / "conf"),
+            "SPARK_LOCAL_IP": HOST,
+            "SPARK_DAEMON_MEMORY": "128m",
+        }
         self._state_port = ports.any()
         port = ports.any()
         self.master = f"spark://{HOST}:{port}"
@@ -85,8 +107,7 @@ class SparkCluster:
         where = ["--host", HOST, "--port", str(port), "--webui-port", str(self._state_port)]
         self._master = self._program("master", f"{_DEPLOY}.master.Master", *where)
         self.workers = [
-            self._worker(number, ports.any(), (of_worker or {}).get(number, {}))
-            for number in range(worker_count)
+            self._worker(number, ports.any(), (of_worker or {}).get(number, {})) for number in range(2)
         ]
         self.python = data / "python"
         """An interpreter without the virtual environment's packages."""
@@ -94,7 +115,7 @@ class SparkCluster:
     @property
     def site_packages(self) -> str:
         """Where executors find libraries; this project's packages are not there."""
-        return site.getsitepackages()[0]
+        return str(Path(pa.__file__).parents[1])
 
     def start(self) -> None:
         """Start what does not run, and wait until the master has all workers."""
@@ -126,26 +147,19 @@ class SparkCluster:
     def _worker(self, number: int, port: int, environment: Mapping[str, str]) -> SparkWorker:
         name = f"worker-{number}"
         where = ["--host", HOST, "--port", str(port), "--webui-port", "0"]
-        room = ["--cores", "1", "--memory", EXECUTOR_MEMORY, "--work-dir", str(self._data / name)]
+        room = ["--cores", "1", "--memory", EXECUTOR_MEMORY, "--work-dir", str(self.data / name)]
         main = f"{_DEPLOY}.worker.Worker"
         program = self._program(name, main, *where, *room, self.master, **environment)
-        return SparkWorker(program, port, self._data / name)
+        return SparkWorker(program, port, self.data / name)
 
     def _program(self, name: str, main: str, *arguments: str, **environment: str) -> Program:
         return Program(
             name,
-            [_SPARK_HOME / "bin" / "spark-class", main, *arguments],
-            pid_file=self._data / "run" / f"{name}.json",
-            log=self._data / "logs" / f"{name}.log",
+            [self.home / "bin" / "spark-class", main, *arguments],
+            pid_file=self.data / "run" / f"{name}.json",
+            log=self.data / "logs" / f"{name}.log",
             cwd=Path("/"),
-            env={
-                "SPARK_HOME": str(_SPARK_HOME),
-                "SPARK_LOCAL_IP": HOST,
-                "SPARK_DAEMON_MEMORY": "128m",
-                "PYTHONPATH": None,
-                "VIRTUAL_ENV": None,
-            }
-            | environment,
+            env=dict.fromkeys(os.environ) | self.environment | environment,
         )
 
 
@@ -163,11 +177,13 @@ def _command(process: psutil.Process) -> str:
 
 @contextlib.contextmanager
 def own_spark_cluster(
-    data: Path, worker_count: int = 2, of_worker: Mapping[int, Mapping[str, str]] | None = None
+    data: Path,
+    of_worker: Mapping[int, Mapping[str, str]] | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> Iterator[SparkCluster]:
     """Yield a cluster whose workers are ready; all its processes are killed in the end."""
     with guarded(data):
-        cluster = SparkCluster(data, worker_count, of_worker)
+        cluster = SparkCluster(data, of_worker, settings)
         try:
             cluster.start()
             yield cluster

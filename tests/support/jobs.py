@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
+import pyspark
 import pytest
 from confluent_kafka import Producer
 from tests.support import lanes as t
@@ -25,28 +26,44 @@ from keylane.query.latest import Wait, read_latest
 from keylane.query.layouts import Layouts
 from keylane.query.store import ReadTerms, Store
 from keylane.state import codec
-from keylane_local.tools import tools_dir
+from keylane_local.tools import jars_dir
 from keylane_spark.adapters.lane import lanes_of
 from keylane_spark.adapters.layout_store import LayoutStore
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from keylane.model.records import Layout, Watermark
     from keylane_spark.adapters.topic_record import TopicRecord
 
 NUMBERS = itertools.count()
+JARS = jars_dir(pyspark.__version__)
+"""Those of the Spark with which the tests run: see `make spark-versions`."""
 
 
 class RunningJob:
     """`python -m keylane_spark`, or another module that runs it, with its output in a file."""
 
-    def __init__(self, folder: Path, environment: dict[str, str], module: str = "keylane_spark") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        environment: dict[str, str],
+        module: str = "keylane_spark",
+        command: Sequence[str] = (),
+    ) -> None:
+        words = [*(command or (sys.executable, "-m", module)), "--config", str(folder / "keylane.toml")]
+        self.begin(folder, words, {**os.environ, **environment})
+
+    def begin(
+        self, folder: Path, command: list[str], environment: dict[str, str], cwd: Path | None = None
+    ) -> None:
         self.log = folder / f"job-{next(NUMBERS)}.log"
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", module, "--config", str(folder / "keylane.toml")],
-                env={**os.environ, **environment},
+                command,
+                cwd=cwd,
+                env=environment,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -105,17 +122,18 @@ def start(
     config: str,
     *,
     module: str = "keylane_spark",
+    command: Sequence[str] = (),
     **environment: str,
 ) -> RunningJob:
-    """Start a job with this config and its own checkpoint folder."""
+    """Start a job with this config and its own checkpoint folder. `command`: another one than Python's."""
     (folder / "keylane.toml").write_text(config)
     addresses = {
         "KEYLANE_KAFKA_BOOTSTRAP": kafka,
         "KEYLANE_REDIS_NODES": redis_cluster,
-        "KEYLANE_JARS": str(tools_dir() / "jars"),
+        "KEYLANE_JARS": str(JARS),
         "KEYLANE_CHECKPOINT": str(folder / f"checkpoint-{next(NUMBERS)}"),
     }
-    return RunningJob(folder, addresses | environment, module)
+    return RunningJob(folder, addresses | environment, module, command)
 
 
 class State:

@@ -10,8 +10,10 @@ import contextlib
 import json
 import random
 import shutil
+import sys
 import threading
 import time
+import zipfile
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 from unittest.mock import patch
@@ -20,6 +22,7 @@ import psutil
 import pytest
 from confluent_kafka import Producer
 from tests.servers.own import create_topic, eventually
+from tests.servers.spark_cluster import EXECUTOR_MEMORY
 from tests.support import clocked_workers, jobs
 from tests.support import lanes as t
 from tests.support.jobs import State, Traffic
@@ -53,6 +56,7 @@ _TERMS = ReadTerms(timeout_ms=10_000)
 _HISTORY = HistoryScan(limit=10_000)
 _CONFIG = """\
 [job]
+{job}
 small_batch_records = 0
 max_batch_records = 4000
 heartbeat_ms = 100
@@ -65,6 +69,8 @@ ttl = "30m"
 topic = "{plain}"
 [views.{view}.columns]
 n = "count()"
+"""
+_SPARK = """\
 [spark]
 "spark.master" = "{master}"
 "spark.archives" = "{archive}#python"
@@ -76,10 +82,45 @@ n = "count()"
 
 
 def package(folder: Path) -> Path:
-    """The archive with the job's code, as `make package-job` builds it."""
+    """The job's package, without its libraries, as `make package-job` builds it."""
     with patch.object(job_package, "_install"):
         job_package.build(folder, project_root() / "keylane.toml", "3.11")
-    return folder / "python.zip"
+    return folder
+
+
+def complete_package(folder: Path) -> Path:
+    """The job's package for this Python and this Spark, as `make package-job` builds it."""
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    job_package.build(folder, project_root() / "keylane.toml", version)
+    return folder
+
+
+class SubmittedJob(jobs.RunningJob):
+    """The package as a managed Spark starts it: `spark-submit`, with the archive for driver and executors.
+
+    The driver's working directory has the unpacked archive. Nothing of the checkout is on its path, and its
+    environment has what is given.
+    """
+
+    def __init__(
+        self, package: Path, spark: SparkCluster, config: str, environment: dict[str, str], *options: str
+    ) -> None:
+        folder = package.parent / f"driver-{next(jobs.NUMBERS)}"
+        with zipfile.ZipFile(package / "python.zip") as archive:
+            archive.extractall(folder / "python")
+        (folder / "keylane.toml").write_text(config)
+        settings = {
+            "spark.executorEnv.PYTHONPATH": "./python",
+            "spark.executor.memory": EXECUTOR_MEMORY,
+            "spark.executor.cores": "1",
+        }
+        command = [str(spark.home / "bin" / "spark-submit"), "--master", spark.master]
+        command += ["--jars", ",".join(map(str, (package / "jars").glob("*.jar")))]
+        command += ["--archives", f"{package}/python.zip#python"]
+        command += [f"--conf={name}={value}" for name, value in settings.items()]
+        command += [*options, str(package / "main.py"), "--config", "keylane.toml"]
+        own = {"PYTHONPATH": "./python", "PYSPARK_PYTHON": str(spark.python), "HOME": str(folder)}
+        self.begin(folder, command, spark.environment | own | environment, folder)
 
 
 class Claims:
@@ -173,7 +214,7 @@ class Scene:
         self._clocks = self.folder / "clocks"
         self._clocks.mkdir()
         shutil.copy(clocked_workers.__file__, self._clocks)
-        self._archive = package(self.folder / "job")
+        self._archive = self._package()
         self._log = Log(self.kafka, self.shapes)
         self._random = random.Random(self.name)
         self.claims = Claims(self.redis, self.shapes)
@@ -183,22 +224,25 @@ class Scene:
         self.traffic = Traffic(self.kafka, self.states[self.plain], self.plain, **terms)
         self._producer = Producer({"bootstrap.servers": self.kafka, "partitioner": "murmur2_random"})
 
-    def start(self) -> jobs.RunningJob:
-        """Start a job, or the next one."""
-        config = _CONFIG.format(
-            plain=self.plain,
-            mixed=self.mixed,
-            timed=self.timed,
-            view=self.view,
+    def start(self, job: str = "") -> jobs.RunningJob:
+        """Start a job, or the next one. `job`: more lines of its table."""
+        names = {"plain": self.plain, "mixed": self.mixed, "timed": self.timed, "view": self.view}
+        self.job = self._begin(_CONFIG.format(job=job, **names))
+        self.job.wait_for("keylane: ready", PATIENCE_S)
+        return self.job
+
+    def _package(self) -> Path:
+        return package(self.folder / "job")
+
+    def _begin(self, config: str) -> jobs.RunningJob:
+        spark = _SPARK.format(
             master=self.spark.master,
-            archive=self._archive,
+            archive=self._archive / "python.zip",
             clocks=self._clocks,
             site_packages=self.spark.site_packages,
         )
         environment = {"PYSPARK_PYTHON": str(self.spark.python), "SPARK_LOCAL_IP": "127.0.0.1"}
-        self.job = jobs.start(self.kafka, self.redis, self.folder, config, **environment)
-        self.job.wait_for("keylane: ready", PATIENCE_S)
-        return self.job
+        return jobs.start(self.kafka, self.redis, self.folder, config + spark, **environment)
 
     def close(self) -> None:
         self.job.end()
@@ -319,3 +363,15 @@ class Scene:
         """What the view has counted of each key."""
         windows = all_windows(store, self.view, _TERMS)
         return {window.key: json.loads(window.columns)["n"] for window in windows}
+
+
+@dataclass
+class SubmittedScene(Scene):
+    """The same with the complete package, by `spark-submit`."""
+
+    def _package(self) -> Path:
+        return complete_package(self.folder / "job")
+
+    def _begin(self, config: str) -> jobs.RunningJob:
+        addresses = {"KEYLANE_KAFKA_BOOTSTRAP": self.kafka, "KEYLANE_REDIS_NODES": self.redis}
+        return SubmittedJob(self._archive, self.spark, config, addresses)

@@ -1,7 +1,7 @@
 """The job as a package for a managed Spark: `python -m keylane_build.job_package --to build/job`.
 
 main.py: the script for spark-submit. python.zip: the job and its imports, except PySpark.
-jars/: the Kafka connector of the project's Spark version, and AWS' jar for MSK with IAM.
+jars/: the Kafka connector of a version of Spark, and AWS' jar for MSK with IAM.
 keylane.toml: the configuration.
 """
 
@@ -12,9 +12,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pyspark
+
 from keylane_build.layer import pin_requirements
 from keylane_local import jars as jar_list
-from keylane_local.tools import project_root, tools_dir
+from keylane_local.tools import OLDER_SPARK, jars_dir, project_root
 from keylane_spark.engine.session import CONNECTOR, IAM
 
 EXTRAS = ("spark", "registry", "msk-iam", "otel")
@@ -23,15 +25,15 @@ PLATFORMS = ("manylinux_2_28_x86_64", "manylinux2014_x86_64", "manylinux_2_17_x8
 MAIN = "import sys\n\nfrom keylane_spark.__main__ import main\n\nsys.exit(main())\n"
 
 
-def build(folder: Path, config: Path, python_version: str) -> None:
+def build(folder: Path, config: Path, python_version: str, spark: str = pyspark.__version__) -> None:
     """Refill `folder`. Raises CalledProcessError of pip; FileNotFoundError and WrongChecksum for the jars."""
     shutil.rmtree(folder, ignore_errors=True)
     jars = folder / "jars"
     jars.mkdir(parents=True)
     wanted = (*CONNECTOR, IAM)
-    found = [each for each in (tools_dir() / "jars").glob("*.jar") if each.name.startswith(wanted)]
-    if len(found) < len(wanted):
-        raise FileNotFoundError("Spark's Kafka connector is missing: run `make setup`")
+    found = [each for each in jars_dir(spark).glob("*.jar") if each.name.startswith(wanted)]
+    if not all(any(each.name.startswith(name) for each in found) for name in wanted):
+        raise FileNotFoundError(f"the Kafka connector is missing: run `make package-job SPARK={spark}`")
     for each in found:
         shutil.copy(each, jars)
     jar_list.verify(jars, project_root() / jar_list.LIST)
@@ -70,8 +72,10 @@ def main() -> None:
         "--config", type=Path, default=project_root() / "keylane.toml", help="default: keylane.toml"
     )
     parser.add_argument("--python-version", default="3.11", help="of the cluster; default: 3.11")
+    spark, versions = pyspark.__version__, (OLDER_SPARK, pyspark.__version__)
+    parser.add_argument("--spark", choices=versions, default=spark, help=f"of the cluster; default: {spark}")
     options = parser.parse_args()
-    build(options.to, options.config, options.python_version)
+    build(options.to, options.config, options.python_version, options.spark)
     for each in sorted(path for path in options.to.rglob("*") if path.is_file()):
         print(f"{each.stat().st_size / 1e6:7.1f} MB {each.relative_to(options.to)}")
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 MIN_JAVA = 17
 MIN_REDIS = (7, 0)
+OLDER_SPARK = "4.0.2"
+"""The version of Spark that the job supports beside that of constraints.txt: EMR Serverless has it."""
 # Valkey's versions start at 7.2, so one bound fits both.
 _REDIS_NAMES = ("redis-server", "valkey-server")
 _CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
@@ -22,6 +24,16 @@ def project_root() -> Path:
 def tools_dir() -> Path:
     """Return the folder of what the set-up downloads: KEYLANE_TOOLS, else .keylane-tools in the checkout."""
     return Path(os.environ.get("KEYLANE_TOOLS") or project_root() / ".keylane-tools").absolute()
+
+
+def jars_dir(spark: str = "") -> Path:
+    """Return the folder of the jars for a version of Spark. Only OLDER_SPARK has one without a broker's."""
+    return tools_dir() / (f"jars-{spark}" if spark == OLDER_SPARK else "jars")
+
+
+def older_spark_dir() -> Path:
+    """Return the virtual environment with OLDER_SPARK: its other packages are those of .venv."""
+    return tools_dir() / f"spark-{OLDER_SPARK}"
 
 
 def console_dir() -> Path:

@@ -99,7 +99,10 @@ FAST_COMPILER = "-XX:TieredStopAtLevel=1"
 """Without the JVM's optimizing compiler, which took half of the JVM's time: planning never pays it back."""
 
 WORKER_DAEMON = "keylane_spark.stream.worker_daemon"
-"""Forks workers with their imports done. Under spark-submit its Python may lack the package."""
+"""Forks workers with their imports done."""
+
+ENCRYPTED = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled", "spark.ssl.internode.enabled")
+"""Any of them encrypts what goes between driver and executors; the last one is EMR Serverless' own."""
 
 _POLL_MS, _REQUEST_MS = 10_000, 15_000
 """How long a task waits for a record, and then for its log's ends. Nothing can interrupt it meanwhile.
@@ -116,7 +119,9 @@ def start(jars: Path | None, extra: Mapping[str, object], *, plans_only: bool = 
     reason.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    own = {} if "PYSPARK_GATEWAY_PORT" in os.environ else local_settings(jars, extra, plans_only=plans_only)
+    own = {} if is_submitted() else local_settings(jars, extra, plans_only=plans_only)
+    if sys.platform == "linux":  # macOS's libraries don't support a fork once they are loaded
+        own["spark.python.daemon.module"] = WORKER_DAEMON
     settings: dict[str, object] = SETTINGS | own | dict(extra)
     if jars is not None and CLASS_PATH not in own:
         settings[JARS] = all_jars(jars, str(extra.get(JARS, "")))
@@ -129,6 +134,18 @@ def start(jars: Path | None, extra: Mapping[str, object], *, plans_only: bool = 
         raise WriterError(f"Spark does not start: {words_of(error)}") from error
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def is_submitted() -> bool:
+    """Whether spark-submit has started this process."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def is_readable(spark: SparkSession) -> bool:
+    """Whether what goes to executors can be read on its way: to other machines, and not encrypted."""
+    conf = spark.sparkContext.getConf()
+    is_encrypted = any(str(conf.get(name, "")).lower() == "true" for name in ENCRYPTED)
+    return not is_encrypted and not str(conf.get("spark.master", "local")).startswith("local")
 
 
 def check_running(spark: SparkSession) -> None:
@@ -165,8 +182,6 @@ def local_settings(jars: Path | None, extra: Mapping[str, object], *, plans_only
     is_cluster = not str(extra.get("spark.master", "local")).startswith("local")
     if not is_cluster:
         settings |= LOOPBACK_SETTINGS
-    if sys.platform == "linux":  # macOS's libraries don't support a fork once they are loaded
-        settings["spark.python.daemon.module"] = WORKER_DAEMON
     java_options = [FAST_COMPILER] if plans_only else []
     if not is_cluster and not {JARS, CLASS_PATH} & extra.keys() and (found := archived(jars)):
         settings[CLASS_PATH] = found.class_path

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.jobs import JARS
 
-from keylane_local.tools import tools_dir
 from keylane_spark.engine import session
 
 if TYPE_CHECKING:
@@ -18,6 +18,6 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
     """A session of Spark in this process, with the Kafka connector."""
-    running = session.start(tools_dir() / "jars", {"spark.master": "local[2]"})
+    running = session.start(JARS, {"spark.master": "local[2]"})
     yield running
     running.stop()

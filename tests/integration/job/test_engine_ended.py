@@ -1,11 +1,19 @@
-"""Spark's JVM dies under a job: the process ends, and says that another one must go on."""
+"""Spark's JVM dies under a job, or is stopped: the process ends, and says what must happen now."""
 
 from __future__ import annotations
 
+import signal
+import sys
+from pathlib import Path
+
 import psutil
+import pyspark
 import pytest
 from tests.servers.own import create_topic
 from tests.support import jobs
+
+from keylane_build import job_package
+from keylane_spark.engine import session
 
 TOPIC = "engine-ended"
 CONFIG = """\
@@ -31,6 +39,27 @@ def test_a_job_whose_jvm_was_killed_ends_at_once_instead_of_trying_for_ever(job)
     jvm.kill()
     assert job.exit_code() == 5, "\n".join(job.lines[-40:])
     assert "keylane: stops: Spark's JVM does not answer any more: start the job again" in "\n".join(job.lines)
+
+
+def test_a_sigterm_to_spark_submit_stops_the_job_before_spark_s_own_hook_ends_the_engine(
+    kafka, redis_cluster, tmp_path
+):
+    create_topic(kafka, topic := "engine-submitted", 2)
+    (tmp_path / "main.py").write_text(job_package.MAIN)
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    jars = ",".join(session.connector(jobs.JARS))
+    command = [str(submit), "--master=local[2]", f"--jars={jars}", str(tmp_path / "main.py")]
+    config, python = CONFIG.format(topic=topic), {"PYSPARK_PYTHON": sys.executable}
+    job = jobs.start(kafka, redis_cluster, tmp_path, config, command=command, **python)
+    try:
+        job.wait_for("keylane: ready")
+        job.process.terminate()
+        # Java's own for a JVM that a signal has ended, whatever its hooks did.
+        assert job.exit_code() == 128 + signal.SIGTERM, "\n".join(job.lines[-40:])
+        assert [line for line in job.lines if line.startswith("keylane: stopped")]
+        assert "ShutdownHook" not in "\n".join(job.lines)
+    finally:
+        job.kill()
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from tests.support.lanes import Event, fold
 from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
 from keylane.model.records import Layout
-from keylane_local.tools import tools_dir
 from keylane_spark.adapters.lane import LaneTarget
 from keylane_spark.adapters.layout_store import LayoutStore
 
@@ -345,7 +344,7 @@ def test_what_no_waiting_mends_ends_it_with_a_clear_line(
 ):
     (tmp_path / "keylane.toml").write_text(config)
     addresses = {"KEYLANE_KAFKA_BOOTSTRAP": kafka, "KEYLANE_REDIS_NODES": redis_cluster}
-    jars = {"KEYLANE_JARS": str(tools_dir() / "jars")}
+    jars = {"KEYLANE_JARS": str(jobs.JARS)}
     running = RunningJob(tmp_path, {**addresses, **jars, **environment})
     assert running.exit_code() == code
     assert words in running.wait_for("keylane: ")

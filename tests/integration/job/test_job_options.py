@@ -9,16 +9,15 @@ from dataclasses import dataclass, field
 
 import pytest
 from confluent_kafka import Producer
-from tests.integration.job.test_job import RunningJob
 from tests.servers.own import create_topic, eventually
 from tests.support import lane_log
 from tests.support import lanes as t
+from tests.support.jobs import JARS, RunningJob
 
 from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
 from keylane.model.records import Layout, Options, Record
 from keylane.state import codec, redis_keys
-from keylane_local.tools import tools_dir
 from keylane_spark.adapters.lane import LaneTarget
 
 NUMBERS = itertools.count()
@@ -127,7 +126,7 @@ def written(request, kafka, redis_cluster, tmp_path_factory):
         {
             "KEYLANE_KAFKA_BOOTSTRAP": kafka,
             "KEYLANE_REDIS_NODES": redis_cluster,
-            "KEYLANE_JARS": str(tools_dir() / "jars"),
+            "KEYLANE_JARS": str(JARS),
             "KEYLANE_CHECKPOINT": str(folder / "checkpoint"),
         },
     )

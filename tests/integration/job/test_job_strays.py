@@ -9,11 +9,10 @@ import pytest
 from confluent_kafka import Producer
 from tests.servers.own import create_topic, eventually
 from tests.support import lanes as t
-from tests.support.jobs import RunningJob, start
+from tests.support.jobs import JARS, RunningJob, start
 
 from keylane import routing
 from keylane.model.records import Layout
-from keylane_local.tools import tools_dir
 from keylane_spark.adapters.lane import LaneTarget
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def test_strays_that_a_failover_of_their_shard_took_back_are_read_again(kafka, r
     environment = {
         "KEYLANE_KAFKA_BOOTSTRAP": kafka,
         "KEYLANE_REDIS_NODES": redis_cluster,
-        "KEYLANE_JARS": str(tools_dir() / "jars"),
+        "KEYLANE_JARS": str(JARS),
         "KEYLANE_CHECKPOINT": str(tmp_path / "checkpoint"),
     }
     names = [home.key_prefix + key, home.key_prefix[:-2] + b"s:1.0"]

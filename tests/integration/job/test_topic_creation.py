@@ -6,12 +6,11 @@ import math
 
 import pytest
 from tests.support.builders import a_topic
-from tests.support.jobs import RunningJob
+from tests.support.jobs import JARS, RunningJob
 
 from keylane.adapters.kafka.options import Connection
 from keylane.errors import BadConfig
 from keylane.model.kafka import NewTopic
-from keylane_local.tools import tools_dir
 from keylane_spark.adapters.kafka_admin import JobKafka
 
 pytestmark = pytest.mark.integration
@@ -24,7 +23,7 @@ def test_topics_that_kafka_does_not_have_are_created_as_the_file_says(kafka, red
         f'kafka = {{ "cleanup.policy" = "compact", "delete.retention.ms" = "7200000" }}\n'
     )
     addresses = {"KEYLANE_KAFKA_BOOTSTRAP": kafka, "KEYLANE_REDIS_NODES": redis_cluster}
-    environment = {**addresses, "KEYLANE_JARS": str(tools_dir() / "jars")}
+    environment = {**addresses, "KEYLANE_JARS": str(JARS)}
     (tmp_path / "keylane.toml").write_text(text)
     running = RunningJob(tmp_path, environment)
     running.wait_for(f"topic {plain!r} is created with 9 partitions")

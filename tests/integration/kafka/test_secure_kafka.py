@@ -28,7 +28,6 @@ from keylane.adapters.aws import references
 from keylane.adapters.kafka import tokens
 from keylane.config.kafka import connection
 from keylane.errors import ConnectionRejected, LogUnavailable
-from keylane_local.tools import tools_dir
 from keylane_spark.adapters.kafka_admin import JobKafka
 from keylane_spark.adapters.log_reader import LogRangeReader, PlannedRange
 from keylane_spark.engine.fetch_options import portable
@@ -203,7 +202,7 @@ def test_spark_s_own_reader_offers_the_broker_a_login_by_iam(secure: SecureKafka
     }
     environment = dict(os.environ) | {K + name: value for name, value in variables.items()}
     environment |= {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "own-secret"}
-    command = [sys.executable, "-c", READS_AS_SPARK, str(tools_dir() / "jars"), topic]
+    command = [sys.executable, "-c", READS_AS_SPARK, str(jobs.JARS), topic]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert "Client SASL mechanism 'AWS_MSK_IAM' not enabled in the server" in done.stderr
     assert "own-secret" not in done.stderr + done.stdout

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import tomllib
 
+import pyspark
 import pytest
 import yaml
 from tests.support.cloudformation import ROOT, of_type, template
 
 from keylane_build import job_package
 from keylane_local import jars
+from keylane_local.tools import OLDER_SPARK, jars_dir
 from keylane_spark.engine.session import CONNECTOR, IAM
 
 COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
@@ -56,7 +58,7 @@ def test_a_dockerfile_is_pinned_copies_existing_files_and_does_not_run_as_root(d
 def test_the_jobs_image_and_package_have_the_ivy_and_the_connector_of_our_spark():
     pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
     [spark] = re.findall(r"^pyspark==(.+)$", pins, re.MULTILINE)
-    assert f"<version>{spark}</version>" in (ROOT / "pom.xml").read_text(encoding="utf-8")
+    assert f"<spark.version>{spark}</spark.version>" in (ROOT / "pom.xml").read_text(encoding="utf-8")
     names = {each.partition("==")[0] for each in job_package.list_requirements()}
     assert {"pyarrow", "confluent-kafka", "hiredis", "pydantic"} <= names
     assert not names & {"pyspark", "py4j"}
@@ -74,8 +76,40 @@ def test_a_package_of_the_job_with_another_jar_is_not_built(tmp_path, monkeypatc
         job_package.build(tmp_path / "job", ROOT / "keylane.toml", "3.11")
     assert not (tmp_path / "job" / "python.zip").exists()
     (tools / next(name for name in listed if name.startswith(IAM))).unlink()
-    with pytest.raises(FileNotFoundError, match="make setup"):
+    with pytest.raises(FileNotFoundError, match="make package-job"):
         job_package.build(tmp_path / "job", ROOT / "keylane.toml", "3.11")
+
+
+def test_a_package_of_the_job_has_the_connector_of_its_spark(tmp_path, monkeypatch):
+    """With the client of Kafka that this Spark was built with."""
+    monkeypatch.setenv("KEYLANE_TOOLS", str(tmp_path / "tools"))
+    monkeypatch.setattr(job_package, "_install", lambda *_: None)
+    listed = jars.read(ROOT / jars.LIST)
+    expected = {
+        pyspark.__version__: {
+            f"spark-sql-kafka-0-10_2.13-{pyspark.__version__}.jar",
+            "kafka-clients-4.3.1.jar",
+        },
+        OLDER_SPARK: {f"spark-sql-kafka-0-10_2.13-{OLDER_SPARK}.jar", "kafka-clients-3.9.1.jar"},
+    }
+    assert all(name in listed for names in expected.values() for name in names)
+    monkeypatch.setattr(jars, "verify", lambda *_: None)
+    for spark, names in expected.items():
+        with pytest.raises(FileNotFoundError, match=f"make package-job SPARK={spark}"):
+            job_package.build(tmp_path / "job", ROOT / "keylane.toml", "3.11", spark)
+        jars_dir(spark).mkdir(parents=True)
+        others = {"commons-pool2-2.jar", "spark-token-provider-kafka-0-10_2.13-4.jar", f"{IAM}-2-all.jar"}
+        for name in names | others:
+            (jars_dir(spark) / name).touch()
+        job_package.build(tmp_path / "job", ROOT / "keylane.toml", "3.11", spark)
+        assert {each.name for each in (tmp_path / "job" / "jars").iterdir()} == names | others
+
+
+def test_commands_and_pages_name_the_older_spark_that_is_supported():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert f"/spark-{OLDER_SPARK}/bin/python" in makefile
+    for page in ("docs/operate/spark.md", "docs/operate/deploy.md"):
+        assert f"make package-job SPARK={OLDER_SPARK}" in (ROOT / page).read_text(encoding="utf-8")
 
 
 def test_samconfig_names_parameters_that_the_template_has():

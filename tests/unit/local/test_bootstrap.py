@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -223,10 +224,49 @@ def test_jars_are_checked_again_where_the_list_has_changed(setup, bootstrap, pro
 
 def test_the_list_is_written_from_what_both_files_of_ivy_name(setup, bootstrap, programs):
     (setup.root / jars.LIST).unlink()
-    _with_ivy(setup, programs, "mkdir -p jars.new registry.new; touch jars.new/a.jar registry.new/b.tar.gz")
+    made = "jars.new/a.jar registry.new/b.tar.gz older-jars.new/c.jar"
+    _with_ivy(setup, programs, f"mkdir -p jars.new registry.new older-jars.new; touch {made}")
     setup.checksums()
-    assert jars.read(setup.root / jars.LIST).keys() == {"a.jar", "b.tar.gz"}
+    assert jars.read(setup.root / jars.LIST).keys() == {"a.jar", "b.tar.gz", "c.jar"}
     jars.verify(setup.tools / "jars.new", setup.root / jars.LIST)
+
+
+def test_the_connector_of_the_older_spark_is_in_a_folder_of_its_own_without_a_broker(setup, programs):
+    name = f"spark-sql-kafka-0-10_2.13-{tools.OLDER_SPARK}.jar"
+    script = f'echo "$@" > asked; mkdir -p older-jars.new; touch older-jars.new/{name}'
+    runs = _with_ivy(setup, programs, script)
+    (setup.root / jars.LIST).write_text(f"{hashlib.sha256().hexdigest()}  {name}\n")
+    setup.older_jars()
+    setup.older_jars()
+    assert runs() == 1
+    assert [path.name for path in (setup.tools / f"jars-{tools.OLDER_SPARK}").iterdir()] == [name]
+    asked = (setup.tools / "asked").read_text().split()
+    assert f"-Dspark.version={tools.OLDER_SPARK}" in asked
+    assert asked[asked.index("-confs") + 1] == "runtime"
+
+
+def test_the_environment_of_the_older_spark_has_its_packages_before_those_of_the_project(setup, monkeypatch):
+    monkeypatch.setenv("KEYLANE_TOOLS", str(setup.tools))
+    others = setup.venv / "lib" / "python3.11" / "site-packages"
+    others.mkdir(parents=True)
+    (others / "one.py").write_text("found = 'of the project'")
+    (others / "other.py").write_text("found = 'of the project'")
+    commands = []
+
+    def run(step, title, command, **_):
+        commands.append(command[1:3])
+        if "pip" not in command:
+            return subprocess.run([sys.executable, *command[1:]], check=True)
+        return Path(command[command.index("--target") + 1], "one.py").write_text("found = 'its own'")
+
+    monkeypatch.setattr(setup.runner, "run", run)
+    setup.older_spark()
+    setup.older_spark()
+    assert commands == [["-m", "venv"], ["-m", "pip"]]
+    python = tools.older_spark_dir() / "bin" / "python"
+    asked = [python, "-c", "import one, other; print(one.found, other.found, sep=', ')"]
+    found = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+    assert found == "its own, of the project\n"
 
 
 def test_a_failed_download_is_retried(setup, programs, capsys):
@@ -254,7 +294,7 @@ def test_a_failed_step_is_named_and_the_end_of_its_log_is_shown(
 
 def test_ivy_that_fetches_nothing_is_a_failure(setup, bootstrap, programs):
     _with_ivy(setup, programs, "exit 0")
-    with pytest.raises(bootstrap.SetupError, match="no Kafka"):
+    with pytest.raises(bootstrap.SetupError, match=r"no kafka_\*\.jar"):
         setup.jars()
 
 

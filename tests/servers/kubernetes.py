@@ -55,9 +55,23 @@ class Pod:
         self.program.start()
         self.document["status"] = {"phase": "Running", "podIP": HOST}
 
+    def has(self, selector: str) -> bool:
+        """Return whether it has the labels that a request asks for: `name=value,name!=value`."""
+        labels = self.document["metadata"]["labels"]
+        for each in filter(None, selector.split(",")):
+            name, _, value = each.partition("=")
+            if (labels.get(name.removesuffix("!")) == value) == name.endswith("!"):
+                return False
+        return True
+
+    @property
+    def is_running(self) -> bool:
+        """Whether Kubernetes takes it for running."""
+        return str(self.document["status"]["phase"]) == "Running"
+
     def look(self) -> bool:
         """Return whether its process has ended since the last look; the pod has failed then."""
-        if self.document["status"]["phase"] != "Running" or self.program.running:
+        if not self.is_running or self.program.running:
             return False
         ended = {"name": self.container["name"], "state": {"terminated": {"exitCode": 137}}, "ready": False}
         self.document["status"] |= {"phase": "Failed", "containerStatuses": [ended | {"restartCount": 0}]}
@@ -116,7 +130,9 @@ class KubernetesApi:
         body = json.loads(request.rfile.read(length) or b"{}")
         # /api/v1/namespaces/NAMESPACE/RESOURCE[/NAME]
         _, _, _, _, _, resource, *name = address.path.split("/")
-        is_watch = "watch" in parse_qs(address.query)
+        query = parse_qs(address.query)
+        is_watch = "watch" in query
+        [selector] = query.get("labelSelector", [""])
         verb = _verb(request.command, is_watch=is_watch, is_one=bool(name))
         self.asked.add((verb, resource))
         if not any(verb in rule["verbs"] and resource in rule["resources"] for rule in self._rules):
@@ -125,21 +141,23 @@ class KubernetesApi:
         elif is_watch and request.headers.get("Upgrade"):
             self._send(request, 200, {})  # no web sockets here: the client asks again without
         elif is_watch:
-            self._watch(request)
+            self._watch(request, selector)
         else:
-            self._send(request, *self._act(verb, resource, body, *name))
+            self._send(request, *self._act(verb, resource, body, name[0] if name else "", selector))
 
-    def _act(self, verb: str, resource: str, body: Document, name: str = "") -> tuple[int, Document]:
+    def _act(
+        self, verb: str, resource: str, body: Document, name: str, selector: str
+    ) -> tuple[int, Document]:
         with self._lock:
             if resource != "pods":
                 return 200, body | {"items": [], "metadata": {"resourceVersion": "1"}}
             if verb == "create":
                 return 201, self._create(body)
             if verb == "list":
-                items = [pod.document for pod in self.pods.values()]
+                items = [pod.document for pod in self.pods.values() if pod.has(selector)]
                 return 200, {"kind": "PodList", "metadata": self._next(), "items": items}
             if verb == "deletecollection":
-                for each in list(self.pods):
+                for each in [pod.name for pod in self.pods.values() if pod.has(selector)]:
                     self._delete(each)
                 return 200, {"kind": "Status", "status": "Success"}
             if name not in self.pods:  # the driver's own, which is a process of the test
@@ -166,8 +184,8 @@ class KubernetesApi:
         self._version += 1
         return {"resourceVersion": str(self._version)}
 
-    def _watch(self, request: BaseHTTPRequestHandler) -> None:
-        """Send each pod, and again when it has changed."""
+    def _watch(self, request: BaseHTTPRequestHandler, selector: str) -> None:
+        """Send each pod with these labels, and again when it has changed."""
         request.send_response(200)
         request.send_header("Content-Type", "application/json")
         request.send_header("Connection", "close")
@@ -182,7 +200,7 @@ class KubernetesApi:
                 changed = [
                     pod.document
                     for name, pod in self.pods.items()
-                    if sent.get(name) != pod.document["metadata"]["resourceVersion"]
+                    if pod.has(selector) and sent.get(name) != pod.document["metadata"]["resourceVersion"]
                 ]
             for each in changed:
                 kind = "MODIFIED" if each["metadata"]["name"] in sent else "ADDED"

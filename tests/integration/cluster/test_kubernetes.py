@@ -34,14 +34,19 @@ TOPIC = "on-kubernetes"
 EXECUTORS = 2
 
 
-@pytest.fixture(scope="module")
-def kubernetes(tmp_path_factory):
+def rules() -> list[dict[str, list[str]]]:
+    """What the driver may do."""
     objects = yaml.safe_load_all((FOLDER / "job.yaml").read_text(encoding="utf-8"))
     [role] = [each for each in objects if each["kind"] == "Role"]
+    return role["rules"]
+
+
+@pytest.fixture(scope="module")
+def kubernetes(tmp_path_factory):
     recipe = (project_root() / "infra/docker/job.Dockerfile").read_text(encoding="utf-8")
     path = re.search(r"^ENV PYTHONPATH=(\S+)$", recipe, re.MULTILINE)[1]
     image = {"PYTHONPATH": path.replace("/keylane/", f"{project_root()}/"), "PATH": "/usr/bin:/bin"}
-    with own_kubernetes(tmp_path_factory.mktemp("kubernetes"), role["rules"], image) as api:
+    with own_kubernetes(tmp_path_factory.mktemp("kubernetes"), rules(), image) as api:
         yield api
 
 
@@ -66,33 +71,49 @@ def config(api: KubernetesApi) -> str:
 
 
 def running(api: KubernetesApi) -> list[Pod]:
-    return [pod for pod in api.pods.values() if pod.document["status"]["phase"] == "Running"]
+    return [pod for pod in api.pods.values() if pod.is_running]
 
 
-def test_executors_of_the_manifests_write_and_are_replaced_and_go_with_the_job(
-    kubernetes, kafka, redis_cluster, tmp_path
-):
+def test_executors_write_and_are_replaced_and_end_with_the_driver(kubernetes, kafka, redis_cluster, tmp_path):
+    def start() -> jobs.RunningJob:
+        environment = {"PYSPARK_PYTHON": sys.executable}
+        return jobs.start(kafka, redis_cluster, tmp_path, config(kubernetes), **environment)
+
+    def has_executors() -> bool:
+        return len(running(kubernetes)) == EXECUTORS
+
     create_topic(kafka, TOPIC, 4)
     state = State(redis_cluster, TOPIC)
     traffic = Traffic(kafka, state, TOPIC, wait_ms=PATIENCE_S * 1000, timeout_ms=10_000)
     traffic.write_some(2_000)
-    job = jobs.start(kafka, redis_cluster, tmp_path, config(kubernetes), PYSPARK_PYTHON=sys.executable)
+    job = start()
     try:
         job.wait_for("keylane: ready", PATIENCE_S)
-        eventually(lambda: len(running(kubernetes)) == EXECUTORS, PATIENCE_S)
+        eventually(has_executors, PATIENCE_S)
         eventually(lambda: is_complete(state, 2_000), PATIENCE_S)
         with traffic:
             victim = running(kubernetes)[0]
             victim.program.kill()
             eventually(lambda: len(kubernetes.created) > EXECUTORS, PATIENCE_S)
-            eventually(lambda: len(running(kubernetes)) == EXECUTORS, PATIENCE_S)
+            eventually(has_executors, PATIENCE_S)
+        traffic.check()
+        job.kill()
+        eventually(lambda: not running(kubernetes), PATIENCE_S)
+        left = set(kubernetes.pods)
+        with traffic:
+            job = start()
+            job.wait_for("keylane: ready", PATIENCE_S)
+            eventually(has_executors, PATIENCE_S)
         traffic.check()
     finally:
         job.end()
     assert job.exit_code() == 0
     assert "keylane: stopped" in job.lines[-1]
-    assert kubernetes.pods == {}
+    assert left
+    assert kubernetes.pods.keys() == left
     assert kubernetes.refused == set()
+    granted = {(verb, what) for rule in rules() for verb in rule["verbs"] for what in rule["resources"]}
+    assert granted == kubernetes.asked
     for pod in kubernetes.created:
         check(pod)
 

@@ -140,8 +140,9 @@ def test_probes_ask_the_servers_own_pages_at_its_port():
 
 def test_the_servers_arguments_are_options_of_keylane_serve():
     arguments = CONTAINERS["server"]["args"]
-    given = serve.serve.make_context("serve", list(arguments)).params
-    assert given["drain_s"] == 30
+    names = {name for option in serve.serve.params for name in option.opts}
+    assert {each for each in arguments if each.startswith("-")} <= names
+    assert serve.serve.make_context("serve", list(arguments)).params["drain_s"] == 30
 
 
 def test_a_server_that_ends_has_time_for_what_runs():

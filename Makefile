@@ -74,7 +74,7 @@ e2e: setup-tests  ## The tests over HTTP, on the whole stack
 containers: setup-check  ## The tests in containers: images, compose.yaml, sam local; needs a Docker engine
 	@$(BIN)/python -m pytest -m docker tests/docker $(PYTEST_ARGS)
 
-spark-cluster: setup-tests  ## The tests on a Spark cluster: workers, pods, executors that are killed (6 minutes)
+spark-cluster: setup-tests  ## The tests on a Spark cluster: a master, two workers, executors that are killed (5 minutes)
 	@$(BIN)/python -m pytest -m cluster tests/integration/cluster $(PYTEST_ARGS)
 
 compat: setup-tests  ## REST Proxy's documented requests and real clients (COMPAT_ARGS=--lambda, --localstack, or '--url URL')

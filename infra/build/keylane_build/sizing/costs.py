@@ -26,6 +26,8 @@ HEARTBEATS_PER_S = 2.0
 REDIS_US_PER_READ = 8.0
 MAX_LOAD = 0.5
 """Of a core or a disk: the rest keeps reads fast during failovers, and catches up after a stop."""
+TASK_RECORDS = 250_000
+"""Of a batch, by default, for each task that runs at once: about a second of work."""
 PARTITION_RECORDS_PER_S = 50_000
 FUNCTION_MS = 3.0
 MEMORY_USED = 0.75
@@ -42,7 +44,8 @@ MEASURED = (
 )
 """What, how much, of which unit, and by which measurement."""
 ASSUMED = (
-    ("batches of large ones", BATCHES_PER_S, "a second", "`max_batch_records` is raised where it must be"),
+    ("batches of large ones", BATCHES_PER_S, "a second", "what the tasks that run at once write in a second"),
+    ("records of a task in a batch", TASK_RECORDS, "", "`max_batch_records`, its default"),
     ("heartbeats", HEARTBEATS_PER_S, "a second", "`heartbeat_ms`, its default"),
     ("a primary's CPU of a read key", REDIS_US_PER_READ, "µs", "`MGET` of a value and its watermark"),
     ("load of a core or a disk", MAX_LOAD, "", "the rest is for failovers, and to catch up"),

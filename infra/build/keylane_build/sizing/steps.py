@@ -1,6 +1,5 @@
 """The arithmetic of a workload as its steps, each a calculation that anyone can follow by hand."""
 
-import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -19,7 +18,6 @@ from keylane_build.sizing.workload import (
     exceeded_quotas,
     size,
 )
-from keylane_spark.config.topics import JobConfig
 
 MB = 1e6
 FAR = 2 / ZONES
@@ -48,12 +46,6 @@ def steps(workload: Workload) -> Iterator[Step]:
     yield from _network_steps(workload, sizing)
 
 
-def batch_records(workload: Workload) -> int:
-    """Return the `max_batch_records` with which a batch has what the job writes in a second at full load."""
-    millions = math.ceil(workload.writes_per_s / costs.MAX_LOAD / 1e6)
-    return max(millions * 1_000_000, JobConfig().max_batch_records)
-
-
 def _job_steps(workload: Workload, sizing: Sizing) -> Iterator[Step]:
     rate, lanes = f"{workload.writes_per_s:,.0f}", f"{sizing.lanes:,}"
     size_of_record = f"({workload.key_bytes} + {workload.value_bytes})"
@@ -77,8 +69,10 @@ def _job_steps(workload: Workload, sizing: Sizing) -> Iterator[Step]:
         f"{lanes} * {beat} / 1,000,000",
         f"one driver of {EXECUTOR_CORES} cores",
     )
-    taken = f"`max_batch_records = {batch_records(workload)}`"
-    yield Step("records of a batch", f"{rate} / {costs.MAX_LOAD}", taken)
+    tasks = f"{sizing.executors * EXECUTOR_CORES}"
+    yield Step(
+        "records of a batch, at most", f"{costs.TASK_RECORDS:,} * {tasks}", "a batch a second is enough"
+    )
 
 
 def _redis_steps(workload: Workload, sizing: Sizing) -> Iterator[Step]:

@@ -95,7 +95,7 @@ check: lint-infra audit  ## Lint, format, types, import rules, templates, adviso
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-lint-infra: setup-check  ## cfn-lint, sam validate, checkov and parliament on all combinations of parameters
+lint-infra: setup-check  ## cfn-lint, sam validate, checkov, parliament on all combinations of parameters; Kubernetes' schemas
 	$(BIN)/python -m keylane_build.templates
 
 audit: setup-check  ## SBOMs of layer, job and images into build/sbom, and pip-audit, where its advisories can be reached

@@ -5,6 +5,7 @@
    after SAM's transform, with values for all conditions and functions: Rules, references, limits, cfn-lint.
 3. Generated combinations, in which every two values of two parameters meet.
 4. checkov, and parliament on all policies: what they find is fixed, or accepted in infra/lint/accepted.toml.
+5. The manifests of infra/kubernetes against the schemas of the oldest and of a new version of Kubernetes.
 """
 
 import os
@@ -20,6 +21,11 @@ from keylane_build.stack.loading import load_template
 from keylane_local.tools import project_root, tools_dir
 
 RULES = "infra/lint"
+MANIFESTS = "infra/kubernetes"
+KUSTOMIZATION = "kustomization.yaml"
+"""Which kubectl reads, and Kubernetes does not know."""
+KUBERNETES = ("1.30", "1.37")
+"""The versions whose schemas manifests must fit: the oldest of docs/operate/kubernetes.md, and a new one."""
 # sam requires a region, although it calls no AWS service here.
 _OFFLINE = {"AWS_DEFAULT_REGION": "us-east-1", "SAM_CLI_TELEMETRY": "0"}
 
@@ -98,10 +104,19 @@ def check_pairs(root: Path) -> Iterator[str]:
     yield from sorted(deployed.problems)
 
 
+def check_manifests(root: Path) -> Iterator[str]:
+    """Yield what is wrong with the manifests for Kubernetes."""
+    files = sorted(path for path in (root / MANIFESTS).glob("*.yaml") if path.name != KUSTOMIZATION)
+    names = [str(path.relative_to(root)) for path in files]
+    for version in KUBERNETES:
+        yield from scanners.run_kubernetes_validate(root, names, version)
+
+
 CHECKS: dict[str, Callable[[Path], Iterator[str]]] = {
     "the templates as written": check_as_written,
     "combinations of parameters, checkov, parliament": check_combinations,
     "every two values of two parameters": check_pairs,
+    "manifests for Kubernetes": check_manifests,
 }
 
 

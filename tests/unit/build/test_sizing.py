@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 
@@ -10,13 +11,15 @@ from tests.support.cloudformation import ROOT
 
 from keylane.routing import SLOTS
 from keylane_build.sizing import __main__ as command
-from keylane_build.sizing import bills, pages
+from keylane_build.sizing import bills, costs, pages, steps
 from keylane_build.sizing import workload as sizing
 from keylane_build.sizing.bills import add_up
 from keylane_build.sizing.workload import Workload, size
 from keylane_local.commands.lane_balance import FULLEST
+from keylane_spark.config.topics import JobConfig
 
 SMALL = Workload(200, 2_000, 1e6)
+LARGE = sizing.LARGE_TOPIC
 INTERNET = sizing.EXAMPLES["the internet, key by key"]
 
 
@@ -45,6 +48,113 @@ def test_a_page_without_markers_is_rejected():
         pages.write("docs/operate/sizing.md", "# How large?\n")
 
 
+def results(workload):
+    return {each.what: each.result for each in steps.steps(workload)}
+
+
+@pytest.mark.parametrize("workload", [LARGE, SMALL, INTERNET], ids=["large", "small", "internet"])
+def test_who_follows_the_pages_steps_by_hand_gets_the_calculators_sizes(workload):
+    found, sized = results(workload), size(workload)
+    assert found["lanes"] == sized.lanes
+    assert max(2, math.ceil(found["job's cores"])) == sized.job_cores
+    shards = [found[f"shards for the {need}"] for need in ("memory", "writes", "reads")]
+    assert max(3, math.ceil(max(shards))) == sized.shards
+    assert sizing.NODES[sized.node] >= found["GiB of a node"]
+    assert 3 * math.ceil(found["brokers"] / 3) == sized.brokers
+    assert found["GiB of a broker's disk"] == pytest.approx(sized.disk_gib, abs=1, rel=1e-3)
+    assert found["state, GiB"] == pytest.approx(sized.state_gib)
+
+
+def test_the_steps_go_from_the_bytes_into_kafka_to_those_of_each_part():
+    found, sized = results(LARGE), size(LARGE)
+    assert found["MB/s into Kafka"] == pytest.approx(500)
+    assert found["MB/s of a broker, in and out"] == pytest.approx(3 * 500 / sized.brokers, rel=1e-3)
+    assert found["MB/s into a primary"] == pytest.approx(
+        LARGE.redis_bytes_per_s / 1e6 / sized.shards, rel=1e-3
+    )
+    both = (LARGE.ingress_bytes_per_s + LARGE.redis_bytes_per_s) / 1e6
+    assert found["MB/s of an executor, in and out"] == pytest.approx(both / sized.executors, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("figure", "what"),
+    [
+        ("WORKER_US_PER_RECORD", "cores of records"),
+        ("JVM_US_PER_RECORD", "cores of records"),
+        ("WORKER_MS_PER_LANE", "cores of lanes"),
+        ("BATCHES_PER_S", "cores of lanes"),
+        ("HEARTBEAT_US_PER_LANE", "driver's cores for the heartbeat"),
+        ("REDIS_US_PER_WRITE", "shards for the writes"),
+        ("REDIS_US_PER_READ", "shards for the reads"),
+    ],
+)
+def test_a_figure_is_changed_in_one_place(monkeypatch, figure, what):
+    before = results(LARGE)
+    monkeypatch.setattr(costs, figure, 10 * getattr(costs, figure))
+    after, sized = results(LARGE), size(LARGE)
+    assert after[what] > 2 * before[what]
+    assert max(2, math.ceil(after["job's cores"])) == sized.job_cores
+    assert math.ceil(max(after["shards for the writes"], after["shards for the reads"])) == sized.shards
+
+
+def test_each_figure_is_in_the_pages_table():
+    shown = {value for _, value, _, _ in (*costs.MEASURED, *costs.ASSUMED)}
+    figures = {
+        value for name, value in vars(costs).items() if isinstance(value, int | float) and name.isupper()
+    }
+    with_text = {costs.BYTES_PER_INDEXED_KEY, costs.NAME_BYTES, costs.ENVELOPE_BYTES}
+    assert figures - shown == with_text
+
+
+def test_the_heartbeat_that_is_assumed_is_the_jobs():
+    assert 1000 / JobConfig().heartbeat_ms == costs.HEARTBEATS_PER_S
+
+
+def test_a_batch_a_second_takes_the_load_of_a_large_topic():
+    assert results(LARGE)["records of a batch, at most"] >= LARGE.writes_per_s
+    assert costs.BATCHES_PER_S == 1
+
+
+def test_the_answer_on_the_page_is_that_of_the_calculator():
+    sized = size(LARGE)
+    page = (ROOT / "docs" / "operate" / "sizing.md").read_text(encoding="utf-8")
+    numbers = {4: "four"}
+    answer = f"one driver and {numbers[sized.executors]} executors of {sizing.EXECUTOR_CORES} cores"
+    assert f"{answer}, {sized.shards} shards, {sized.brokers} brokers." in page
+    full = 1e6 / costs.HEARTBEATS_PER_S / costs.HEARTBEAT_US_PER_LANE
+    assert f"full at {math.floor(full / 1000) * 1000:,} lanes" in page
+
+
+def test_a_topic_keeps_the_partitions_that_it_has():
+    assert size(replace(SMALL, partitions=64)).partitions == 64
+    with pytest.raises(ValueError, match="10 partitions are too few for these records: 55 are needed"):
+        size(replace(LARGE, partitions=10))
+
+
+def test_brokers_are_larger_where_too_many_small_ones_would_be_needed():
+    assert size(INTERNET).broker == "kafka.m7g.large"
+    assert size(LARGE).broker == "kafka.m7g.xlarge"
+    assert size(LARGE).parameters["KafkaBrokerType"] == "kafka.m7g.xlarge"
+    with pytest.raises(ValueError, match=r"90 brokers of kafka.m7g.2xlarge are needed: split"):
+        size(replace(LARGE, writes_per_s=2e7))
+
+
+def test_what_producers_write_to_kafka_is_no_request():
+    assert size(LARGE).requests_per_s == LARGE.reads_per_s
+
+
+def test_a_place_to_run_costs_its_cores_and_the_rest_is_the_same():
+    found, sized = steps.hosts(LARGE), size(LARGE)
+    rest = [{part: dollars for part, dollars in each.items() if part != "the job"} for each in found.values()]
+    assert all(each == rest[0] for each in rest)
+    assert {"brokers", "cache nodes", "from Kafka to the job, between zones"} <= rest[0].keys()
+    cores = (1 + sized.executors) * sizing.EXECUTOR_CORES
+    assert found["EMR Serverless"]["the job"] == pytest.approx(cores * 730 * (0.052624 + 4 * 0.0057785))
+    assert found["EKS on EC2"]["the job"] == pytest.approx(cores * 730 * 0.0408 + 73)
+    far = 500e6 * 730 * 3600 / 1e9 * 2 / 3
+    assert rest[0]["from Kafka to the job, between zones"] == pytest.approx(far * 0.02)
+
+
 def test_a_small_workload_gets_the_minimum_of_everything():
     sized = size(SMALL)
     assert (sized.shards, sized.bound, sized.node) == (3, "the least", "cache.r7g.large")
@@ -53,7 +163,7 @@ def test_a_small_workload_gets_the_minimum_of_everything():
 
 @pytest.mark.parametrize(
     ("more", "bound"),
-    [({"keys": 1e11}, "memory"), ({"writes_per_s": 2e7}, "writes"), ({"reads_per_s": 1e7}, "reads")],
+    [({"keys": 1e11}, "memory"), ({"writes_per_s": 2e6}, "writes"), ({"reads_per_s": 1e7}, "reads")],
 )
 def test_the_largest_need_determines_the_number_of_shards(more, bound):
     assert size(replace(SMALL, **more)).bound == bound
@@ -62,13 +172,13 @@ def test_the_largest_need_determines_the_number_of_shards(more, bound):
 @pytest.mark.parametrize("workload", sizing.EXAMPLES.values(), ids=sizing.EXAMPLES)
 def test_every_example_fits_its_own_sizing(workload):
     sized = size(workload)
-    assert sized.shards * sizing.NODES[sized.node] * sizing.MEMORY_USED >= sized.state_gib * sizing.REBUILD
+    assert sized.shards * sizing.NODES[sized.node] * costs.MEMORY_USED >= sized.state_gib * costs.REBUILD
     assert sized.shards <= sized.partitions * sized.stripes.stripes <= SLOTS
     assert sized.stripes.fullest <= FULLEST
     kept_gib = workload.ingress_bytes_per_s * workload.retention_h * 3600 * 3 / 2**30
-    assert sized.brokers * sized.disk_gib * sizing.DISK_USED >= kept_gib
-    assert workload.writes_per_s / sized.partitions <= sizing.PARTITION_RECORDS_PER_S
-    assert sized.shards * sizing.MAX_LOAD >= workload.reads_per_s * sizing.REDIS_US_PER_READ / 1e6
+    assert sized.brokers * sized.disk_gib * costs.DISK_USED >= kept_gib
+    assert workload.writes_per_s / sized.partitions <= costs.PARTITION_RECORDS_PER_S
+    assert sized.shards * costs.MAX_LOAD >= workload.reads_per_s * costs.REDIS_US_PER_READ / 1e6
 
 
 def test_keys_that_are_read_together_count_as_one_request():
@@ -130,6 +240,25 @@ def test_the_command_line_prints_sizes_and_names_missing_options(capsys):
     printed = capsys.readouterr().out
     assert "| shards | 3 (the least) |" in printed
     assert "sam deploy --parameter-overrides CacheNodeType=cache.r7g.large CacheShards=3" in printed
+    assert "| lanes | `3 * 13` | 39 |" in printed
+    command.main(
+        [
+            "--mb-per-s",
+            "22",
+            "--reads-per-s",
+            "1",
+            "--keys",
+            "1",
+            "--partitions",
+            "48",
+            "--retention-h",
+            "24",
+            "--indexed",
+        ]
+    )
+    printed = capsys.readouterr().out
+    assert "| records/s | 100,000 |" in printed
+    assert "| partitions x stripes | 48 x 1 |" in printed
     with pytest.raises(SystemExit):
         command.main(["--writes-per-s", "200"])
     assert "--reads-per-s, --keys" in capsys.readouterr().err

@@ -5,15 +5,20 @@ from collections.abc import Callable, Iterator
 from keylane_build.generated import replace_between
 from keylane_build.sizing.bills import render_at_rest, render_prices, render_workloads
 from keylane_build.sizing.lanes import render_growth, render_lanes, render_proposals
+from keylane_build.sizing.steps import render_costs, render_hosts, render_steps
+from keylane_build.sizing.workload import LARGE_TOPIC
 
 BEGIN, END = "<!-- made by `make sizing`: {} -->", "<!-- end -->"
 TABLES: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
     "docs/operate/sizing.md": {
+        "figures": render_costs,
         "examples": render_workloads,
         "at rest": render_at_rest,
         "prices": render_prices,
         "lanes": render_lanes,
         "proposals": render_proposals,
+        "a large topic": lambda: render_steps(LARGE_TOPIC),
+        "a large topic's price": lambda: render_hosts(LARGE_TOPIC),
     },
     "docs/operate/troubleshooting.md": {"growth": render_growth},
 }

@@ -30,12 +30,22 @@ BROKERS = {
     "kafka.m7g.16xlarge": 6.528,
 }
 """Amazon MSK, provisioned: price of an hour."""
+BROKER_DISKS = {
+    "kafka.m7g.large": 78.75,
+    "kafka.m7g.xlarge": 156.25,
+    "kafka.m7g.2xlarge": 250,
+}
+"""MB/s that a broker writes to its disk: what EC2 has to EBS at all times, and what a volume of MSK has.
+
+A volume has 250 MiB/s, unless more is provisioned: AWS's "Manage storage throughput for Standard brokers".
+"""
 CORES = {
     "Fargate": (0.04048, 0.004445),
     "Fargate, arm64": (0.03238, 0.00356),
     "EMR Serverless": (0.052624, 0.0057785),
+    "EC2": (0.0408, 0.0),
 }
-"""Price of an hour of a core, and of a GiB."""
+"""Price of an hour of a core, and of a GiB. EC2: of an m7g, whose cores have 4 GiB each."""
 BY_THE_HOUR = {
     "an interface endpoint in a zone": 0.01,
     "a NAT gateway": 0.045,
@@ -43,6 +53,7 @@ BY_THE_HOUR = {
     "a cluster of MSK Serverless": 0.75,
     "a partition of MSK Serverless": 0.0015,
     "a GB of provisioned concurrency": 0.0000041667 * 3600,
+    "a cluster of EKS": 0.10,
 }
 BY_THE_MONTH = {
     "a GB of a broker's disk": 0.10,
@@ -57,8 +68,10 @@ BY_USE = {
     "a million requests of a REST API": 1.51,
     "a million requests of Lambda": 0.20,
     "a GB-second of Lambda": 0.0000133334,
+    "a GB from Kafka in another zone": 0.02,
+    "a GB to a cache node in another zone": 0.01,
 }
-"""At high volumes."""
+"""At high volumes. Traffic between zones costs 0.01 at each end; that of a cache node is free at its own."""
 
 # Assumed: what is there of a kind although no template says how many.
 PARTITIONS_AT_REST = 9

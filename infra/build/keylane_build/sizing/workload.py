@@ -1,64 +1,41 @@
 """The arithmetic of docs/operate/sizing.md: from a workload to the sizes of all parts, and to a bill.
 
-Measured and assumed numbers are listed separately below.
+Its figures are those of `costs`. `steps` writes it down with a workload's numbers.
 """
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from keylane_build.sizing import prices
+from keylane_build.sizing import costs, prices
 from keylane_build.sizing.at_rest import Charge, charges, deployed
 from keylane_build.stack.parameters import Refused
 from keylane_local.commands.lane_balance import MAX_NODES, Proposal, divide, propose_stripes
 
-# Measured: docs/benchmarks.md, records of 14 + 170 bytes.
-JOB_US_PER_RECORD = 2.1
-"""CPU of the job per record: 0.7 in Spark's JVM, 1.4 in Python."""
-REDIS_US_PER_WRITE = 2.4
-"""CPU of a primary per record: the call of the function library, MSET, memory."""
-BYTES_PER_KEY, BYTES_PER_INDEXED_KEY = 94, 96
-"""Memory of Redis 7.0 per key, besides its name, envelope and value; and what an index adds to that.
-
-Measured with a million keys of 14 bytes (names of 31 bytes, envelopes and values of 188) on a node in cluster
-mode: 312 bytes per key, 422 with an index.
-"""
-NAME_BYTES, ENVELOPE_BYTES = 20, 18
-"""Bytes of a key's name in Redis besides topic and key, and of the envelope before a value."""
-# Assumed.
-REDIS_US_PER_READ = 8.0
-"""CPU of a primary per MGET of a value and a watermark, network included: over 100,000/s per core."""
-MAX_LOAD = 0.5
-"""Of a core: the rest keeps reads fast during failovers, heartbeats and large batches."""
-BROKER_BYTES_PER_S = 30e6
-"""Ingress of a broker without replication: half of what AWS states for kafka.m7g.large."""
-PARTITION_RECORDS_PER_S = 50_000
-"""Of a partition, which one task reads: a fifth of what a core can do."""
-FUNCTION_MS = 3.0
-"""Duration of a request in a warm environment, including Lambda's own part."""
 FUNCTION_GB = 1.0
 QUOTA_PER_S = 10
 """Requests per second that Lambda allows per unit of the concurrency quota, however short they are."""
-MEMORY_USED = 0.75
-"""Of a node: the rest is reserved for replication and failovers (reserved-memory-percent)."""
-DISK_USED = 0.6
-"""Of a broker's disk: MSK enlarges volumes above that, and an alarm rings at 0.75."""
-REBUILD = 2.0
-"""Factor for a change of layout, during which a topic is in memory twice."""
 NODES_OF_CLUSTER, NODES_OF_REGION = 90, 300
 """ElastiCache's quotas of an account that has not asked for more."""
 MIN_SHARDS = 3
 NODES = {name: gib for name, (gib, _) in prices.CACHE_NODES.items() if name.startswith("cache.r7g.")}
 """Nodes that are proposed, by their GiB."""
 ZONES = 3
+FEW_BROKERS, BROKERS_OF_CLUSTER = 30, 60
+"""How many are proposed before larger ones are, and MSK's quota of a cluster with KRaft."""
 TASK_CORES = (2, 4, 8, 16)
 """Of the job on Fargate. More cores are several jobs."""
+EXECUTOR_CORES = 4
+"""Of the driver and of each executor, where the job is spread."""
 GIB_PER_CORE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What to size for. `keys_per_read` and `records_per_write` are per request; `retention_h` is Kafka's."""
+    """What to size for. `keys_per_read` and `records_per_write` are per request; `retention_h` is Kafka's.
+
+    `records_per_write`: 0 where producers write to Kafka. `partitions`: 0 for as many as are proposed.
+    """
 
     writes_per_s: float
     reads_per_s: float
@@ -71,16 +48,28 @@ class Workload:
     indexed: bool = False
     retention_h: float = 168
     replicas: int = 1
+    partitions: int = 0
 
     @property
     def requests_per_s(self) -> float:
         """Requests to the API, reads and writes."""
-        return self.reads_per_s / self.keys_per_read + self.writes_per_s / self.records_per_write
+        writes = self.writes_per_s / self.records_per_write if self.records_per_write else 0
+        return self.reads_per_s / self.keys_per_read + writes
 
     @property
     def ingress_bytes_per_s(self) -> float:
         """Bytes written to Kafka, without replication."""
         return self.writes_per_s * (self.key_bytes + self.value_bytes)
+
+    @property
+    def name_bytes(self) -> int:
+        """Bytes of a key's name in Redis."""
+        return costs.NAME_BYTES + self.topic_bytes + self.key_bytes
+
+    @property
+    def redis_bytes_per_s(self) -> float:
+        """Bytes that the job writes into primaries, if no record replaces another one of its batch."""
+        return self.writes_per_s * (self.name_bytes + costs.ENVELOPE_BYTES + self.value_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +84,7 @@ class Sizing:
     nodes: int
     state_gib: float
     job_cores: int
+    broker: str
     brokers: int
     disk_gib: int
     environments: int
@@ -108,11 +98,22 @@ class Sizing:
             "CacheNodeType": self.node,
             "CacheShards": str(self.shards),
             "CacheReplicas": str(self.nodes // self.shards - 1),
+            "KafkaBrokerType": self.broker,
             "KafkaBrokersPerZone": str(self.brokers // ZONES),
             "KafkaVolumeGiB": str(self.disk_gib),
             "JobCores": str(cores),
             "JobMemoryGiB": str(cores * GIB_PER_CORE),
         }
+
+    @property
+    def lanes(self) -> int:
+        """Lanes of the topic."""
+        return self.partitions * self.stripes.stripes
+
+    @property
+    def executors(self) -> int:
+        """How many executors the job's cores are, where it is spread."""
+        return math.ceil(self.job_cores / EXECUTOR_CORES)
 
     @property
     def jobs(self) -> int:
@@ -121,43 +122,75 @@ class Sizing:
 
 
 def size(workload: Workload) -> Sizing:
-    """Return the sizes of all parts; raise ValueError if one cluster is not enough."""
+    """Return the sizes of all parts; raise ValueError if one cluster, or `partitions`, is not enough."""
     state_bytes = workload.keys * bytes_per_key(workload)
-    memory_gib = state_bytes * REBUILD / MEMORY_USED / 2**30
+    memory_gib = state_bytes * costs.REBUILD / costs.MEMORY_USED / 2**30
     shards, bound = _count_shards(workload, memory_gib)
-    partitions = max(math.ceil(workload.writes_per_s / PARTITION_RECORDS_PER_S), min(shards, 1000), 1)
+    partitions = _count_partitions(workload, shards)
     most_shards = MAX_NODES // (1 + workload.replicas)
-    brokers = max(ZONES, ZONES * math.ceil(workload.ingress_bytes_per_s / BROKER_BYTES_PER_S / ZONES))
-    disk_bytes = workload.ingress_bytes_per_s * workload.retention_h * 3600 * ZONES / DISK_USED
+    stripes = propose_stripes(partitions, divide(shards), most_shards)
+    broker, brokers = _choose_brokers(workload.ingress_bytes_per_s)
+    disk_bytes = workload.ingress_bytes_per_s * workload.retention_h * 3600 * ZONES / costs.DISK_USED
     return Sizing(
         partitions=partitions,
-        stripes=propose_stripes(partitions, divide(shards), most_shards),
+        stripes=stripes,
         shards=shards,
         bound=bound,
         node=next(name for name, gib in NODES.items() if gib >= memory_gib / shards),
         nodes=shards * (1 + workload.replicas),
         state_gib=state_bytes / 2**30,
-        job_cores=max(2, math.ceil(workload.writes_per_s * JOB_US_PER_RECORD / 1e6 / MAX_LOAD)),
+        job_cores=max(
+            2, math.ceil(busy_cores(workload.writes_per_s, partitions * stripes.stripes) / costs.MAX_LOAD)
+        ),
+        broker=broker,
         brokers=brokers,
         disk_gib=max(1, math.ceil(disk_bytes / brokers / 2**30)),
-        environments=math.ceil(workload.requests_per_s * FUNCTION_MS / 1e3),
+        environments=math.ceil(workload.requests_per_s * costs.FUNCTION_MS / 1e3),
         requests_per_s=workload.requests_per_s,
     )
 
 
 def bytes_per_key(workload: Workload) -> float:
     """Return the bytes that one key takes of a primary's memory."""
-    name = NAME_BYTES + workload.topic_bytes + workload.key_bytes
-    plain = BYTES_PER_KEY + name + ENVELOPE_BYTES + workload.value_bytes
-    return plain + (BYTES_PER_INDEXED_KEY + workload.key_bytes if workload.indexed else 0)
+    plain = costs.BYTES_PER_KEY + workload.name_bytes + costs.ENVELOPE_BYTES + workload.value_bytes
+    return plain + (costs.BYTES_PER_INDEXED_KEY + workload.key_bytes if workload.indexed else 0)
+
+
+def busy_cores(records_per_s: float, lanes: int) -> float:
+    """Return how many cores the job's workers keep busy, by records and by lanes."""
+    of_records = records_per_s * (costs.WORKER_US_PER_RECORD + costs.JVM_US_PER_RECORD) / 1e6
+    return of_records + lanes * costs.BATCHES_PER_S * costs.WORKER_MS_PER_LANE / 1e3
+
+
+def _count_partitions(workload: Workload, shards: int) -> int:
+    needed = math.ceil(workload.writes_per_s / costs.PARTITION_RECORDS_PER_S)
+    if not workload.partitions:
+        return max(needed, min(shards, 1000), 1)
+    if workload.partitions < needed:
+        raise ValueError(
+            f"{workload.partitions} partitions are too few for these records: {needed} are needed"
+        )
+    return workload.partitions
+
+
+def _choose_brokers(bytes_per_s: float) -> tuple[str, int]:
+    """Return the smallest brokers of which few are enough, or the largest, and how many."""
+    choices = [
+        (broker, ZONES * max(1, math.ceil(bytes_per_s / (disk_mb_per_s * 1e6 * costs.MAX_LOAD))))
+        for broker, disk_mb_per_s in prices.BROKER_DISKS.items()
+    ]
+    broker, brokers = next((each for each in choices if each[1] <= FEW_BROKERS), choices[-1])
+    if brokers > BROKERS_OF_CLUSTER:
+        raise ValueError(f"{brokers} brokers of {broker} are needed: split the topics between clusters")
+    return broker, brokers
 
 
 def _count_shards(workload: Workload, memory_gib: float) -> tuple[int, str]:
     """Return the number of shards, and what determines it."""
     needs = {
         "memory": memory_gib / max(NODES.values()),
-        "writes": workload.writes_per_s * REDIS_US_PER_WRITE / 1e6 / MAX_LOAD,
-        "reads": workload.reads_per_s * REDIS_US_PER_READ / 1e6 / MAX_LOAD,
+        "writes": workload.writes_per_s * costs.REDIS_US_PER_WRITE / 1e6 / costs.MAX_LOAD,
+        "reads": workload.reads_per_s * costs.REDIS_US_PER_READ / 1e6 / costs.MAX_LOAD,
     }
     bound = max(needs, key=lambda name: needs[name])
     shards = max(MIN_SHARDS, math.ceil(needs[bound]))
@@ -199,7 +232,7 @@ REQUESTS = ("API Gateway, requests", "Lambda, requests")
 def _requests(count: float) -> Iterator[Charge]:
     gateway, function = REQUESTS
     yield Charge(gateway, count, count / 1e6 * prices.BY_USE["a million requests of a REST API"])
-    duration = FUNCTION_MS / 1e3 * FUNCTION_GB * prices.BY_USE["a GB-second of Lambda"]
+    duration = costs.FUNCTION_MS / 1e3 * FUNCTION_GB * prices.BY_USE["a GB-second of Lambda"]
     yield Charge(function, count, count * (prices.BY_USE["a million requests of Lambda"] / 1e6 + duration))
 
 
@@ -211,3 +244,14 @@ EXAMPLES = {
         1_000_000, 10_000_000, 1e10, retention_h=24, keys_per_read=100, records_per_write=100
     ),
 }
+LARGE_TOPIC = Workload(
+    writes_per_s=500e6 / (14 + 170),
+    reads_per_s=100_000,
+    keys=1e9,
+    key_bytes=14,
+    value_bytes=170,
+    records_per_write=0,
+    retention_h=24,
+    partitions=1000,
+)
+"""500 MB/s into 1,000 partitions, in records of the size that was measured."""

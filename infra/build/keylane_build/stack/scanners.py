@@ -1,4 +1,7 @@
-"""checkov and parliament, which check templates and policies for what AWS accepts and one should not do."""
+"""checkov and parliament, which check templates and policies for what AWS accepts and one should not do.
+
+And kubernetes-validate, which compares manifests with Kubernetes' own schemas.
+"""
 
 import json
 import os
@@ -56,6 +59,15 @@ def run_parliament(policies: Collection[tuple[str, str, dict[str, Any]]]) -> set
         if done.stderr and not done.stdout:
             raise RuntimeError(f"parliament failed:\n{done.stderr}")
         return set(_read_findings(done.stdout, files))
+
+
+def run_kubernetes_validate(root: Path, manifests: Sequence[str], version: str) -> list[str]:
+    """Return what a version of Kubernetes would refuse of manifests: wrong types, and unknown fields."""
+    done = _run(
+        [program("kubernetes-validate"), "--strict", "--kubernetes-version", version, *manifests], root
+    )
+    lines = [*done.stdout.splitlines(), *done.stderr.splitlines()]
+    return [line for line in lines if not line.startswith("INFO ")]
 
 
 def _read_findings(output: str, files: dict[str, tuple[str, str]]) -> Iterator[Finding]:

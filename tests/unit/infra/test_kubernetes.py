@@ -1,0 +1,257 @@
+"""The manifests for Kubernetes name what the project has: settings, images, ports, pages, files.
+
+`make lint-infra` compares them with Kubernetes' schemas, tests/integration/cluster runs what they say.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from itertools import chain
+from typing import Any
+
+import pytest
+import yaml
+from tests.support.cloudformation import ROOT
+
+from keylane.config import kafka_table
+from keylane.config.settings import SettingsTable
+from keylane.config.table import REDIS, SETTINGS
+from keylane.model.routes import EXPLORE, PRODUCE, QUERY
+from keylane_local.commands import serve
+from keylane_server import pages
+from keylane_spark.config.topics import load
+
+FOLDER = ROOT / "infra" / "kubernetes"
+PAGE = (ROOT / "docs" / "operate" / "kubernetes.md").read_text(encoding="utf-8")
+TABLES = [SETTINGS, REDIS, *(each for each in vars(kafka_table).values() if isinstance(each, SettingsTable))]
+READ_BY = {name: set(re.split(r", *", setting.parts)) for table in TABLES for name, setting in table.items()}
+PARTS = {
+    "job": {"job"},
+    "server": {QUERY, PRODUCE, EXPLORE, "authorizer", "all functions"},
+}
+
+
+class UniqueKeys(yaml.SafeLoader):
+    """YAML in which a key that is there twice is an error: Kubernetes would take the last one."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT002
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        assert len(keys) == len(set(keys)), f"{node.start_mark}: a key is there twice"
+        return super().construct_mapping(node, deep)
+
+
+def read(name: str) -> list[dict[str, Any]]:
+    return list(yaml.load_all((FOLDER / name).read_text(encoding="utf-8"), Loader=UniqueKeys))
+
+
+[KUSTOMIZATION] = read("kustomization.yaml")
+OBJECTS = {
+    (each["kind"], each["metadata"]["name"]): each for f in KUSTOMIZATION["resources"] for each in read(f)
+}
+[EXECUTOR] = read("executor.yaml")
+JOB, SERVER = OBJECTS["StatefulSet", "keylane-job"], OBJECTS["Deployment", "keylane-server"]
+PODS = {"job": JOB["spec"]["template"]["spec"], "server": SERVER["spec"]["template"]["spec"]}
+CONTAINERS = {name: pod["containers"][0] for name, pod in PODS.items()}
+CONFIG = load(FOLDER / "keylane.toml")
+RECIPES = {name: (ROOT / f"infra/docker/{name}.Dockerfile").read_text(encoding="utf-8") for name in PODS}
+SHARED = dict(
+    line.split("=", 1)
+    for line in (FOLDER / "settings.env").read_text(encoding="utf-8").splitlines()
+    if not line.startswith("#")
+)
+
+
+def generated() -> dict[str, dict[str, Any]]:
+    return {each["name"]: each for each in KUSTOMIZATION["configMapGenerator"]}
+
+
+def test_kubectl_reads_every_file_of_the_folder():
+    named = {
+        *KUSTOMIZATION["resources"],
+        *chain(*(m.get("envs", []) + m.get("files", []) for m in generated().values())),
+    }
+    assert {path.name for path in FOLDER.iterdir()} == named | {"kustomization.yaml"}
+
+
+@pytest.mark.parametrize("name", PODS)
+def test_each_setting_of_a_container_is_one_that_its_program_reads(name):
+    own = [each["name"] for each in CONTAINERS[name]["env"]]
+    assert own
+    assert CONTAINERS[name]["envFrom"] == [{"configMapRef": {"name": "keylane-settings"}}]
+    for variable in [*own, *SHARED]:
+        assert READ_BY[variable] & PARTS[name], variable
+
+
+@pytest.mark.parametrize("name", PODS)
+def test_a_container_has_all_that_must_be_set(name):
+    given = {each["name"] for each in CONTAINERS[name]["env"]} | SHARED.keys()
+    needed = {"KEYLANE_KAFKA_BOOTSTRAP", "KEYLANE_REDIS_NODES"} | (
+        {"KEYLANE_ACCESS"} if name == "server" else set()
+    )
+    assert needed <= given
+
+
+def test_secrets_are_references_to_the_one_secret_that_the_page_makes():
+    made = set(re.findall(r"--from-(?:literal|file)=([a-z-]+)=", PAGE))
+    named: set[str] = set()
+    for container in CONTAINERS.values():
+        references = {e["name"]: e["valueFrom"]["secretKeyRef"] for e in container["env"] if "valueFrom" in e}
+        assert {each["name"] for each in references.values()} == {"keylane"}
+        named |= {each["key"] for each in references.values()}
+        plain = {each["name"] for each in container["env"]} - references.keys() | SHARED.keys()
+        assert not [name for name in plain if re.search("PASSWORD|ACCESS$|SSL_KEY", name)]
+    assert named == made
+
+
+@pytest.mark.parametrize("name", PODS)
+def test_images_are_those_that_are_built(name):
+    images = {each["name"]: f"{each['newName']}:{each['newTag']}" for each in KUSTOMIZATION["images"]}
+    image = CONTAINERS[name]["image"]
+    assert image == f"keylane-{name}"
+    assert (
+        f"docker build --platform linux/amd64 --tag {images[image]} --file infra/docker/{name}.Dockerfile"
+        in PAGE
+    )
+
+
+def test_executors_have_the_image_of_the_job():
+    [job] = [each for each in KUSTOMIZATION["images"] if each["name"] == "keylane-job"]
+    assert CONFIG.spark["spark.kubernetes.container.image"] == f"{job['newName']}:{job['newTag']}"
+
+
+def test_executors_start_with_a_module_that_exists():
+    python, option, module = EXECUTOR["spec"]["containers"][0]["command"]
+    assert (python, option) == ("python", "-m")
+    assert importlib.util.find_spec(module)
+
+
+def test_probes_ask_the_servers_own_pages_at_its_port():
+    server = CONTAINERS["server"]
+    [port] = server["ports"]
+    assert f'"--port", "{port["containerPort"]}"' in RECIPES["server"]
+    probes = {name: server[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")}
+    assert {each["port"] for each in probes.values()} == {port["name"]}
+    assert probes["readiness"]["path"] == pages.READY
+    assert probes["liveness"]["path"] == probes["startup"]["path"] == pages.LIVE
+    [service] = OBJECTS["Service", "keylane-server"]["spec"]["ports"]
+    assert service["targetPort"] == port["name"]
+
+
+def test_the_servers_arguments_are_options_of_keylane_serve():
+    arguments = CONTAINERS["server"]["args"]
+    names = {name for option in serve.serve.params for name in option.opts}
+    assert {each for each in arguments if each.startswith("-")} <= names
+    assert serve.serve.make_context("serve", list(arguments)).params["drain_s"] == 30
+
+
+def test_a_server_that_ends_has_time_for_what_runs():
+    server = CONTAINERS["server"]
+    pause = server["lifecycle"]["preStop"]["sleep"]["seconds"]
+    drain = serve.serve.make_context("serve", list(server["args"])).params["drain_s"]
+    assert PODS["server"]["terminationGracePeriodSeconds"] >= pause + drain + 5
+
+
+def test_a_release_and_a_drained_node_leave_servers_that_answer():
+    assert SERVER["spec"]["replicas"] >= 2
+    assert SERVER["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+    budget = OBJECTS["PodDisruptionBudget", "keylane-server"]["spec"]
+    assert budget["maxUnavailable"] < SERVER["spec"]["replicas"]
+    zones = [each["topologyKey"] for each in PODS["server"]["topologySpreadConstraints"]]
+    assert "topology.kubernetes.io/zone" in zones
+
+
+def test_selectors_find_their_pods():
+    for workload in (JOB, SERVER):
+        labels = workload["spec"]["template"]["metadata"]["labels"]
+        name = workload["metadata"]["name"]
+        assert workload["spec"]["selector"]["matchLabels"] == labels
+        assert OBJECTS["Service", name]["spec"]["selector"] == labels
+    assert OBJECTS["PodDisruptionBudget", "keylane-server"]["spec"]["selector"] == SERVER["spec"]["selector"]
+
+
+def test_there_is_one_job_at_a_time():
+    assert JOB["spec"]["replicas"] == 1
+    assert JOB["kind"] == "StatefulSet"
+
+
+def test_executors_find_the_driver_by_its_name_also_before_it_is_ready():
+    service = OBJECTS["Service", JOB["spec"]["serviceName"]]["spec"]
+    assert service["clusterIP"] == "None"
+    assert service["publishNotReadyAddresses"] is True
+    pod = f"{JOB['metadata']['name']}-0"
+    assert CONFIG.spark["spark.kubernetes.driver.pod.name"] == pod
+    assert CONFIG.spark["spark.driver.host"] == f"{pod}.{JOB['spec']['serviceName']}"
+
+
+def test_ports_of_the_job_are_those_of_its_config():
+    ports = {each["name"]: each["containerPort"] for each in CONTAINERS["job"]["ports"]}
+    driver = {
+        "driver": CONFIG.spark["spark.driver.port"],
+        "blocks": CONFIG.spark["spark.driver.blockManager.port"],
+    }
+    assert ports == driver | {"metrics": CONFIG.job.metrics_port}
+    assert CONFIG.job.metrics_host == "0.0.0.0"  # noqa: S104 (Prometheus is in another pod)
+    assert {
+        each["name"]: each["port"] for each in OBJECTS["Service", "keylane-job"]["spec"]["ports"]
+    } == driver
+
+
+def test_the_config_says_the_namespace_in_which_everything_is():
+    assert CONFIG.spark["spark.kubernetes.namespace"] == KUSTOMIZATION["namespace"]
+    assert ("Namespace", KUSTOMIZATION["namespace"]) in OBJECTS
+
+
+def test_the_job_reads_its_config_where_it_is_mounted():
+    [mount] = [each for each in CONTAINERS["job"]["volumeMounts"] if each["name"] == "config"]
+    [volume] = [each for each in PODS["job"]["volumes"] if each["name"] == "config"]
+    files = generated()[volume["configMap"]["name"]]["files"]
+    folder, template = mount["mountPath"], CONFIG.spark["spark.kubernetes.executor.podTemplateFile"]
+    assert CONTAINERS["job"]["args"] == ["--config", f"{folder}/keylane.toml"]
+    assert template == f"{folder}/executor.yaml"
+    assert {"keylane.toml", "executor.yaml"} == set(files)
+
+
+def test_the_job_is_ready_as_in_compose():
+    compose = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))["services"]["job"]
+    assert CONTAINERS["job"]["readinessProbe"]["exec"]["command"][-1] == compose["healthcheck"]["test"][-1]
+    assert "livenessProbe" not in CONTAINERS["job"]
+
+
+def test_what_tasks_are_sent_is_encrypted():
+    assert CONFIG.spark["spark.authenticate"] is True
+    assert CONFIG.spark["spark.network.crypto.enabled"] is True
+
+
+@pytest.mark.parametrize("name", [*PODS, "executor"])
+def test_a_pod_may_do_as_little_as_it_can(name):
+    pod = PODS[name] if name in PODS else EXECUTOR["spec"]
+    recipe = RECIPES["server" if name == "server" else "job"]
+    user = int(re.search(r"^USER (\d+)", recipe, re.MULTILINE)[1])
+    context = pod["securityContext"]
+    assert (context["runAsNonRoot"], context["runAsUser"]) == (True, user)
+    assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+    [container] = pod["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert {"name": "tmp", "mountPath": "/tmp"} in container["volumeMounts"]  # noqa: S108 (the container's own)
+    assert {"name": "tmp", "emptyDir": {}} in pod["volumes"]
+    account = OBJECTS["ServiceAccount", pod["serviceAccountName"]]
+    assert (name == "job") == (account.get("automountServiceAccountToken", True))
+
+
+def test_the_driver_alone_has_rights_in_kubernetes():
+    [subject] = OBJECTS["RoleBinding", "keylane-job"]["subjects"]
+    assert subject["name"] == PODS["job"]["serviceAccountName"]
+    assert OBJECTS["RoleBinding", "keylane-job"]["roleRef"]["name"] == "keylane-job"
+    assert not [kind for kind, _ in OBJECTS if kind.startswith("Cluster")]
+
+
+@pytest.mark.parametrize("name", PODS)
+def test_memory_is_bounded(name):
+    resources = CONTAINERS[name]["resources"]
+    assert {"cpu", "memory"} <= resources["requests"].keys()
+    assert "memory" in resources["limits"]

@@ -1,0 +1,50 @@
+"""The job's image as an executor on Kubernetes: Spark's variables become the backend's command."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from keylane_spark.engine import executor
+
+SPARK = {
+    "SPARK_DRIVER_URL": "spark://CoarseGrainedScheduler@keylane-job-0.keylane-job:7078",
+    "SPARK_EXECUTOR_ID": "3",
+    "SPARK_EXECUTOR_CORES": "4",
+    "SPARK_EXECUTOR_MEMORY": "3g",
+    "SPARK_APPLICATION_ID": "spark-1",
+    "SPARK_EXECUTOR_POD_IP": "10.0.0.3",
+    "SPARK_RESOURCE_PROFILE_ID": "0",
+    "SPARK_EXECUTOR_POD_NAME": "keylane-1-exec-3",
+    "SPARK_JAVA_OPT_10": "-Dlast=1",
+    "SPARK_JAVA_OPT_2": "-Dspaces=a b",
+}
+
+
+def test_an_executor_gets_what_spark_has_set():
+    found = executor.command(SPARK | {"JAVA_HOME": "/opt/java"})
+    assert found[:5] == ["/opt/java/bin/java", "-Dspaces=a b", "-Dlast=1", "-Xms3g", "-Xmx3g"]
+    assert found[5] == "-cp"
+    assert found[6].endswith("/pyspark/jars/*")
+    assert found[7] == executor.BACKEND
+    arguments = dict(zip(found[8::2], found[9::2], strict=True))
+    assert arguments == {name: SPARK[variable] for name, variable in executor.ARGUMENTS.items()}
+
+
+def test_a_class_path_of_the_settings_comes_first():
+    found = executor.command(SPARK | {"SPARK_CLASSPATH": "/extra/*"})
+    assert found[0] == "java"
+    assert found[found.index("-cp") + 1].startswith(f"/extra/*{os.pathsep}")
+
+
+def test_a_variable_that_spark_has_not_set_is_named():
+    with pytest.raises(KeyError, match="SPARK_DRIVER_URL"):
+        executor.command({name: value for name, value in SPARK.items() if name != "SPARK_DRIVER_URL"})
+
+
+def test_the_process_becomes_the_executor(monkeypatch):
+    became = []
+    monkeypatch.setattr(os, "execvpe", lambda *arguments: became.append(arguments))
+    executor.run(SPARK)
+    assert became == [("java", executor.command(SPARK), SPARK)]

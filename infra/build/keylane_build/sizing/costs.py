@@ -10,7 +10,7 @@ WORKER_MS_PER_LANE = 2.3
 """Of each lane that a batch writes: its fetches, and two round trips to Redis."""
 JVM_US_PER_RECORD = 0.3
 REDIS_US_PER_WRITE = 2.2
-HEARTBEAT_US_PER_LANE = 62.0
+HEARTBEAT_US_PER_LANE = 8.0
 BYTES_PER_KEY, BYTES_PER_INDEXED_KEY = 94, 96
 """Memory of Redis 7.0 per key, besides its name, envelope and value; and what an index adds to that.
 
@@ -39,7 +39,7 @@ MEASURED = (
     ("a worker's CPU of a lane in a batch", WORKER_MS_PER_LANE, "ms", "from 1.99 and 3.75 µs a record"),
     ("Spark's JVM, CPU of a record", JVM_US_PER_RECORD, "µs", "0.26, [ingest](../benchmarks.md#ingest)"),
     ("a primary's CPU of a record", REDIS_US_PER_WRITE, "µs", "2.16 with 9 lanes, 1.43 with 1,000"),
-    ("the driver's CPU of a lane in a heartbeat", HEARTBEAT_US_PER_LANE, "µs", "62 ms with 1,000 lanes"),
+    ("the driver's CPU of a lane in a heartbeat", HEARTBEAT_US_PER_LANE, "µs", "8.2 ms with 1,000 lanes"),
     ("memory of a key, without name and value", BYTES_PER_KEY, "bytes", "see above"),
 )
 """What, how much, of which unit, and by which measurement."""

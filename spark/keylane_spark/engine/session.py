@@ -39,7 +39,7 @@ ARCHIVED_JARS = Path(sys.prefix) / "spark.classpath"
 
 _TASKS_PER_CORE = 2
 """On this machine: a task computes most of the time, and each worker costs memory."""
-_LEAST_BATCH_RECORDS, _TASK_RECORDS = 1_000_000, 250_000
+_LEAST_BATCH_RECORDS, TASK_RECORDS = 1_000_000, 250_000
 """A task writes so many records in about a second, beside which the 0.2 s around a batch are little."""
 JARS = "spark.jars"
 CLASS_PATH, JAVA_OPTIONS = "spark.driver.extraClassPath", "spark.driver.extraJavaOptions"
@@ -245,7 +245,7 @@ def task_count(spark: SparkSession) -> int:
 
 def batch_records(spark: SparkSession) -> int:
     """The most records of a batch where the config does not say: the more tasks, the more."""
-    return max(_LEAST_BATCH_RECORDS, _TASK_RECORDS * task_count(spark))
+    return max(_LEAST_BATCH_RECORDS, TASK_RECORDS * task_count(spark))
 
 
 def source(

@@ -17,6 +17,7 @@ from keylane_build.sizing.bills import add_up
 from keylane_build.sizing.workload import Workload, size
 from keylane_local.commands.lane_balance import FULLEST
 from keylane_spark.config.topics import JobConfig
+from keylane_spark.engine import session
 
 SMALL = Workload(200, 2_000, 1e6)
 LARGE = sizing.LARGE_TOPIC
@@ -108,6 +109,7 @@ def test_each_figure_is_in_the_pages_table():
 
 def test_the_heartbeat_that_is_assumed_is_the_jobs():
     assert 1000 / JobConfig().heartbeat_ms == costs.HEARTBEATS_PER_S
+    assert session.TASK_RECORDS == costs.TASK_RECORDS
 
 
 def test_a_batch_a_second_takes_the_load_of_a_large_topic():

@@ -91,3 +91,16 @@ def test_passwords_that_others_could_read_on_their_way_to_executors_are_a_line_o
     said = capsys.readouterr().out
     assert ("without encryption" in said) is is_readable
     assert "a-password" not in said
+
+
+@pytest.mark.parametrize(
+    ("master", "parallelism", "records"),
+    [
+        ("spark://master:7077", 2, 1_000_000),
+        ("spark://master:7077", 16, 4_000_000),
+        ("k8s://x", 0, 1_000_000),
+    ],
+)
+def test_a_batch_grows_with_the_tasks_that_run_at_once(master, parallelism, records):
+    context = SimpleNamespace(master=master, defaultParallelism=parallelism)
+    assert session.batch_records(SimpleNamespace(sparkContext=context)) == records

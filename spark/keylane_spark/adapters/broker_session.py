@@ -9,6 +9,7 @@ fails the first test of this module.
 
 import contextlib
 import io
+import random
 import selectors
 import socket
 import struct
@@ -143,6 +144,10 @@ class BrokerSession:
         if leader is None or leader.node < 0:
             raise kafka_errors.LeaderNotAvailableError(f"partition {partition} of topic {topic!r}")
         return leader
+
+    def anyone(self) -> int:
+        """Any of the brokers: after an error of one, a new session most likely has another."""
+        return int(random.choice([each.node_id for each in self._manager.cluster.brokers()]))  # noqa: S311
 
     def broker(self, node: int) -> BrokerSocket:
         """The connection to a broker. Raises OSError, KafkaError."""

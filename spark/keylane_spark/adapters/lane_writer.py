@@ -61,7 +61,7 @@ class LaneWriter:
         Raises Fenced (a writer has this epoch or a newer one), CorruptState, StateUnavailable.
         """
         replies: dict[LaneTarget, Any] = {}
-        ready = set()
+        ready, others = set(), []
         for lane, oldest in lanes:
             if self.is_parked(lane):
                 continue
@@ -69,12 +69,13 @@ class LaneWriter:
             words = self._command(library.OPEN, lane, b"%d" % oldest, b"%d" % (lane in incomplete), prefix)
             call = LaneCall(lane, OffsetRange(oldest, oldest), words, replies=replies)
             if self._pipeline.node_of(lane) in ready:
-                self._pipeline.send(call)
+                others.append(call)
                 continue
             # The first lane of each node is opened alone, because the node may lack the library. Lanes in
             # flight would then be opened a second time, and be refused for their own epoch.
             self._pipeline.send_alone(call)
             ready.add(self._pipeline.node_of(lane))
+        self._pipeline.exchange(others)
         self.flush()
         return {lane: LaneStart.of_reply(reply) for lane, reply in replies.items()}
 
@@ -94,8 +95,10 @@ class LaneWriter:
         self._mark(lanes, codec.INCOMPLETE | codec.MISSED_DELETIONS)
 
     def _mark(self, lanes: Iterable[LaneTarget], flags: int) -> None:
-        for lane in lanes:
-            self._pipeline.send(LaneCall(lane, _NOTHING, self._command(library.MARK, lane, b"%d" % flags)))
+        flag = b"%d" % flags
+        self._pipeline.exchange(
+            LaneCall(lane, _NOTHING, self._command(library.MARK, lane, flag)) for lane in lanes
+        )
         self.flush()
 
     def apply(

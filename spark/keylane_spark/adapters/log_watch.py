@@ -39,11 +39,11 @@ class _Question:
 
 @dataclass(slots=True)
 class _Session:
-    """What one session asks. Its answers are forgotten with it."""
+    """What is asked over one session. Its answers are forgotten with it."""
 
-    session: BrokerSession
-    ends: list[_Question]
-    topics: _Question
+    broker: BrokerSession
+    ends: list[_Question] = field(default_factory=list)
+    topics: _Question | None = None
     found: dict[TopicPartition, LogEnd] = field(default_factory=dict)
 
 
@@ -66,21 +66,21 @@ class LogWatch:
         self._topics = topics
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
-        self._watched: _Session | None = None
+        self._session: _Session | None = None
 
     def ends(self) -> dict[TopicPartition, LogEnd]:
         """The next offset of each partition, its high watermark, and the epoch of the leader that says so.
 
         Raises LogUnavailable.
         """
-        return self._ask(_ends)
+        return self._ask(self._find_ends)
 
     def topics(self) -> memoryview:
         """What a broker says of the topics: other bytes where anything of them has changed.
 
         Raises LogUnavailable.
         """
-        return self._ask(_topics)
+        return self._ask(self._find_topics)
 
     def close(self) -> None:
         """Close the connections. The next request finds the brokers and the leaders again."""
@@ -91,10 +91,11 @@ class LogWatch:
         """Call a method; a session that was kept may be out of date, and is replaced at once."""
         with self._lock:
             while True:
-                is_kept = self._watched is not None
+                is_kept = self._session is not None
                 try:
-                    self._watched = self._watched or self._watch()
-                    return method(self._watched)
+                    if self._session is None:
+                        self._session = _Session(BrokerSession(portable(self._connection()), self._timeout_s))
+                    return method(self._session)
                 except (kafka_errors.KafkaError, OSError) as error:
                     self._drop()
                     if not is_kept or not may_pass(error) or isinstance(error, TimeoutError):
@@ -104,49 +105,43 @@ class LogWatch:
                     raise
 
     def _drop(self) -> None:
-        if self._watched is not None:
-            self._watched.session.close()
-        self._watched = None
+        if self._session is not None:
+            self._session.broker.close()
+        self._session = None
 
-    def _watch(self) -> _Session:
-        session = BrokerSession(portable(self._connection()), self._timeout_s)
-        try:
+    def _find_ends(self, session: _Session) -> dict[TopicPartition, LogEnd]:
+        broker = session.broker
+        if not session.ends:
             of_leader: dict[int, list[TopicPartition]] = {}
             for topic, count in self._counts.items():
                 for partition in range(count):
-                    of_leader.setdefault(session.leader(topic, partition).node, []).append((topic, partition))
-            ends = [
-                _Question(node, session.broker(node).encode(_ends_request(session, partitions)))
+                    of_leader.setdefault(broker.leader(topic, partition).node, []).append((topic, partition))
+            session.ends = [
+                _Question(node, broker.broker(node).encode(_ends_request(broker, partitions)))
                 for node, partitions in of_leader.items()
             ]
-            anyone = ends[0].node
-            topics = _Question(anyone, session.broker(anyone).encode(_topics_request(self._topics)))
-        except BaseException:
-            session.close()
-            raise
-        return _Session(session, ends, topics)
+        for asked in session.ends:
+            broker.broker(asked.node).send_encoded(asked.request)
+        for asked in session.ends:
+            answer = broker.broker(asked.node).receive_bytes()
+            if answer != asked.answer:
+                for each_topic in asked.request.decode(answer).topics:
+                    for each in each_topic.partitions:
+                        check(each.error_code)
+                        epoch = each.leader_epoch if each.leader_epoch >= 0 else None
+                        session.found[each_topic.name, each.partition_index] = LogEnd(each.offset, epoch)
+                asked.answer = answer
+        return session.found.copy()
 
-
-def _ends(watched: _Session) -> dict[TopicPartition, LogEnd]:
-    session = watched.session
-    for asked in watched.ends:
-        session.broker(asked.node).send_encoded(asked.request)
-    for asked in watched.ends:
-        answer = session.broker(asked.node).receive_bytes()
-        if answer != asked.answer:
-            for topic in asked.request.decode(answer).topics:
-                for each in topic.partitions:
-                    check(each.error_code)
-                    epoch = each.leader_epoch if each.leader_epoch >= 0 else None
-                    watched.found[topic.name, each.partition_index] = LogEnd(each.offset, epoch)
-            asked.answer = answer
-    return watched.found.copy()
-
-
-def _topics(watched: _Session) -> memoryview:
-    broker = watched.session.broker(watched.topics.node)
-    broker.send_encoded(watched.topics.request)
-    return broker.receive_bytes()
+    def _find_topics(self, session: _Session) -> memoryview:
+        """No leader is needed for it: a topic that is gone has none."""
+        broker = session.broker
+        if session.topics is None:
+            node = broker.anyone()
+            session.topics = _Question(node, broker.broker(node).encode(_topics_request(self._topics)))
+        asked = session.topics
+        broker.broker(asked.node).send_encoded(asked.request)
+        return broker.broker(asked.node).receive_bytes()
 
 
 def _ends_request(session: BrokerSession, partitions: Collection[TopicPartition]) -> ListOffsetsRequest:

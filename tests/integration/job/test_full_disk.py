@@ -130,7 +130,7 @@ def test_a_broker_whose_disk_is_full_costs_no_read_and_no_acknowledged_record(
         with full_disk(broker, topic):
             assert not writer.put(b"k0", b"torn" * LARGE)
             writer.push((b"k1", b"one"), (b"k2", b"two"))
-            job.wait_for("heartbeat: Kafka did not answer", after=seen)
+            job.wait_for("heartbeat: Kafka can't be asked", after=seen)
             eventually(lambda: age_ms() > OLD_MS)
             assert job.process.poll() is None
         eventually(lambda: writer.put(b"k3", b"after"))

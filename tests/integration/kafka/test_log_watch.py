@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,6 +27,13 @@ NUMBERS = itertools.count()
 def topic(kafka: str) -> str:
     name = f"watched-{next(NUMBERS)}"
     create_topic(kafka, name, 3)
+
+    def has_leaders() -> bool:
+        with suppress(LogUnavailable):
+            return len(JobKafka(Connection(kafka)).end_offsets({name: 3})) == 3
+        return False
+
+    eventually(has_leaders)
     return name
 
 
@@ -67,6 +75,8 @@ def test_topics_are_the_same_until_one_of_them_changes(kafka, topic, watch):
     grown = watch.topics()
     admin.delete_topics([topic])[topic].result(60)
     eventually(lambda: watch.topics() != grown, 60)
+    with pytest.raises(LogUnavailable):
+        watch.ends()
     gone = watch.topics()
     create_topic(kafka, topic, 4)
     eventually(lambda: watch.topics() not in (before, grown, gone), 60)
@@ -81,7 +91,7 @@ def test_a_topic_that_is_missing_has_no_ends(kafka):
 
 def test_a_kept_connection_that_has_broken_is_replaced_at_once(topic, watch):
     before = watch.ends()
-    for broker in watch._watched.session._sockets.values():
+    for broker in watch._session.broker._sockets.values():
         broker._socket.close()
     assert watch.ends() == before
 

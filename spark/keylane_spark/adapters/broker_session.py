@@ -15,6 +15,7 @@ import socket
 import struct
 import uuid
 import weakref
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ from kafka.net.selector import NetworkSelector
 from kafka.protocol.metadata import MetadataRequest
 
 from keylane.adapters.kafka.options import Connection
+from keylane.model.kafka import TopicPartition
 from keylane_spark.engine.fetch_options import configuration
 
 CLIENT_ID = "keylane-job"
@@ -144,6 +146,13 @@ class BrokerSession:
         if leader is None or leader.node < 0:
             raise kafka_errors.LeaderNotAvailableError(f"partition {partition} of topic {topic!r}")
         return leader
+
+    def by_leader(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
+        """The partitions that each broker leads. Raises OSError, KafkaError."""
+        found: dict[int, list[TopicPartition]] = {}
+        for topic, partition in partitions:
+            found.setdefault(self.leader(topic, partition).node, []).append((topic, partition))
+        return found
 
     def anyone(self) -> int:
         """Any of the brokers: after an error of one, a new session most likely has another."""

@@ -98,8 +98,6 @@ class CallPipeline:
             return [(call, error) for call in calls]
         left: list[tuple[LaneCall, Exception | None]] = []
         for call, reply in zip(calls, replies, strict=True):
-            if type(reply) is int:
-                continue
             try:
                 call.settle(library.checked(reply))
             except CallRefused as refused:

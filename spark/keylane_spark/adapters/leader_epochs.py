@@ -70,12 +70,10 @@ def _ask(
     found: dict[TopicPartition, EpochEnd | None],
 ) -> None:
     """Add what the leaders answer, until the first error. Raises OSError, KafkaError."""
-    of_leader: dict[int, dict[TopicPartition, int]] = {}
-    for partition, epoch in epochs.items():
-        of_leader.setdefault(session.leader(*partition).node, {})[partition] = epoch
+    of_leader = session.by_leader(epochs)
     brokers = [session.broker(node) for node in of_leader]
-    for broker, of_one in zip(brokers, of_leader.values(), strict=True):
-        broker.send(_request(session, of_one))
+    for broker, partitions in zip(brokers, of_leader.values(), strict=True):
+        broker.send(_request(session, {each: epochs[each] for each in partitions}))
     for broker in brokers:
         for topic in broker.receive().topics:
             for each in topic.partitions:

@@ -243,16 +243,17 @@ class LogRangeReader:
         part = self._part(wanted, position, self._epoch)
         return self._send([part], most_bytes=self.fetch_bytes, committed=committed)
 
-    def _part(self, wanted: PlannedRange, position: int, known: int | None) -> _Part:
+    def _brokers(self) -> BrokerSession:
         if self._session is None:
             self._session = BrokerSession(self.connection, self.timeout_s)
-        leader = self._session.leader(wanted.topic, wanted.partition)
+        return self._session
+
+    def _part(self, wanted: PlannedRange, position: int, known: int | None) -> _Part:
+        leader = self._brokers().leader(wanted.topic, wanted.partition)
         return _Part(wanted, position, leader, _leader_epoch(wanted, leader, known))
 
     def _send(self, parts: Sequence[_Part], *, most_bytes: int, committed: bool) -> _Asked:
         """Ask the leader of these partitions."""
-        if self._session is None:
-            raise ConnectionError("the connection was closed")
         kind = FetchRequest.FetchTopic
         topics: dict[str, Any] = {}
         for wanted, position, leader, epoch in parts:
@@ -283,7 +284,7 @@ class LogRangeReader:
             min_version=_OLDEST,
             max_version=None if all(_has_id(part.leader) for part in parts) else _NEWEST_BY_NAME,
         )
-        broker = self._session.broker(parts[0].leader.node)
+        broker = self._brokers().broker(parts[0].leader.node)
         broker.send(request)
         return _Asked(broker, parts)
 

@@ -112,13 +112,10 @@ class LogWatch:
     def _find_ends(self, session: _Session) -> dict[TopicPartition, LogEnd]:
         broker = session.broker
         if not session.ends:
-            of_leader: dict[int, list[TopicPartition]] = {}
-            for topic, count in self._counts.items():
-                for partition in range(count):
-                    of_leader.setdefault(broker.leader(topic, partition).node, []).append((topic, partition))
+            places = ((topic, number) for topic, count in self._counts.items() for number in range(count))
             session.ends = [
                 _Question(node, broker.broker(node).encode(_ends_request(broker, partitions)))
-                for node, partitions in of_leader.items()
+                for node, partitions in broker.by_leader(places).items()
             ]
         for asked in session.ends:
             broker.broker(asked.node).send_encoded(asked.request)

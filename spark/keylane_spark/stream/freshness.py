@@ -87,11 +87,6 @@ class ObservedEnds:
             proven_ms = at_ms
         return proven_ms
 
-    def end(self, partition: TopicPartition) -> int:
-        """The last observed end offset of the partition; 0: never observed."""
-        with self._lock:
-            return self._ends.get(partition, 0)
-
     def lag(self, positions: Mapping[TopicPartition, int], topic: str | None = None) -> int:
         """Records (and gaps) between the positions and the last observed ends, of all topics or one."""
         with self._lock:

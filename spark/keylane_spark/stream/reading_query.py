@@ -84,15 +84,16 @@ class ReadingQuery(BatchQuery):
         new = sorted(ends.keys() - self._positions.keys())
         if new:
             raise TopicChanged(f"there are new partitions: {new}")
-        ranges, stuck = {}, self.stuck
+        ranges, stuck, complete = {}, self.stuck, self._freshness.complete_as_of(ends)
+        # Lanes of a topic with strays are marked by the heartbeat, once all partitions are written. So are
+        # those that may hold deleted keys: it sees that a failover has taken back what says so.
+        left_to_it = self.lacking | self.doubted
         for partition, begin in self._positions.items():
             if partition in stuck:
                 continue
-            # Lanes of a topic with strays are marked by the heartbeat, once all partitions are written. So
-            # are those that may hold deleted keys: it sees that a failover has taken back what says so.
-            is_alone = partition[0] not in self.strays and partition not in self.lacking | self.doubted
-            complete_ms = self._freshness.complete_as_of_ms(partition, ends[partition]) if is_alone else 0
-            log_end = self._freshness.end(partition)
+            complete_ms, log_end = complete[partition]
+            if partition[0] in self.strays or partition in left_to_it:
+                complete_ms = 0
             ranges[partition] = OffsetRange(begin, ends[partition], complete_ms, log_end)
         return ranges
 

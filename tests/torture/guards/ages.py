@@ -76,8 +76,8 @@ MUTANTS = (
         (
             Replacement(
                 _READING,
-                "is_alone = partition[0] not in self.strays and partition not in self.lacking | self.doubted",
-                "is_alone = partition[0] not in self.strays",
+                "left_to_it = self.lacking | self.doubted",
+                "left_to_it: set[TopicPartition] = set()",
             ),
         ),
         test="tests/integration/model/test_claims.py::test_a_batch_claims_nothing_of_a_lane_that_may_lack_strays",

@@ -95,7 +95,7 @@ def test_an_end_that_has_fallen_proves_nothing_and_is_reported():
     assert freshness.observe(1000, {PLACE: 50}, {PLACE: 50}) == []
     assert freshness.observe(2000, {PLACE: 49}, {PLACE: 49}) == [PLACE]
     assert freshness.complete_as_of_ms(PLACE, 50) == 1000
-    assert freshness.end(PLACE) == 50
+    assert freshness.complete_as_of({PLACE: 50}) == {PLACE: (1000, 50)}
     assert freshness.observe(3000, {PLACE: 50}, {PLACE: 51}) == [PLACE]
     assert freshness.complete_as_of_ms(PLACE, 51) == 1000
     assert freshness.observe(4000, {PLACE: 51}, {PLACE: 51}) == []

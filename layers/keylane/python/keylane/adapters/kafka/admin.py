@@ -269,8 +269,8 @@ class KafkaMetadata:
 def _drop_leaked_id(found: Any) -> None:
     """Drop the reference to a described topic's id that confluent-kafka leaks (2.16: 101 bytes for each).
 
-    The job describes its topics with each heartbeat. An id of our own, held the same way, says how many
-    references there are without the leaked one: nothing is dropped once the library does it.
+    The job describes its topics whenever their metadata change. An id of our own, held the same way, says how
+    many references there are without the leaked one: nothing is dropped once the library does it.
     """
     own = SimpleNamespace(topic_id=Uuid(0, 0))
     if isinstance(found.topic_id, Uuid) and sys.getrefcount(found.topic_id) > sys.getrefcount(own.topic_id):

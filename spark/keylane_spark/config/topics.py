@@ -42,8 +42,8 @@ class JobConfig(ConfigTable):
     """How many replicas must have a batch before it counts as written (Redis' WAIT)."""
     wait_timeout_ms: Annotated[int, Field(ge=1, le=60_000)] = 1000
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
-    sweep_keys_per_s: Annotated[int, Field(ge=1)] = 20_000
-    """How fast unused generations are removed from Redis."""
+    sweep_keys_per_s: Annotated[int, Field(ge=1)] | None = None
+    """The most at which unused generations are removed from Redis; None: as fast as Redis bears."""
     create_topics: bool = False
     """Whether a start creates the topics that Kafka does not have."""
     forget_topics: Annotated[tuple[str, ...], Field(strict=False)] = ()

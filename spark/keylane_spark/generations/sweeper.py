@@ -1,4 +1,4 @@
-"""Removes generations and topics that are no longer used, in the background and at a bounded rate.
+"""Removes generations and topics that are no longer used, in the background and at the rate that Redis bears.
 
 A generation stays listed on its topic's record until it is removed, so a restarted job continues. After a
 start one search over all keys finds what no record lists: generations whose topic's records were lost, and
@@ -21,6 +21,8 @@ from keylane_spark.adapters.sweep import FoundGenerations, remove_generation
 from keylane_spark.config.topics import Config
 from keylane_spark.generations.ownership import Ownership
 
+_PAUSE = 4.0
+"""After each step a pause of so many times what it took: who is busy with others is asked less often."""
 _SCAN_COST = 0.1
 """The cost of a key that is scanned and kept; a key that is removed costs 1."""
 _RETRY_S = 5.0
@@ -156,13 +158,35 @@ class Sweeper:
         )
 
     def _paced(self, steps: Iterator[tuple[int, int]]) -> int:
-        """Take the steps at the rate of the config, until they or the sweeper end; returns what went."""
-        removed = 0
+        """Take the steps, with pauses, until they or the sweeper end; returns what went."""
+        removed, pace = 0, SweepPace(self._clock, self._config.job.sweep_keys_per_s)
         for looked, gone in steps:
             removed += gone
-            if self._stop.wait(max(gone, looked * _SCAN_COST) / self._config.job.sweep_keys_per_s):
+            if self._stop.wait(pace.pause_s(looked, gone)):
                 break
+            pace.begin()
         return removed
+
+
+class SweepPace:
+    """How long to pause between steps, so that Redis serves others meanwhile."""
+
+    def __init__(self, clock: Clock, most_per_s: int | None) -> None:
+        """`most_per_s`: see `sweep_keys_per_s`."""
+        self._clock = clock
+        self._most_per_s = most_per_s
+        self.begin()
+
+    def begin(self) -> None:
+        """Note that a step begins."""
+        self._began_s = self._clock.monotonic_s()
+
+    def pause_s(self, looked: int, gone: int) -> float:
+        """The pause after a step that has looked at so many keys, and removed so many, in seconds."""
+        pause_s = (self._clock.monotonic_s() - self._began_s) * _PAUSE
+        if self._most_per_s is None:
+            return pause_s
+        return max(pause_s, max(gone, looked * _SCAN_COST) / self._most_per_s)
 
 
 def _setting(topic: str) -> str:

@@ -183,6 +183,15 @@ def test_every_example_fits_its_own_sizing(workload):
     assert sized.shards * costs.MAX_LOAD >= workload.reads_per_s * costs.REDIS_US_PER_READ / 1e6
 
 
+def test_an_index_has_parts_that_can_be_moved():
+    shop = sizing.EXAMPLES["a large shop"]
+    sized = size(shop)
+    lane_bytes = shop.keys / sized.lanes * (shop.key_bytes + 10)
+    assert (sized.index_parts - 1) * 64e6 < lane_bytes <= sized.index_parts * 64e6
+    assert size(replace(shop, keys=1e6)).index_parts == 1
+    assert size(replace(shop, indexed=False)).index_parts == 0
+
+
 def test_keys_that_are_read_together_count_as_one_request():
     single, together = (replace(SMALL, writes_per_s=0, keys_per_read=number) for number in (1, 100))
     assert size(together).requests_per_s == size(single).requests_per_s / 100

@@ -72,6 +72,7 @@ _ROWS: dict[str, Callable[[Sized], str]] = {
     "keys": lambda each: f"{each.workload.keys:,.0f}",
     "**state in memory, GiB**": lambda each: f"{each.sizing.state_gib:,.1f}",
     "partitions x stripes": lambda each: f"{each.sizing.partitions} x {each.sizing.stripes.stripes}",
+    "`index_parts`": lambda each: f"{each.sizing.index_parts or 'no index'}",
     "shards": lambda each: f"{each.sizing.shards} ({each.sizing.bound})",
     "their nodes": lambda each: _nodes(each.sizing),
     "job's cores": lambda each: f"{each.sizing.job_cores}",

@@ -19,8 +19,12 @@ mode: 312 bytes per key, 422 with an index.
 """
 NAME_BYTES, ENVELOPE_BYTES = 20, 18
 """Bytes of a key's name in Redis besides topic and key, and of the envelope before a value."""
+INDEX_ENTRY_BYTES = 10
+"""Of a key in a serialized index, besides the key."""
 
 # Assumed.
+INDEX_PART_MB = 64
+"""Of a part of an index, serialized: a quarter of what ElastiCache moves."""
 BATCHES_PER_S = 1.0
 HEARTBEATS_PER_S = 2.0
 REDIS_US_PER_READ = 8.0
@@ -41,6 +45,7 @@ MEASURED = (
     ("a primary's CPU of a record", REDIS_US_PER_WRITE, "µs", "2.16 with 9 lanes, 1.43 with 1,000"),
     ("the driver's CPU of a lane in a heartbeat", HEARTBEAT_US_PER_LANE, "µs", "8.2 ms with 1,000 lanes"),
     ("memory of a key, without name and value", BYTES_PER_KEY, "bytes", "see above"),
+    ("a key in a serialized index, besides the key", INDEX_ENTRY_BYTES, "bytes", "see above"),
 )
 """What, how much, of which unit, and by which measurement."""
 ASSUMED = (
@@ -51,6 +56,7 @@ ASSUMED = (
     ("load of a core or a disk", MAX_LOAD, "", "the rest is for failovers, and to catch up"),
     ("records of a partition", PARTITION_RECORDS_PER_S, "a second", "a fifth of what a core can do"),
     ("a request in a warm function", FUNCTION_MS, "ms", "Redis 1 ms, Lambda the rest"),
+    ("a part of an index, serialized", INDEX_PART_MB, "MB", "a quarter of what ElastiCache moves"),
     ("memory of a node that may be used", MEMORY_USED, "", "the rest is for replication and failovers"),
     ("a broker's disk that may be used", DISK_USED, "", "MSK enlarges volumes above that"),
     ("a topic in memory, times", REBUILD, "", "a change of layout builds the topic beside itself"),

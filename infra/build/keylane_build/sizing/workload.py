@@ -74,10 +74,14 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """Sizes of all parts. `bound` says what determines the number of shards; `nodes` are all of the cache."""
+    """Sizes of all parts. `bound` says what determines the number of shards; `nodes` are all of the cache.
+
+    `index_parts`: of each lane; 0 where the topic has no index.
+    """
 
     partitions: int
     stripes: Proposal
+    index_parts: int
     shards: int
     bound: str
     node: str
@@ -134,6 +138,7 @@ def size(workload: Workload) -> Sizing:
     return Sizing(
         partitions=partitions,
         stripes=stripes,
+        index_parts=_count_index_parts(workload, partitions * stripes.stripes) if workload.indexed else 0,
         shards=shards,
         bound=bound,
         node=next(name for name, gib in NODES.items() if gib >= memory_gib / shards),
@@ -171,6 +176,11 @@ def _count_partitions(workload: Workload, shards: int) -> int:
             f"{workload.partitions} partitions are too few for these records: {needed} are needed"
         )
     return workload.partitions
+
+
+def _count_index_parts(workload: Workload, lanes: int) -> int:
+    part_bytes = workload.keys / lanes * (workload.key_bytes + costs.INDEX_ENTRY_BYTES)
+    return max(1, math.ceil(part_bytes / 1e6 / costs.INDEX_PART_MB))
 
 
 def _choose_brokers(bytes_per_s: float) -> tuple[str, int]:

@@ -18,7 +18,7 @@ from kafka import errors as kafka_errors
 from kafka.protocol.consumer import FetchRequest
 
 from keylane.adapters.kafka.options import Connection
-from keylane.errors import LogUnavailable, TopicChanged
+from keylane.errors import LeaderChanged, LogUnavailable, TopicChanged
 from keylane.model.kafka import TopicPartition
 from keylane.ports import Clock
 from keylane_spark.adapters.broker_session import (
@@ -324,7 +324,7 @@ def _leader_epoch(wanted: PlannedRange, leader: PartitionLeader, known: int | No
     if known is None:
         return leader.epoch
     if leader.epoch > known:
-        raise TopicChanged(f"{wanted} has a new leader, of epoch {leader.epoch} after {known}")
+        raise LeaderChanged(f"{wanted} has a new leader, of epoch {leader.epoch} after {known}")
     if leader.epoch < known:
         raise kafka_errors.NotLeaderForPartitionError(f"metadata of epoch {leader.epoch}, before {known}")
     return known

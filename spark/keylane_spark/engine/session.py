@@ -79,6 +79,9 @@ SETTINGS = {
     "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "5s",
     "spark.kafka.consumer.cache.timeout": "60s",
     "spark.kafka.consumer.cache.evictorThreadRunInterval": "15s",
+    # A query's tasks wait for the slots of its own pool: see `use_pool`.
+    "spark.scheduler.mode": "FAIR",
+    "spark.log.level": "ERROR",
     "spark.redaction.regex": kafka_options.REDACTED,
     "spark.ui.showConsoleProgress": "false",
 }
@@ -132,8 +135,15 @@ def start(jars: Path | None, extra: Mapping[str, object], *, plans_only: bool = 
         spark = builder.getOrCreate()
     except REFUSALS as error:
         raise WriterError(f"Spark does not start: {words_of(error)}") from error
-    spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def use_pool(spark: SparkSession, name: str) -> None:
+    """Give the queries that this thread starts from now on a pool of their own.
+
+    Tasks of all pools get slots in turns, so a query's small batch does not wait for another's large one.
+    """
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
 
 
 def is_submitted() -> bool:

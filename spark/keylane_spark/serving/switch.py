@@ -31,10 +31,11 @@ from keylane_spark.adapters.lane import lanes_of
 from keylane_spark.context import JobContext
 from keylane_spark.generations.ownership import Ownership
 from keylane_spark.serving.carried_deletions import carry_deletions
+from keylane_spark.serving.elections import Elections
 from keylane_spark.serving.parking import ParkingWatch
 from keylane_spark.stream.batch_query import FAILED_STOP_S, STOP_S
 from keylane_spark.stream.openings import Openings
-from keylane_spark.stream.topic_query import TopicQuery
+from keylane_spark.stream.topic_query import Changes, TopicQuery
 from keylane_spark.telemetry.metrics import JobMetrics
 from keylane_spark.telemetry.strays import StrayTotals
 
@@ -63,8 +64,16 @@ class Serving:
         self._parking = ParkingWatch(context, openings)
         self._has_carried = False
         self._delayed = ""
+        # What Spark's consumers have fetched ahead is of the former leader; and where two queries read the
+        # same partitions, a lineage must fit what both of them have.
+        can_follow = openings.building is None and context.config.job.reader == "direct"
+        elections = Elections(context, ownership, openings.serving)
         self._serving = TopicQuery(
-            context, openings.serving, totals, metrics, check_topics=self._check_topics
+            context,
+            openings.serving,
+            totals,
+            metrics,
+            changes=Changes(self._check_topics, elections.follow if can_follow else None),
         )
         self._building = (
             TopicQuery(context, openings.building, totals, metrics, building=True)

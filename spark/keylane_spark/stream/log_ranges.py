@@ -81,11 +81,18 @@ class DirectReader:
         self._reader = _new_reader(self.connection)
 
     @classmethod
-    def of(cls, context: JobContext, opening: Opening, *, reads_headers: bool) -> DirectReader:
-        """The reader of a query. Raises SettingsError."""
+    def of(
+        cls,
+        context: JobContext,
+        opening: Opening,
+        leader_epochs: Mapping[TopicPartition, int],
+        *,
+        reads_headers: bool,
+    ) -> DirectReader:
+        """The reader of a query; `leader_epochs` may change between batches. Raises SettingsError."""
         committed = context.config.job.isolation == "read_committed"
         connection = portable(context.broker.connection)
-        sources = opening.leader_epochs, opening.topic_ids
+        sources = leader_epochs, opening.topic_ids
         return cls(opening.writer, connection, *sources, committed, reads_headers)
 
     def read_here(self, batch: PlannedBatch) -> RowsOfPartitions:

@@ -13,12 +13,13 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
 from keylane.adapters.redis.cluster import Cluster
-from keylane.errors import Fenced
+from keylane.errors import Fenced, LeaderChanged
 from keylane.model.kafka import TopicPartition
 from keylane.model.records import TRACEPARENT
 from keylane_spark.adapters.layout_store import TOTALS_SLOT
@@ -30,7 +31,7 @@ from keylane_spark.stream.batch_query import STOP_S, batch_ends
 from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.stream.driver_share import DriverShare, PlannedBatch
 from keylane_spark.stream.heartbeat import Heartbeat
-from keylane_spark.stream.leaders import Leaders
+from keylane_spark.stream.leaders import Leaders, Observe
 from keylane_spark.stream.log_ranges import DirectReader
 from keylane_spark.stream.openings import Opening
 from keylane_spark.stream.reading_query import ReadingQuery
@@ -39,19 +40,34 @@ from keylane_spark.telemetry.metrics import JobMetrics, TopicGauges
 from keylane_spark.telemetry.strays import PartitionerAudit, StrayTotals
 from keylane_spark.telemetry.tally import Tally
 
-_BUILDING_SHARE, _BUILDING_RECORDS = 5, 200_000
-"""A generation that is built takes a fifth of a batch, so that what serves waits less, but not too little."""
 _PARTITIONS_PER_MS = 4
 """For so many partitions an idle query looks for new records one millisecond later."""
+_ELECTIONS_S = 30.0
+"""How long a batch is read again because leaders change."""
 MOST_TRACES = 32
 """How many traces of its records a batch's span is linked to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a query does about changes in Kafka.
+
+    `check_topics`: called where anything of the topics has changed; raises TopicChanged to end the query.
+    `follow`: compares lanes that hold records below these offsets with the logs of new leaders, as of
+    `leaders.Follow`; without it the query ends at a change of a leader.
+    """
+
+    check_topics: Callable[[], None] = lambda: None
+    follow: Callable[[Mapping[TopicPartition, int], Observe], Mapping[TopicPartition, int]] | None = None
+
+
+NO_CHANGES = Changes()
 
 
 class TopicQuery(ReadingQuery):
     """The query over all topics, with its heartbeat.
 
-    `building`: it fills a generation that nobody reads yet, in smaller batches, so that the query that serves
-    stays fresh meanwhile. `check_topics` is called by the heartbeat at each beat.
+    `building`: it fills a generation that nobody reads yet.
     """
 
     def __init__(
@@ -62,7 +78,7 @@ class TopicQuery(ReadingQuery):
         metrics: JobMetrics,
         *,
         building: bool = False,
-        check_topics: Callable[[], None] = lambda: None,
+        changes: Changes = NO_CHANGES,
     ) -> None:
         name = "keylane-building" if building else "keylane-query"
         super().__init__(name, "the query", context.checkpoint, opening)
@@ -74,12 +90,15 @@ class TopicQuery(ReadingQuery):
         self._reported_null_keys: set[str] = set()
         self._audit = PartitionerAudit(opening.writer.layouts)
         self._share = DriverShare(context.config.job.small_batch_records)
-        self._reader = self._choose_reader()
         self._totals = totals
         self._metrics = metrics
-        self._check_topics = check_topics
+        self._changes = changes
         counts = Counter(topic for topic, _ in (*opening.positions, *opening.unread))
-        self._leaders = Leaders(context, counts, opening.leader_epochs)
+        self._planned: Mapping[TopicPartition, int] = {}
+        self._leaders = Leaders(
+            context, counts, opening.leader_epochs, self._follow_leaders if changes.follow else None
+        )
+        self._reader = self._choose_reader()
         self._heartbeat = Heartbeat(context, self._writer, self._freshness, self._leaders, self)
         self._seen_topics: memoryview | None = None
         self._lag_at_first: tuple[float, int] | None = None
@@ -88,10 +107,7 @@ class TopicQuery(ReadingQuery):
     def start(self) -> None:
         """Start the query. Raises what the first heartbeat meets."""
         context, job = self._context, self._context.config.job
-        if self._building:
-            most = job.max_batch_records or session.batch_records(context.spark)
-            less = max(min(most, _BUILDING_RECORDS), most // _BUILDING_SHARE)
-            job = job.model_copy(update={"max_batch_records": less})
+        session.use_pool(context.spark, self._name)
         layouts = self._writer.layouts
         columns = [*(["topic"] if len(layouts) > 1 else []), *(["headers"] if self._reads_headers else [])]
         rows = session.source(
@@ -117,7 +133,7 @@ class TopicQuery(ReadingQuery):
         """Raise TopicChanged when the topics are not as they were."""
         seen = self._leaders.topics()
         if seen != self._seen_topics:
-            self._check_topics()
+            self._changes.check_topics()
             self._seen_topics = seen
 
     @property
@@ -172,11 +188,9 @@ class TopicQuery(ReadingQuery):
         if self._polling is not None:
             self._polling.note_batch()
         planned = PlannedBatch(rows, self.ranges_to(batch_ends(self._checkpoint, batch_id)))
-        self._leaders.wait({each: covered.end for each, covered in planned.ranges.items()}, self.is_ending)
-        batch = BatchWriter(self._lanes, self._writer.layouts, planned.ranges)
-        traces = HeaderValues(TRACEPARENT, MOST_TRACES) if self._context.spans is not None else None
-        if not self._write_here(planned, batch, traces):
-            self._write_in_tasks(planned, batch)
+        self._planned = {each: covered.end for each, covered in planned.ranges.items()}
+        self._leaders.wait(self._planned, self.is_ending)
+        batch, traces = self._write_rows(planned)
         tallies = batch.tallies
         self._share.note(tallies)
         self.strays |= {topic for (topic, _), tally in tallies.items() if tally.strays}
@@ -189,12 +203,43 @@ class TopicQuery(ReadingQuery):
         if traces is not None and self._context.spans is not None:
             self._context.spans.report(began_ms, self._context.clock.now_ms(), tallies, traces.found)
 
+    def _write_rows(self, planned: PlannedBatch) -> tuple[BatchWriter, HeaderValues | None]:
+        """Read and write the rows, again from the beginning where a leader changes meanwhile."""
+        until_s = self._context.clock.monotonic_s() + _ELECTIONS_S
+        while True:
+            batch = BatchWriter(self._lanes, self._writer.layouts, planned.ranges)
+            traces = HeaderValues(TRACEPARENT, MOST_TRACES) if self._context.spans is not None else None
+            try:
+                if not self._write_here(planned, batch, traces):
+                    self._write_in_tasks(planned, batch)
+            except LeaderChanged as changed:
+                self.abandon()
+                if self._context.clock.monotonic_s() > until_s:
+                    raise
+                self._leaders.wait_for_new(self._planned, changed, self.is_ending)
+            else:
+                return batch, traces
+
+    def _follow_leaders(
+        self, partitions: Collection[TopicPartition], observe: Observe
+    ) -> Mapping[TopicPartition, int]:
+        """See `leaders.Follow`. Lanes may hold what was read before, or is read by the batch in progress."""
+        positions, planned, before = self.positions, self._planned, self._opening.held
+        held = {
+            each: max(offsets.get(each, 0) for offsets in (positions, planned, before)) for each in partitions
+        }
+        followed = self._changes.follow(held, observe) if self._changes.follow else {}
+        self.say(f"{len(followed)} partitions have new leaders: their logs have all that the lanes hold")
+        return followed
+
     def _choose_reader(self) -> DirectReader | SparkReader:
         if self._context.config.job.reader == "spark":
             return SparkReader(self._context, self._writer, self._share)
         from keylane_spark.stream.log_ranges import DirectReader  # noqa: PLC0415 (brings kafka-python)
 
-        return DirectReader.of(self._context, self._opening, reads_headers=self._reads_headers)
+        return DirectReader.of(
+            self._context, self._opening, self._leaders.epochs, reads_headers=self._reads_headers
+        )
 
     def _write_here(self, planned: PlannedBatch, batch: BatchWriter, traces: HeaderValues | None) -> bool:
         """Read and write a small batch in this process; False where tasks should."""

@@ -92,9 +92,14 @@ class Scene:
 
     def epoch(self) -> int:
         """The present leader's epoch."""
-        epoch = JobKafka(Connection(self.brokers.bootstrap)).ends({self.topic: 1})[self.topic, 0].leader_epoch
+        epoch = self.epochs()[0]
         assert epoch is not None
         return epoch
+
+    def epochs(self) -> list[int | None]:
+        """The present leaders' epochs."""
+        ends = JobKafka(Connection(self.brokers.bootstrap)).ends({self.topic: len(self.partitions)})
+        return [ends[self.topic, each].leader_epoch for each in self.partitions]
 
     def end_of(self, epoch: int) -> EpochEnd | None:
         """Where an epoch ends in the present log."""
@@ -122,6 +127,22 @@ def values(name: str, count: int) -> dict[bytes, bytes]:
 
 def wait_for_values(scene: Scene, expected: dict[bytes, bytes]) -> None:
     eventually(lambda: scene.state.holds(expected), PATIENCE_S)
+
+
+@pytest.mark.parametrize("scene", [6], indirect=True)
+def test_a_broker_that_stops_ends_no_query_its_partitions_new_leaders_are_followed(scene):
+    job = scene.start_job()
+    scene.produce(values("before", 50))
+    wait_for_values(scene, values("before", 50))
+    begun = len(job.lines)
+    leader = scene.brokers.leader(scene.topic, 0)
+    scene.brokers.brokers[leader].stop()
+    scene.produce(values("after", 50))
+    wait_for_values(scene, values("before", 50) | values("after", 50))
+    eventually(lambda: any("new leaders: their logs have all" in line for line in job.lines[begun:]), 60)
+    assert not [line for line in job.lines[begun:] if "opens its lanes again" in line or "ready:" in line]
+    assert scene.state.record
+    assert [lineage[-1][0] for lineage in scene.state.record.lineages] == scene.epochs()
 
 
 def test_a_log_that_grew_past_the_watermark_while_the_job_was_down_is_noticed(scene):

@@ -1,19 +1,22 @@
-"""A query ends when a partition has another leader: its lanes were not compared with that one's log."""
+"""A query ends when a partition has another leader, or follows it: its lanes are compared with its log."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.fakes import FakeTime
 
 from keylane.adapters.kafka.admin import KafkaAdmin
 from keylane.adapters.kafka.options import Connection
-from keylane.errors import LogUnavailable, TopicChanged
+from keylane.errors import LeaderChanged, LogUnavailable, TopicChanged
 from keylane_spark.adapters.kafka_admin import JobKafka, LogEnd
-from keylane_spark.stream.leaders import Leaders
+from keylane_spark.stream.leaders import Follow, Leaders, Observe
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 SOURCE = ("orders", 0)
 
@@ -37,9 +40,11 @@ class FakeBroker:
         self.closed += 1
 
 
-def leaders_of(broker: FakeBroker, known: dict[tuple[str, int], int] | None = None) -> Leaders:
+def leaders_of(
+    broker: FakeBroker, known: dict[tuple[str, int], int] | None = None, follow: Follow | None = None
+) -> Leaders:
     context: Any = SimpleNamespace(watch=lambda _: broker, clock=FakeTime().clock)
-    return Leaders(context, {"orders": 1}, {SOURCE: 5} if known is None else known)
+    return Leaders(context, {"orders": 1}, {SOURCE: 5} if known is None else known, follow)
 
 
 def test_a_new_leader_ends_the_query():
@@ -47,6 +52,30 @@ def test_a_new_leader_ends_the_query():
     assert leaders.end_offsets() == {SOURCE: 10}
     with pytest.raises(TopicChanged, match="new leader, of epoch 6 after 5"):
         leaders.end_offsets()
+
+
+def test_a_new_leader_is_followed_before_its_end_counts():
+    broker = FakeBroker([LogEnd(10, 5), LogEnd(12, 6)])
+    followed: list[set[tuple[str, int]]] = []
+
+    def follow(partitions: Collection[tuple[str, int]], observe: Observe) -> dict[tuple[str, int], int]:
+        followed.append(set(partitions))
+        return {SOURCE: observe()[SOURCE].leader_epoch or 0}
+
+    leaders = leaders_of(broker, follow=follow)
+    assert [leaders.end_offsets() for _ in range(3)] == [{SOURCE: 10}, {SOURCE: 12}, {SOURCE: 12}]
+    assert followed == [{SOURCE}]
+    assert leaders.epochs == {SOURCE: 6}
+
+
+def test_a_reader_that_meets_a_new_leader_waits_until_it_is_followed():
+    broker = FakeBroker([LogEnd(10, 5), LogUnavailable("no leader", 2), LogEnd(10, 6)])
+    leaders = leaders_of(broker, follow=lambda *_: {SOURCE: 6})
+    leaders.end_offsets()
+    leaders.wait_for_new({SOURCE: 10}, LeaderChanged("of epoch 6"), lambda: False)
+    assert leaders.epochs == {SOURCE: 6}
+    with pytest.raises(LeaderChanged, match="of epoch 6"):
+        leaders_of(broker).wait_for_new({SOURCE: 10}, LeaderChanged("of epoch 6"), lambda: False)
 
 
 def test_the_leaders_of_topics_that_the_query_does_not_read_are_not_asked_for():

@@ -568,6 +568,10 @@ class TopicChanged(WriterError):
     """A topic grew, was recreated or returned after its lanes were opened: open them again."""
 
 
+class LeaderChanged(TopicChanged):
+    """A partition has a new leader, with whose log the lanes have not been compared."""
+
+
 class LaneBehind(WriterError):
     """The lane expects `next_offset`, the chunk begins at `given`: the records between must come first."""
 

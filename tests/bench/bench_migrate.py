@@ -106,7 +106,7 @@ def main() -> None:
     options.add_argument("--keys", type=int, default=1_000_000)
     options.add_argument("--parts", type=int, nargs="+", default=[1, 16])
     options.add_argument("--value-bytes", type=int, default=20)
-    options.add_argument("--at-once", type=int, default=100, help="keys of one MIGRATE")
+    options.add_argument("--at-once", type=int, default=10, help="keys of one MIGRATE, 10 as redis-cli's")
     chosen = parse(options)
     rows = [ResultRow(f"index_parts = {parts}", measure(parts, chosen)) for parts in chosen.parts]
     report(

@@ -1,4 +1,4 @@
-"""Each kind of trouble once, two in a schedule; `make torture` runs hundreds of random ones."""
+"""Each kind of trouble once, three in a schedule; `make torture` runs hundreds of random ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SEED = 1000
-PAIRS = [list(EVENTS)[at : at + 2] for at in range(0, len(EVENTS), 2)]
+AT_ONCE = 3
+SCHEDULES = [list(EVENTS)[at : at + AT_ONCE] for at in range(0, len(EVENTS), AT_ONCE)]
 
 
 @pytest.fixture(scope="module")
@@ -27,9 +28,9 @@ def tormentor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tormentor]:
         running.close()
 
 
-@pytest.mark.parametrize("events", PAIRS, ids="+".join)
+@pytest.mark.parametrize("events", SCHEDULES, ids="+".join)
 def test_the_state_is_the_fold_of_the_log_and_no_reader_saw_anything_else(tormentor, events, tmp_path):
-    outcome = tormentor.run(draw(SEED + PAIRS.index(events), STANDARD.shapes, only=events))
+    outcome = tormentor.run(draw(SEED + SCHEDULES.index(events), STANDARD.shapes, only=events))
     write_history(tmp_path, STANDARD.name, outcome)
     assert not outcome.faults, describe(outcome, tmp_path)
     assert outcome.reads

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.torture.guards.mutant import Mutant, Replacement
 
 _LINEAGE = "spark/keylane_spark/generations/lineage.py"
+_ELECTIONS = "spark/keylane_spark/serving/elections.py"
 _LAYOUTS = "layers/keylane/python/keylane/query/layouts.py"
 _SWITCH = "spark/keylane_spark/serving/switch.py"
 _LANE_READER = "spark/keylane_spark/adapters/lane_reader.py"
@@ -33,6 +34,20 @@ MUTANTS = (
         focus="lose-log",
         topics=("plain",),
         test="tests/unit/spark/test_lineage.py::test_a_state_is_found_truncated_if_and_only_if_the_log_has_other_records",
+    ),
+    # A query goes on with a new leader, whatever its log has.
+    Mutant(
+        "new leaders",
+        (
+            Replacement(
+                _ELECTIONS,
+                "        for topic, why in check.find_truncated().items():\n",
+                "        for topic, why in dict[str, str]().items():\n",
+            ),
+        ),
+        focus="lose-log",
+        topics=("plain",),
+        test="tests/unit/spark/test_elections.py::test_a_leader_that_lacks_what_the_lanes_hold_is_not_followed",
     ),
     # Readers know the layout in the part of the cluster that has the first of its copies, and no other.
     Mutant(

@@ -216,7 +216,7 @@ def _advanced(world: World, key: bytes, before: Shown | None, answer: Answer) ->
 
 def _check_indexes(contents: Contents) -> None:
     """Each lane's index has the keys that are there, and no others."""
-    kept: dict[tuple[bytes, int], set[bytes]] = defaultdict(set)
+    kept: dict[tuple[bytes, int], list[bytes]] = defaultdict(list)
     live: dict[tuple[bytes, int], set[bytes]] = defaultdict(set)
     has_index = set()
     current = current_layout(contents)
@@ -227,12 +227,12 @@ def _check_indexes(contents: Contents) -> None:
         generation, kind, name = found
         place = key[: key.index(b"}")], generation
         if kind == b"i":
-            kept[place] |= set(value)
+            kept[place] += value
         elif kind == b"v" and codec.decode_record(name, value, 0) is not None:
             live[place].add(name)
         has_index |= {place} if current and current.options.index else set()
     for place in has_index:
-        if kept[place] != live[place]:
+        if sorted(kept[place]) != sorted(live[place]):
             raise Broken(f"an index has the keys {sorted(kept[place])}, and its lane {sorted(live[place])}")
 
 

@@ -92,14 +92,14 @@ class Space:
     default: Bounds
     starts: tuple[Start, ...]
     in_gate: tuple[Start, ...]
-    index: bool = False
+    index_parts: int = 0
     retention: bool = False
     compaction: bool = False
     crashes: bool = False
 
     def enter(self, world: World) -> None:
         """Set the world up for this space."""
-        world.keep_index(self.index)
+        world.keep_index(self.index_parts)
         world.compacted_after = TOMBSTONES_LAST_MS if self.compaction else float("inf")
 
 
@@ -144,7 +144,7 @@ SPACES = (
         *("index", Bounds(2, 1), Bounds(3, 1)),
         _logs(2),
         tuple(Start(kinds, 1) for kinds in ((SET, SET), (SET, DELETE), (STRAY, DELETE), (SET, STRAY_DELETE))),
-        index=True,
+        index_parts=2,
     ),
     Space(
         *("retention", Bounds(2, 2), Bounds(2, 2)),

@@ -60,7 +60,7 @@ class World(Kafka):
     """
 
     nodes: str = ""
-    index: bool = False
+    index_parts: int = 0
     job: Job | None = None
     zombie: Job | None = None
     seen: promises.Seen = promises.NOTHING_SEEN
@@ -77,7 +77,7 @@ class World(Kafka):
         self.jobs = Jobs(self, settings, self.cluster, clock)
         self.jobs.__enter__()
         self.context = self.jobs.context
-        self.keep_index(self.index)
+        self.keep_index(self.index_parts)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -86,10 +86,11 @@ class World(Kafka):
         self.inspector.close()
         self.cluster.close()
 
-    def keep_index(self, index: bool) -> None:
-        """Whether lanes keep their live keys in order."""
-        self.context.config.topics[TOPIC] = TopicConfig(index=index)
-        self.layout = Layout(TOPIC, self.partition_count, options=TopicConfig(index=index).options)
+    def keep_index(self, parts: int) -> None:
+        """Lanes keep their live keys in order, in so many parts; 0: they don't."""
+        config = TopicConfig(index=parts > 0, index_parts=max(1, parts))
+        self.context.config.topics[TOPIC] = config
+        self.layout = Layout(TOPIC, self.partition_count, options=config.options)
 
     # What runs.
 

@@ -3,8 +3,8 @@
 Default steps: python (.venv with all packages), java, redis, and jars (Kafka and Spark's Kafka connector).
 Further steps, only by name: registry (Apicurio's Schema Registry, for tests), archive (of Spark's and Kafka's
 classes, for faster starts), browser (Chromium, for tests of the console), older_jars and older_spark (for the
-other version of Spark that the job supports), sam (AWS SAM and cfn-lint), lint (checkov and others),
-localstack, checksums (writes infra/jars.sha256).
+other version of Spark that the job supports), sam (AWS SAM and cfn-lint), lint (checkov and others), release
+(build and twine), localstack, checksums (writes infra/jars.sha256).
 Standard library only: nothing is installed yet.
 """
 
@@ -51,6 +51,7 @@ STEP_CHAINS = (
     ),
     ("localstack", "sam"),
     ("lint",),
+    ("release",),
 )
 """The steps of a chain run one after the other; the chains are independent and run in parallel."""
 
@@ -187,6 +188,10 @@ class Setup:
     def lint(self) -> None:
         """Create a virtual environment for checkov and other linters, whose dependencies conflict, too."""
         self._make_pinned_venv("lint", "checkov and other linters")
+
+    def release(self) -> None:
+        """Create a virtual environment for what builds and checks the packages of a release."""
+        self._make_pinned_venv("release", "build, hatchling and twine")
 
     def localstack(self) -> None:
         """Create virtual environments for LocalStack with its executor, and for its functions."""

@@ -18,8 +18,9 @@ def main() -> None:
         if not error.name or error.name.startswith("keylane"):
             raise
         # Of a command that another package has added, and whose extra is not installed.
+        package = error.name.partition(".")[0]
         sys.exit(
-            f"keylane: this command needs the package {error.name.partition('.')[0]}: pip install 'keylane[local]' has all that"
+            f"keylane: this command needs the package {package}: pip install 'keylane[local]' has all that"
             " the commands need, 'keylane[server]' what `keylane serve` needs"
         )
     except Exception as error:

@@ -50,5 +50,10 @@ def test_help_shows_the_documented_signature_of_either_client():
         blocking, other = getattr(Topic, name), getattr(AsyncTopic, name)
         assert blocking.__doc__ == other.__doc__ != None  # noqa: E711
         assert inspect.signature(blocking).parameters == inspect.signature(other).parameters
-    assert str(inspect.signature(Session.topic)) == "(self, name: 'str') -> 'Topic'"
-    assert str(inspect.signature(AsyncSession.topic)) == "(self, name: 'str') -> 'AsyncTopic'"
+    assert (
+        str(inspect.signature(Session.topic)) == "(self, name: 'str', model: 'type | None' = None) -> 'Topic'"
+    )
+    assert (
+        str(inspect.signature(AsyncSession.topic))
+        == "(self, name: 'str', model: 'type | None' = None) -> 'AsyncTopic'"
+    )

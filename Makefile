@@ -17,6 +17,7 @@ UPGRADE_ARGS ?=
 SOAK_ARGS ?=
 MINUTES ?= 60
 FIRE ?=
+RELEASE_ARGS ?=
 N ?= 200
 SEED ?=
 SPARK ?=
@@ -25,7 +26,7 @@ SPARK_TESTS = -m 'cluster or not cluster' $(PYTEST_ARGS) tests/unit/spark tests/
 
 .PHONY: help setup setup-python setup-check setup-sam setup-tests setup-localstack setup-all demo test unit integration e2e
 .PHONY: containers spark-cluster spark-versions check example
-.PHONY: lint-infra audit generate tour layer layer-requirements image-requirements jar-checksums sizing package-job build
+.PHONY: lint-infra audit generate tour release layer layer-requirements image-requirements jar-checksums sizing package-job build
 .PHONY: up down status deploy-local clean soak torture torture-mutants model model-mutants under-fire upgrade compat
 .PHONY: bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read bench-write bench-outage bench-wait bench-serve bench-idle bench-scale bench-peers bench-migrate bench-compare
 
@@ -121,6 +122,10 @@ layer-requirements: setup-python
 
 sizing: setup-python
 	@$(BIN)/python -m keylane_build.sizing --document
+
+release: setup  ## All that a release has, into dist/: built, checked, installed and used outside the checkout
+	@$(PY) infra/local/bootstrap.py release
+	@$(BIN)/python -m keylane_build.release $(RELEASE_ARGS)
 
 package-job: setup  ## The job for a Spark cluster, into build/job (SPARK=4.0.2: for that of EMR Serverless)
 	@$(if $(SPARK),$(PY) infra/local/bootstrap.py older_jars)

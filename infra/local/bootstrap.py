@@ -3,26 +3,25 @@
 Default steps: python (.venv with all packages), java, redis, and jars (Kafka and Spark's Kafka connector).
 Further steps, only by name: registry (Apicurio's Schema Registry, for tests), archive (of Spark's and Kafka's
 classes, for faster starts), browser (Chromium, for tests of the console), older_jars and older_spark (for the
-other version of Spark that the job supports), sam (AWS SAM and cfn-lint), lint (checkov and others),
-localstack, checksums (writes infra/jars.sha256).
+other version of Spark that the job supports), sam (AWS SAM and cfn-lint), lint (checkov and others), release
+(build and twine), localstack, checksums (writes infra/jars.sha256).
 Standard library only: nothing is installed yet.
 """
 
 import importlib.util
-import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from bootstrap_runner import ATTEMPTS, Runner, SetupError, Stamp, digest, read_text, say
 from keylane_local import jars as jar_list
 from keylane_local import tools
+from keylane_local.setup.ivy import BROKER, Ivy
+from keylane_local.setup.runner import ATTEMPTS, Runner, SetupError, Stamp, say
 
 MIN_PYTHON = (3, 11)
 LOCALSTACK = "localstack-core[runtime]==4.14.0"
@@ -52,6 +51,7 @@ STEP_CHAINS = (
     ),
     ("localstack", "sam"),
     ("lint",),
+    ("release",),
 )
 """The steps of a chain run one after the other; the chains are independent and run in parallel."""
 
@@ -64,8 +64,8 @@ class Setup:
         self.venv = root / ".venv"
         self.tools = tools_dir
         self.runner = Runner(root, tools_dir)
-        self._list = root / jar_list.LIST
-        self._pom_of_jars = (root / "pom.xml").resolve()
+        site_packages = "lib/python*/site-packages/pyspark/jars"
+        self.ivy = Ivy(self.runner, root, tools_dir, lambda: self.venv.glob(site_packages))
         self._pom_of_registry = (root / "tests" / "registry" / "pom.xml").resolve()
 
     @property
@@ -125,11 +125,12 @@ class Setup:
 
     def jars(self) -> None:
         """Download the jars of pom.xml with the Ivy that PySpark includes, and check them."""
-        self._jars("jars", "jars", self._retrieve_jars, "kafka_")
+        self.ivy.refill("jars", "jars", self.ivy.retrieve_jars, BROKER)
 
     def older_jars(self) -> None:
         """Download the connector for OLDER_SPARK, and check it."""
-        self._jars("older_jars", f"jars-{tools.OLDER_SPARK}", self._retrieve_older_jars, "spark-sql-kafka")
+        folder, retrieve = f"jars-{tools.OLDER_SPARK}", self.ivy.retrieve_older_jars
+        self.ivy.refill("older_jars", folder, retrieve, "spark-sql-kafka")
 
     def older_spark(self) -> None:
         """Create a virtual environment that has OLDER_SPARK, and everything else from .venv."""
@@ -152,22 +153,6 @@ class Setup:
         (packages / "keylane.pth").write_text(line, encoding="utf-8")
         stamp.write()
 
-    def _jars(self, step: str, folder: str, retrieve: Callable[[str], Path], needed: str) -> None:
-        stamp = self.tools / f"{folder}.json"
-        wanted = digest(self._pom_of_jars.read_text(encoding="utf-8"), read_text(self._list) or "")
-        present = json.loads(read_text(stamp) or "{}")
-        jars = self.tools / folder
-        if present.get("inputs") == wanted and all((jars / name).exists() for name in present["jars"]):
-            return
-        new = retrieve(step)
-        self._verify(step, new)
-        names = sorted(path.name for path in new.glob("*.jar"))
-        if not any(name.startswith(needed) for name in names):
-            raise SetupError(step, f"Ivy succeeded but downloaded no {needed}*.jar", self.runner.log(step))
-        shutil.rmtree(jars, ignore_errors=True)
-        new.rename(jars)
-        stamp.write_text(json.dumps({"inputs": wanted, "jars": names}), encoding="utf-8")
-
     def registry(self) -> None:
         """Download, check and unpack the Schema Registry of tests/registry/pom.xml, unless it is there."""
         pom = self._pom_of_registry.read_text(encoding="utf-8")
@@ -175,7 +160,7 @@ class Setup:
         if Stamp(folder / "keylane-stamp", pom).is_current():
             return
         new = self._retrieve_registry("registry")
-        self._verify("registry", new)
+        self.ivy.verify("registry", new)
         archive = next(new.glob("*.tar.gz"), None)
         if archive is None:
             raise SetupError("registry", "Ivy succeeded but downloaded nothing", self.runner.log("registry"))
@@ -187,28 +172,14 @@ class Setup:
 
     def checksums(self) -> None:
         """Write the checksums of what both files of Ivy name: after a change of theirs, to be reviewed."""
-        found = jar_list.checksums(self._retrieve_jars("checksums"))
-        found |= jar_list.checksums(self._retrieve_older_jars("checksums"))
+        found = jar_list.checksums(self.ivy.retrieve_jars("checksums"))
+        found |= jar_list.checksums(self.ivy.retrieve_older_jars("checksums"))
         found |= jar_list.checksums(self._retrieve_registry("checksums"))
-        self._list.write_text(jar_list.render(found), encoding="utf-8")
-
-    def _retrieve_jars(self, step: str) -> Path:
-        new = self.tools / "jars.new"
-        return self._retrieve(step, "Kafka and Spark's connector", self._pom_of_jars, new, conf="test")
-
-    def _retrieve_older_jars(self, step: str) -> Path:
-        title, new = f"the connector of Spark {tools.OLDER_SPARK}", self.tools / "older-jars.new"
-        return self._retrieve(step, title, self._pom_of_jars, new, spark=tools.OLDER_SPARK)
+        self.ivy.list.write_text(jar_list.render(found), encoding="utf-8")
 
     def _retrieve_registry(self, step: str) -> Path:
         new = self.tools / "registry.new"
-        return self._retrieve(step, "Apicurio's Schema Registry", self._pom_of_registry, new)
-
-    def _verify(self, step: str, folder: Path) -> None:
-        try:
-            jar_list.verify(folder, self._list)
-        except jar_list.WrongChecksum as error:
-            raise SetupError(step, str(error)) from error
+        return self.ivy.retrieve(step, "Apicurio's Schema Registry", self._pom_of_registry, new)
 
     def sam(self) -> None:
         """Create a virtual environment for AWS SAM, whose dependencies conflict with the project's."""
@@ -217,6 +188,10 @@ class Setup:
     def lint(self) -> None:
         """Create a virtual environment for checkov and other linters, whose dependencies conflict, too."""
         self._make_pinned_venv("lint", "checkov and other linters")
+
+    def release(self) -> None:
+        """Create a virtual environment for what builds and checks the packages of a release."""
+        self._make_pinned_venv("release", "build, hatchling and twine")
 
     def localstack(self) -> None:
         """Create virtual environments for LocalStack with its executor, and for its functions."""
@@ -284,28 +259,6 @@ class Setup:
 
     def _make_venv(self, step: str, python: str, folder: str) -> None:
         self.runner.run(step, "virtual environment", [python, "-m", "venv", "--clear", folder])
-
-    def _retrieve(
-        self, step: str, title: str, pom: Path, folder: Path, *, conf: str = "runtime", spark: str = ""
-    ) -> Path:
-        """Download what `pom` names into `folder`, a new one of the tools, and return it.
-
-        `spark`: another version than the file's.
-        """
-        ivy = next(self.venv.glob("lib/python*/site-packages/pyspark/jars/ivy-*.jar"), None)
-        java = tools.find_java()
-        if ivy is None or java is None:
-            raise SetupError(step, "run the steps python and java first")
-        shutil.rmtree(folder, ignore_errors=True)
-        # A relative pattern: Ivy would interpret brackets in the folder's path.
-        pattern = f"{folder.name}/[artifact]-[revision](-[classifier]).[ext]"
-        command = [java, *([f"-Dspark.version={spark}"] if spark else []), "-cp", str(ivy)]
-        command += ["org.apache.ivy.Main", "-ivy", str(pom), "-confs", conf]
-        command += ["-retrieve", pattern, "-cache", "ivy-cache"]
-        if settings := os.environ.get("KEYLANE_IVY_SETTINGS"):
-            command += ["-settings", str(Path(settings).absolute())]
-        self.runner.run(step, title, command, attempts=ATTEMPTS, cwd=self.tools)
-        return folder
 
 
 def _find_python(newest: tuple[int, int]) -> str | None:

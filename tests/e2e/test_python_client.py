@@ -1,4 +1,4 @@
-"""The Python client on the whole stack: every method once, blocking and asynchronous."""
+"""The Python client on the whole stack, and on its fake: every method once, blocking and asynchronous."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import re
 import subprocess
 import sys
 import time
+import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 
@@ -24,9 +26,11 @@ from keylane_client import (
     PreconditionFailed,
     UnknownTopic,
     UnknownView,
+    ValueMismatch,
     WriteFailed,
     Written,
 )
+from keylane_client.testing import FakeKeylane
 from keylane_local.tools import project_root
 
 READS_WAIT_S = 20
@@ -70,11 +74,13 @@ class BlockedAsync:
 
 
 @contextmanager
-def asynchronous(url: str):
+def asynchronous(client: AsyncClient):
     with asyncio.Runner() as runner:
-        client = AsyncClient(url)
         yield BlockedAsync(runner, client)
         runner.run(client.aclose())
+
+
+FAKE_TOPICS = {"flights": 9, "bookings": 3, "joined": 9, "limited": 1}
 
 
 @dataclass(frozen=True)
@@ -88,15 +94,30 @@ class Keys:
 
 
 @pytest.fixture(params=["blocking", "asynchronous"])
-def api(request, applied_stack):
-    """A client of either kind."""
-    with (Client if request.param == "blocking" else asynchronous)(applied_stack.http_url) as client:
+def stack_api(request, applied_stack):
+    """A client of either kind, of the whole stack."""
+    url = applied_stack.http_url
+    with Client(url) if request.param == "blocking" else asynchronous(AsyncClient(url)) as client:
+        yield client
+
+
+@pytest.fixture(params=["blocking", "asynchronous", "fake blocking", "fake asynchronous"])
+def api(request):
+    """A client of either kind, of the stack or of the fake that users have for their tests."""
+    where, _, kind = request.param.rpartition(" ")
+    if where:
+        fake = FakeKeylane(FAKE_TOPICS)
+        clients = fake.client, fake.async_client
+    else:
+        url = request.getfixturevalue("applied_stack").http_url
+        clients = partial(Client, url), partial(AsyncClient, url)
+    with clients[0]() if kind == "blocking" else asynchronous(clients[1]()) as client:
         yield client
 
 
 @pytest.fixture
-def keys(key) -> Keys:
-    return Keys("client-" + key.decode())
+def keys(request) -> Keys:
+    return Keys(f"client-{uuid.uuid4().hex[:12]}-{request.node.originalname}"[:60])
 
 
 def test_a_written_key_is_read_at_its_position_and_then_deleted(api, keys):
@@ -186,11 +207,19 @@ def test_a_history_has_each_record_and_an_earlier_moment_its_own(api, keys):
     assert topic.at(positions[1])[keys("a")].value == 1
 
 
-@pytest.fixture(params=["polls", "stream"])
-def watching_api(request, applied_stack):
-    """A client of the Lambda functions, which can't stream, and one of the server, which does."""
+@pytest.fixture(params=["polls", "stream", "fake"])
+def watching_api(request):
+    """A client of the Lambda functions, which can't stream, one of the server, which does, and a fake's."""
+    if request.param == "fake":
+        with FakeKeylane(FAKE_TOPICS).client() as client:
+            yield client
+        return
     is_stream = request.param == "stream"
-    url = applied_stack.http_url if is_stream else request.getfixturevalue("lambda_url")
+    url = (
+        request.getfixturevalue("applied_stack").http_url
+        if is_stream
+        else request.getfixturevalue("lambda_url")
+    )
     with Client(url) as client:
         yield client
 
@@ -205,6 +234,43 @@ def test_a_watch_sees_a_key_arrive_change_and_go(watching_api, keys):
     assert next(changes).value == 2
     topic.delete(keys("a"))
     assert isinstance(next(changes), Absent)
+
+
+def test_a_key_is_in_a_topic_until_it_is_deleted(api, keys):
+    topic = api.session().topic("flights")
+    assert topic.contains(keys("in")) is False
+    topic.put(keys("in"), 1)
+    assert topic.contains(keys("in")) is True
+    topic.delete(keys("in"))
+    assert topic.contains(keys("in")) is False
+    with pytest.raises(UnknownTopic):
+        api.topic("nowhere").contains("a")
+
+
+@dataclass
+class Trip:
+    to: str
+    seats: int = 1
+
+
+def test_a_topic_has_values_of_its_model(api, keys):
+    topic = api.session().topic("bookings", model=Trip)
+    topic.put(keys("a"), Trip("Zug", 2))
+    topic.push([NewRecord(keys("b"), Trip("Bern"))])
+    assert topic[keys("a")].value == Trip("Zug", 2)
+    assert [record.value.to for record in topic.scan(prefix=keys(""))] == ["Zug", "Bern"]
+    topic.put(keys("c"), {"to": 7})
+    with pytest.raises(ValueMismatch, match=r"Trip\.to is 7, not str"):
+        topic.get(keys("c"))
+
+
+def test_headers_are_written_and_read(api, keys):
+    topic = api.session().topic("limited")
+    given = {"source": "tests", "raw": b"\xff", "none": None}
+    topic.put(keys("w"), {"a": 1}, headers=given)
+    record = topic.reading(headers=True)[keys("w")]
+    assert record.value == {"a": 1}
+    assert {each.name: each.value for each in record.headers} == given
 
 
 def test_headers_come_where_they_are_asked_for(api, keys):
@@ -223,11 +289,11 @@ def test_a_join_reads_a_key_of_several_topics(api, keys):
     assert joined.records["joined"] is None
 
 
-def test_the_windows_of_a_view_are_read(api, keys):
-    topic = api.topic("joined")
+def test_the_windows_of_a_view_are_read(stack_api, keys):
+    topic = stack_api.topic("joined")
     for _ in range(3):
         topic.put(keys("v"), {"amount": 0.5, "note": "x"})
-    view = api.view("puts")
+    view = stack_api.view("puts")
     end_s = time.monotonic() + 120
     while sum(window.values["n"] for window in view.windows(keys("v"))) < 3:
         assert time.monotonic() < end_s, "the view does not have the records"
@@ -238,12 +304,17 @@ def test_the_windows_of_a_view_are_read(api, keys):
     assert view.describe()["topic"] == "joined"
 
 
+def test_a_layout_has_the_lanes_of_all_stripes(stack_api):
+    layout = stack_api.topic("striped").layout()
+    assert (layout.partitions, layout.stripes, len(layout.lanes)) == (3, 4, 12)
+    assert {lane.shard for lane in layout.lanes}
+
+
 def test_kafkas_topics_a_layout_and_raw_records(api, keys):
     assert {"bookings", "flights"} <= {each.topic for each in api.topics(page_size=3)}
     assert [each.topic for each in api.topics(prefix="book")] == ["bookings"]
-    layout = api.topic("striped").layout()
-    assert (layout.partitions, layout.stripes, len(layout.lanes)) == (3, 4, 12)
-    assert {lane.shard for lane in layout.lanes}
+    layout = api.topic("bookings").layout()
+    assert len(layout.lanes) == layout.partitions * layout.stripes
     position = api.topic("flights").put(keys("raw"), {"n": 1}).position
     newest = list(api.topic("flights").log(position.partition, position.offset))
     assert (newest[0].key, newest[0].value, newest[0].position) == (keys("raw"), {"n": 1}, position)

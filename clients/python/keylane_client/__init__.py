@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         AccessDenied,
         HistoryTooShort,
         InvalidAnswer,
+        InvalidArgument,
         KeyAbsent,
         KeylaneError,
         NoCredentials,
@@ -54,8 +55,10 @@ if TYPE_CHECKING:
         UnknownTopic,
         UnknownView,
         Unreachable,
+        ValueMismatch,
         ValueNotReadable,
     )
+    from keylane_client.wire import Exchange, Hook
     from keylane_client.writes import NewRecord
 
 __version__ = "0.1.0"
@@ -74,9 +77,12 @@ __all__ = [
     "Bearer",
     "Client",
     "ClientOptions",
+    "Exchange",
     "HistoryEntry",
     "HistoryTooShort",
+    "Hook",
     "InvalidAnswer",
+    "InvalidArgument",
     "Joined",
     "KafkaTopic",
     "KeyAbsent",
@@ -105,13 +111,14 @@ __all__ = [
     "UnknownTopic",
     "UnknownView",
     "Unreachable",
+    "ValueMismatch",
     "ValueNotReadable",
     "View",
     "Window",
     "WriteFailed",
     "Written",
 ]
-_MODULES = ("answers", "errors", "context", "writes", "auth", "client")
+_MODULES = ("answers", "errors", "wire", "context", "writes", "auth", "client")
 """Where the names are. The last two import httpx, which takes longer than all the rest."""
 
 

@@ -3,7 +3,18 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic
+
+from keylane_client.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    V = TypeVar("V", default=Any)
+else:
+    from typing import TypeVar
+
+    V = TypeVar("V")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -25,10 +36,10 @@ class Position:
 
     @classmethod
     def parse(cls, text: str) -> "Position":
-        """Parse `partition:offset`. Raises ValueError."""
+        """Parse `partition:offset`. Raises InvalidArgument."""
         partition, separator, offset = text.partition(":")
         if not (separator and partition.isdecimal() and offset.isdecimal()):
-            raise ValueError(f"{text!r} is not a position: write PARTITION:OFFSET, as in 2:38635")
+            raise InvalidArgument(f"{text!r} is not a position: write PARTITION:OFFSET, as in 2:38635")
         return cls(int(partition), int(offset))
 
 
@@ -41,7 +52,7 @@ class RecordHeader:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class Record(Generic[V]):
     """A record of a key.
 
     `watermark`: the next offset of the key's lane; every record below it is in the answer. `age`: nothing
@@ -57,7 +68,7 @@ class Record:
 
     topic: str
     key: str | bytes
-    value: Any
+    value: V
     position: Position
     timestamp_ms: int
     watermark: Position | None
@@ -93,13 +104,13 @@ class Absent:
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryEntry:
+class HistoryEntry(Generic[V]):
     """An earlier record of a key, or its deletion (`is_deleted`), which has no value."""
 
     position: Position
     timestamp_ms: int
     is_deleted: bool
-    value: Any
+    value: V | None
     value_format: str
     watermark: Position | None
     age: timedelta | None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from keylane_client.errors import NoCredentials
+from keylane_client.errors import InvalidArgument, NoCredentials
 
 if TYPE_CHECKING:
     from botocore.credentials import Credentials
@@ -61,13 +61,13 @@ class SigV4(httpx.Auth):
         self._credentials: Any = credentials if credentials is not None else _find_credentials()
 
     def auth_flow(self, request: httpx.Request) -> AuthFlow:
-        """Sign the request. Raises ValueError if the region is neither given nor in the URL."""
+        """Sign the request. Raises InvalidArgument if the region is neither given nor in the URL."""
         from botocore.auth import SigV4Auth  # noqa: PLC0415 (of the extra)
         from botocore.awsrequest import AWSRequest  # noqa: PLC0415
 
         region = self._region or region_of(request.url.host)
         if region is None:
-            raise ValueError(f"the host {request.url.host} does not name a region: give SigV4 one")
+            raise InvalidArgument(f"the host {request.url.host} does not name a region: give SigV4 one")
         headers = {name: value for name, value in request.headers.items() if name not in _UNSIGNED}
         to_sign = AWSRequest(request.method, str(request.url), headers, request.content)
         SigV4Auth(self._credentials.get_frozen_credentials(), _SERVICE, region).add_auth(to_sign)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from keylane_client import batching, following, pages, reads, writes
 from keylane_client.answers import (
@@ -22,7 +22,8 @@ from keylane_client.answers import (
     Written,
 )
 from keylane_client.context import Context, Ledger, TopicScope
-from keylane_client.errors import KeyAbsent
+from keylane_client.errors import KeyAbsent, KeylaneError
+from keylane_client.models import require_model, to_model
 from keylane_client.parsing import (
     expect_keylane,
     parse_age,
@@ -36,9 +37,11 @@ from keylane_client.parsing import (
 from keylane_client.wire import (
     ApiRequest,
     Conversation,
+    Items,
     Key,
     Moment,
     Stream,
+    advance,
     encode_key,
     encode_time_bounds,
     encode_value,
@@ -48,7 +51,9 @@ from keylane_client.wire import (
 )
 from keylane_client.writes import NewRecord
 
+R = TypeVar("R")
 _NOT_READY = 503
+_WITHOUT_VALUE = frozenset({"left-in-kafka", "null"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +82,17 @@ class TopicCalls(TopicScope):
         given: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
         return replace(self, terms=replace(self.terms, **given))
 
+    def contains(self, key: Key) -> Conversation[bool]:
+        """Return whether the key has a record, without reading its value. `key in topic` is the same."""
+        return reads.has_key(self, key)
+
     def at(self, moment: Moment) -> TopicCalls:
         """Return the topic as of a moment: a time, or for reads of one key a position."""
         return replace(self, terms=replace(self.terms, as_of=moment))
 
     def read(self, key: Key) -> Conversation[Record]:
         """Read a key's record. Raises KeyAbsent if there is none."""
-        return reads.read_key(self, key, reads.KeyRead())
+        return self._shaped((yield from reads.read_key(self, key, reads.KeyRead())))
 
     def get(
         self,
@@ -103,8 +112,8 @@ class TopicCalls(TopicScope):
         read = reads.KeyRead(min_position, wait_s, if_match, known)
         try:
             if self._batches(key) and read == reads.KeyRead():
-                return (yield from batching.get(self, key))
-            return (yield from reads.read_key(self, key, read))
+                return self._shaped((yield from batching.get(self, key)))
+            return self._shaped((yield from reads.read_key(self, key, read)))
         except KeyAbsent:
             return None
 
@@ -113,34 +122,80 @@ class TopicCalls(TopicScope):
     ) -> Conversation[dict[Key, Record | None]]:
         """Read any number of keys, 1,000 in a request; in one request, at one moment, if `atomic`."""
         self.terms.require_now("get_many")
-        return (yield from reads.read_many(self, list(keys), atomic=atomic))
+        found = yield from reads.read_many(self, list(keys), atomic=atomic)
+        return {key: self._shaped(record) for key, record in found.items()}
 
     def put(
-        self, key: Key, value: Any, *, idempotency_key: str | None = None, respond_async: bool = False
+        self,
+        key: Key,
+        value: Any,
+        *,
+        headers: writes.RecordHeaders = (),
+        idempotency_key: str | None = None,
+        respond_async: bool = False,
     ) -> Conversation[Written]:
         """Write a record. Bytes and strings are written as they are, all else as JSON.
 
-        With `respond_async` the answer comes once the record is in the write-ahead log, if there is one.
+        `headers`: for Kafka, by name or as pairs. With `respond_async` the answer comes once the record is in
+        the write-ahead log, if there is one.
         """
-        headers = self.context.write_headers(idempotency_key, is_async=respond_async)
-        if not headers and self._batches(key):
+        given = self.context.write_headers(idempotency_key, is_async=respond_async)
+        if headers:
+            encode_key(key)
+            return (
+                yield from writes.write_record(
+                    self, NewRecord(key, encode_value(value)[0], headers=headers), given
+                )
+            )
+        if not given and self._batches(key):
             data, _ = encode_value(value)
             if written := (yield from batching.write(self, NewRecord(key, data))):
                 return written
-        return (yield from writes.put(self, key, value, headers))
+        return (yield from writes.put(self, key, value, given))
 
     def delete(
-        self, key: Key, *, idempotency_key: str | None = None, respond_async: bool = False
+        self,
+        key: Key,
+        *,
+        headers: writes.RecordHeaders = (),
+        idempotency_key: str | None = None,
+        respond_async: bool = False,
     ) -> Conversation[Written]:
         """Write a tombstone: the key is absent from then on."""
-        headers = self.context.write_headers(idempotency_key, is_async=respond_async)
+        given = self.context.write_headers(idempotency_key, is_async=respond_async)
+        if headers:
+            encode_key(key)
+            return (yield from writes.write_record(self, NewRecord(key, None, headers=headers), given))
         if (
-            not headers
+            not given
             and self._batches(key)
             and (written := (yield from batching.write(self, NewRecord(key, None))))
         ):
             return written
-        return (yield from writes.delete(self, key, headers))
+        return (yield from writes.delete(self, key, given))
+
+    def _shaped(self, found: R) -> R:
+        """Return a record, or an entry of a history, with its JSON as the topic's model."""
+        if self.model is None or not isinstance(found, (Record, HistoryEntry)):
+            return found
+        if found.value_format in _WITHOUT_VALUE:
+            return found
+        return replace(found, value=to_model(found.value, self.model))
+
+    def _shaped_stream(self, stream: Stream[R]) -> Stream[R]:
+        """Return the stream with its items as `_shaped` has them."""
+        outcome: Any = None
+        while True:
+            try:
+                step = advance(stream, outcome)
+            except StopIteration:
+                return
+            try:
+                outcome = (
+                    yield Items(list(map(self._shaped, step.items))) if isinstance(step, Items) else step
+                )
+            except KeylaneError as error:
+                outcome = error
 
     def _batches(self, key: Key) -> bool:
         """Whether what is asked of this key now may be asked together with others. Raises as `encode_key`."""
@@ -165,7 +220,7 @@ class TopicCalls(TopicScope):
 
         The topic needs `index = true`. As of a time, a key whose history is too short is HistoryTooShort.
         """
-        return pages.scan(self, pages.KeyRange(prefix, start, stop), page_size)
+        return self._shaped_stream(pages.scan(self, pages.KeyRange(prefix, start, stop), page_size))
 
     def keys(
         self,
@@ -196,7 +251,7 @@ class TopicCalls(TopicScope):
         The topic needs `history_count` or `history_age`.
         """
         self.terms.require_now("a history")
-        return pages.history(self, key, (start, stop), page_size)
+        return self._shaped_stream(pages.history(self, key, (start, stop), page_size))
 
     def watch(self, key: Key, *, wait_s: float = 20.0) -> Stream[Record | Absent]:
         """Read a key's record, then each change as it arrives, without end. Absent: it is not there (now).
@@ -205,7 +260,7 @@ class TopicCalls(TopicScope):
         in a short time are seen as one.
         """
         self.terms.require_now("a watch")
-        return following.KeyWatch(self, key, wait_s).stream()
+        return self._shaped_stream(following.KeyWatch(self, key, wait_s).stream())
 
     def log(
         self, partition: int, offset: int | str = following.EARLIEST, *, page_size: int | None = None
@@ -282,9 +337,15 @@ class ServiceCalls:
 
     context: Context
 
-    def topic(self, name: str) -> TopicCalls:
-        """Return a topic; nothing is sent."""
-        return TopicCalls(name, self.context)
+    def topic(self, name: str, model: type | None = None) -> TopicCalls:
+        """Return a topic; nothing is sent.
+
+        `model`: a dataclass, or a model of pydantic. Records that are read have values of it, and a value of
+        another form is ValueMismatch.
+        """
+        if model is not None:
+            require_model(model)
+        return TopicCalls(name, self.context, model=model)
 
     def view(self, name: str) -> ViewCalls:
         """Return a view; nothing is sent."""

@@ -12,17 +12,19 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 
 import httpx
 
+from keylane_client.answers import V
 from keylane_client.calls import ServiceCalls, TopicCalls, ViewCalls
 from keylane_client.context import ClientOptions, Context
 from keylane_client.drivers import AsyncDriver, BlockingDriver, http_options
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
     from types import TracebackType
 
     from typing_extensions import Self
 
-    from keylane_client.wire import Conversation, Stream
+    from keylane_client.answers import Absent, HistoryEntry, Position, Record
+    from keylane_client.wire import Conversation, Key, Moment, Stream
 
     Result = tuple[str, Callable[[Any, Any], Any]]
 
@@ -52,7 +54,8 @@ class WithDriver(Generic[D, C]):
                     setattr(cls, name, method.made_for(driver))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({getattr(self._calls, 'name', '')!r})"
+        named = [self._calls.name] if hasattr(self._calls, "name") else []
+        return f"{type(self).__name__}({', '.join(map(repr, [*named, self._driver.address]))})"
 
 
 class Method(Generic[C, P, B, A]):
@@ -129,25 +132,27 @@ def deriving(source: Callable[Concatenate[C, P], C]) -> Callable[Concatenate[W, 
 
 
 class _TopicMethods(WithDriver[D, TopicCalls]):
-    __getitem__ = result_of(TopicCalls.read)
-    get = result_of(TopicCalls.get)
-    get_many = result_of(TopicCalls.get_many)
+    # What these give depends on the topic's model, which `Method` cannot say: Topic and AsyncTopic do.
+    if not TYPE_CHECKING:
+        __getitem__ = result_of(TopicCalls.read)
+        get = result_of(TopicCalls.get)
+        get_many = result_of(TopicCalls.get_many)
+        scan = items_of(TopicCalls.scan)
+        history = items_of(TopicCalls.history)
+        watch = items_of(TopicCalls.watch)
+    contains = result_of(TopicCalls.contains)
     put = result_of(TopicCalls.put)
     delete = result_of(TopicCalls.delete)
     push = result_of(TopicCalls.push)
-    scan = items_of(TopicCalls.scan)
     keys = items_of(TopicCalls.keys)
     count = result_of(TopicCalls.count)
-    history = items_of(TopicCalls.history)
-    watch = items_of(TopicCalls.watch)
     log = items_of(TopicCalls.log)
     tail = items_of(TopicCalls.tail)
     layout = result_of(TopicCalls.layout)
     at = deriving(TopicCalls.at)
     reading = deriving(TopicCalls.reading)
-    # A topic has keys without end: without this, `in` and `for` would try 0, 1, 2, ...
+    # A topic has keys without end: without this, `for` would try 0, 1, 2, ...
     __iter__ = None
-    __contains__ = None
 
     @property
     def name(self) -> str:
@@ -155,12 +160,89 @@ class _TopicMethods(WithDriver[D, TopicCalls]):
         return self._calls.name
 
 
-class Topic(_TopicMethods[BlockingDriver]):
-    """One topic. `topic[key]` is the key's record, or raises KeyAbsent, which is a KeyError."""
+class Topic(_TopicMethods[BlockingDriver], Generic[V]):
+    """One topic. `topic[key]` is the key's record, or raises KeyAbsent, which is a KeyError.
+
+    V: what its values are, the `model` with which it was made.
+    """
+
+    def __contains__(self, key: Key) -> bool:
+        """Return whether the key has a record, without reading its value."""
+        return self.contains(key)
+
+    if TYPE_CHECKING:
+
+        def __getitem__(self, key: Key) -> Record[V]: ...
+        def get(
+            self,
+            key: Key,
+            *,
+            min_position: Position | None = None,
+            wait_s: float | None = None,
+            if_match: Record[V] | Position | None = None,
+            known: Record[V] | None = None,
+        ) -> Record[V] | None: ...
+        def get_many(self, keys: Iterable[Key], *, atomic: bool = False) -> dict[Key, Record[V] | None]: ...
+        def scan(
+            self,
+            *,
+            prefix: Key | None = None,
+            start: Key | None = None,
+            stop: Key | None = None,
+            page_size: int | None = None,
+        ) -> Iterator[Record[V]]: ...
+        def history(
+            self,
+            key: Key,
+            *,
+            start: Moment | None = None,
+            stop: Moment | None = None,
+            page_size: int | None = None,
+        ) -> Iterator[HistoryEntry[V]]: ...
+        def watch(self, key: Key, *, wait_s: float = 20.0) -> Iterator[Record[V] | Absent]: ...
 
 
-class AsyncTopic(_TopicMethods[AsyncDriver]):
-    """One topic. `await topic[key]` is the key's record, or raises KeyAbsent, which is a KeyError."""
+class AsyncTopic(_TopicMethods[AsyncDriver], Generic[V]):
+    """One topic. `await topic[key]` is the key's record, or raises KeyAbsent, which is a KeyError.
+
+    V: what its values are, the `model` with which it was made.
+    """
+
+    # `in` cannot be awaited: `await topic.contains(key)` can.
+    __contains__ = None
+
+    if TYPE_CHECKING:
+
+        def __getitem__(self, key: Key) -> Awaitable[Record[V]]: ...
+        def get(
+            self,
+            key: Key,
+            *,
+            min_position: Position | None = None,
+            wait_s: float | None = None,
+            if_match: Record[V] | Position | None = None,
+            known: Record[V] | None = None,
+        ) -> Awaitable[Record[V] | None]: ...
+        def get_many(
+            self, keys: Iterable[Key], *, atomic: bool = False
+        ) -> Awaitable[dict[Key, Record[V] | None]]: ...
+        def scan(
+            self,
+            *,
+            prefix: Key | None = None,
+            start: Key | None = None,
+            stop: Key | None = None,
+            page_size: int | None = None,
+        ) -> AsyncIterator[Record[V]]: ...
+        def history(
+            self,
+            key: Key,
+            *,
+            start: Moment | None = None,
+            stop: Moment | None = None,
+            page_size: int | None = None,
+        ) -> AsyncIterator[HistoryEntry[V]]: ...
+        def watch(self, key: Key, *, wait_s: float = 20.0) -> AsyncIterator[Record[V] | Absent]: ...
 
 
 class _ViewMethods(WithDriver[D, ViewCalls]):
@@ -182,19 +264,41 @@ class _ServiceMethods(WithDriver[D, ServiceCalls]):
     views = result_of(ServiceCalls.views)
     join = result_of(ServiceCalls.join)
     health = result_of(ServiceCalls.health)
-    topic = leading_to(ServiceCalls.topic, Topic, AsyncTopic)
+    # As with the methods of topics: what it gives depends on the model.
+    if not TYPE_CHECKING:
+        topic = leading_to(ServiceCalls.topic, Topic, AsyncTopic)
     view = leading_to(ServiceCalls.view, View, AsyncView)
 
 
-class Batching(_ServiceMethods[BlockingDriver]):
+class _BlockingTopics:
+    if TYPE_CHECKING:
+
+        @overload
+        def topic(self, name: str) -> Topic[Any]: ...
+        @overload
+        def topic(self, name: str, model: type[V]) -> Topic[V]: ...
+        def topic(self, name: str, model: type | None = None) -> Topic[Any]: ...
+
+
+class _AsyncTopics:
+    if TYPE_CHECKING:
+
+        @overload
+        def topic(self, name: str) -> AsyncTopic[Any]: ...
+        @overload
+        def topic(self, name: str, model: type[V]) -> AsyncTopic[V]: ...
+        def topic(self, name: str, model: type | None = None) -> AsyncTopic[Any]: ...
+
+
+class Batching(_ServiceMethods[BlockingDriver], _BlockingTopics):
     """A client, or a session, whose threads ask together what they ask within a millisecond."""
 
 
-class AsyncBatching(_ServiceMethods[AsyncDriver]):
+class AsyncBatching(_ServiceMethods[AsyncDriver], _AsyncTopics):
     """A client, or a session, whose tasks ask together what they ask at once."""
 
 
-class Session(_ServiceMethods[BlockingDriver]):
+class Session(_ServiceMethods[BlockingDriver], _BlockingTopics):
     """A client whose reads of topics always have its own writes.
 
     It keeps one position for each key that it wrote, and sends or compares them. Reads of views, joins and
@@ -204,7 +308,7 @@ class Session(_ServiceMethods[BlockingDriver]):
     batching = leading_to(ServiceCalls.batching, Batching, AsyncBatching)
 
 
-class AsyncSession(_ServiceMethods[AsyncDriver]):
+class AsyncSession(_ServiceMethods[AsyncDriver], _AsyncTopics):
     """As `Session`, with `await` and `async for`."""
 
     batching = leading_to(ServiceCalls.batching, Batching, AsyncBatching)
@@ -215,7 +319,7 @@ class _ClientMethods(_ServiceMethods[D]):
     batching = leading_to(ServiceCalls.batching, Batching, AsyncBatching)
 
 
-class Client(_ClientMethods[BlockingDriver]):
+class Client(_ClientMethods[BlockingDriver], _BlockingTopics):
     """A client of the API at `url`, for use in a `with` statement, and by any number of threads."""
 
     def __init__(
@@ -226,10 +330,10 @@ class Client(_ClientMethods[BlockingDriver]):
         options: ClientOptions | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        """Raises ValueError for what is not the URL of an API. Nothing is sent."""
+        """Raises InvalidArgument for what is not the URL of an API. Nothing is sent."""
         options = options or ClientOptions()
         given = http_options(url, auth, options)
-        driver = BlockingDriver(lambda: httpx.Client(**given, transport=transport), options.retries)
+        driver = BlockingDriver(lambda: httpx.Client(**given, transport=transport), options)
         super().__init__(driver, ServiceCalls(Context(options)))
 
     def close(self) -> None:
@@ -245,7 +349,7 @@ class Client(_ClientMethods[BlockingDriver]):
         self.close()
 
 
-class AsyncClient(_ClientMethods[AsyncDriver]):
+class AsyncClient(_ClientMethods[AsyncDriver], _AsyncTopics):
     """A client of the API at `url`, for use in an `async with` statement, in one event loop."""
 
     def __init__(
@@ -256,10 +360,10 @@ class AsyncClient(_ClientMethods[AsyncDriver]):
         options: ClientOptions | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        """Raises ValueError for what is not the URL of an API. Nothing is sent."""
+        """Raises InvalidArgument for what is not the URL of an API. Nothing is sent."""
         options = options or ClientOptions()
         given = http_options(url, auth, options)
-        driver = AsyncDriver(lambda: httpx.AsyncClient(**given, transport=transport), options.retries)
+        driver = AsyncDriver(lambda: httpx.AsyncClient(**given, transport=transport), options)
         super().__init__(driver, ServiceCalls(Context(options)))
 
     async def aclose(self) -> None:

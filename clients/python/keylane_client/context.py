@@ -9,11 +9,19 @@ from datetime import timedelta
 from typing import TypeVar
 
 from keylane_client.answers import Position
-from keylane_client.errors import KeylaneError, ProblemError, RateLimited, Unavailable, Unreachable
+from keylane_client.errors import (
+    InvalidArgument,
+    KeylaneError,
+    ProblemError,
+    RateLimited,
+    Unavailable,
+    Unreachable,
+)
 from keylane_client.wire import (
     ApiRequest,
     ApiResponse,
     Conversation,
+    Hook,
     Key,
     Loads,
     Moment,
@@ -91,13 +99,15 @@ class ClientOptions:
     `idempotent_writes`: each write has an idempotency key of its own, so it can be sent again.
 
     The service needs an idempotency store for that. `loads` parses JSON: with
-    `functools.partial(json.loads, parse_float=decimal.Decimal)` no digit of a number is lost.
+    `functools.partial(json.loads, parse_float=decimal.Decimal)` no digit of a number is lost. `hooks`: each
+    is entered around each request, the first one outermost; see `Exchange`.
     """
 
     timeout_s: float = 35.0
     retries: RetryPolicy = field(default_factory=RetryPolicy)
     idempotent_writes: bool = False
     loads: Loads = json.loads
+    hooks: Sequence[Hook] = ()
 
 
 class Ledger:
@@ -180,15 +190,16 @@ class Terms:
         return self.query() if self.as_of is None else {**self.query(), "as_of": encode_moment(self.as_of)}
 
     def require_now(self, what: str) -> None:
-        """Raise ValueError if these terms are of an earlier moment, for what has no such thing."""
+        """Raise InvalidArgument if these terms are of an earlier moment, for what has no such thing."""
         if self.as_of is not None:
-            raise ValueError(f"{what} has no `at`: it is about the latest state")
+            raise InvalidArgument(f"{what} has no `at`: it is about the latest state")
 
 
 @dataclass(frozen=True, slots=True)
 class TopicScope:
-    """A topic, and how it is read."""
+    """A topic, and how it is read. `model`: what its values are, None for what JSON has."""
 
     name: str
     context: Context
     terms: Terms = field(default_factory=Terms)
+    model: type | None = None

@@ -6,7 +6,7 @@ Here, and nowhere else, are httpx' errors known.
 import os
 import ssl
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack, aclosing, closing, contextmanager
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
@@ -14,12 +14,13 @@ from urllib.parse import urlsplit
 import httpx
 
 from keylane_client.batching import AsyncBatches, BlockingBatches
-from keylane_client.context import ClientOptions, RetryPolicy
-from keylane_client.errors import InvalidAnswer, KeylaneError, Unreachable, error_of
+from keylane_client.context import ClientOptions
+from keylane_client.errors import InvalidAnswer, InvalidArgument, KeylaneError, Unreachable, error_of
 from keylane_client.wire import (
     ApiRequest,
     ApiResponse,
     Conversation,
+    Exchange,
     Items,
     Listening,
     Stream,
@@ -35,10 +36,10 @@ _EVENT_STREAM = "text/event-stream"
 
 
 def http_options(url: str, auth: httpx.Auth | None, options: ClientOptions) -> dict[str, Any]:
-    """Return what httpx' two clients both take. Raises ValueError for what is not the URL of an API."""
+    """Return what httpx' two clients both take. Raises InvalidArgument for what is not the URL of an API."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise ValueError(f"{url!r} is not the URL of an API: write http or https, a host, and no query")
+        raise InvalidArgument(f"{url!r} is not the URL of an API: write http or https, a host, and no query")
     return {
         "base_url": url.rstrip("/"),
         "auth": auth,
@@ -74,7 +75,7 @@ def check_response(request: ApiRequest, response: httpx.Response) -> ApiResponse
     answer = ApiResponse(response.status_code, headers, response.content)
     if response.is_success or response.status_code in request.also_answers:
         return answer
-    raise error_of(answer)
+    raise error_of(answer.status, answer.headers, answer.body)
 
 
 def is_event_stream(response: httpx.Response) -> bool:
@@ -83,10 +84,33 @@ def is_event_stream(response: httpx.Response) -> bool:
 
 
 class _Driver(Generic[H]):
-    def __init__(self, open_http: Callable[[], H], retries: RetryPolicy) -> None:
+    def __init__(self, open_http: Callable[[], H], options: ClientOptions) -> None:
         self._open_http = open_http
         self._opened = [(os.getpid(), open_http())]
-        self._retries = retries
+        self._retries = options.retries
+        self._hooks = options.hooks
+
+    @property
+    def address(self) -> str:
+        """The API's URL, without credentials that it may have."""
+        return str(self._opened[-1][1].base_url.copy_with(userinfo=b"")).rstrip("/")
+
+    @contextmanager
+    def _exchange(self, request: ApiRequest) -> Iterator[Exchange]:
+        """One attempt of a request, within the hooks. Errors of the connection are translated."""
+        exchange = Exchange(request.method, request.path, dict(request.headers))
+        with ExitStack() as entered:
+            for hook in self._hooks:
+                entered.enter_context(hook(exchange))
+            begun_s = time.monotonic()
+            try:
+                with translate_http_errors(self.http.base_url):
+                    yield exchange
+            except BaseException as error:
+                exchange.error = error if isinstance(error, Exception) else None
+                raise
+            finally:
+                exchange.took_s = time.monotonic() - begun_s
 
     @property
     def http(self) -> H:
@@ -101,7 +125,9 @@ class _Driver(Generic[H]):
             self._opened.append((os.getpid(), http))
         return http
 
-    def _build(self, request: ApiRequest, *, silence_s: float | None = None) -> httpx.Request:
+    def _build(
+        self, request: ApiRequest, headers: Mapping[str, str], *, silence_s: float | None = None
+    ) -> httpx.Request:
         """Return the request as httpx has it. The path is percent-encoded already, and stays as it is.
 
         `silence_s`: the longest time without a byte, None for the client's own timeout.
@@ -115,7 +141,7 @@ class _Driver(Generic[H]):
             request.method,
             str(self.http.base_url).rstrip("/") + request.path,
             params=dict(request.query) or None,
-            headers=dict(request.headers),
+            headers=dict(headers),
             content=request.body,
             timeout=timeout,
         )
@@ -124,8 +150,8 @@ class _Driver(Generic[H]):
 class BlockingDriver(_Driver[httpx.Client]):
     """Carries out conversations, one request at a time in each thread."""
 
-    def __init__(self, open_http: Callable[[], httpx.Client], retries: RetryPolicy) -> None:
-        super().__init__(open_http, retries)
+    def __init__(self, open_http: Callable[[], httpx.Client], options: ClientOptions) -> None:
+        super().__init__(open_http, options)
         self._batches = BlockingBatches(self.run)
 
     def run(self, conversation: Conversation[T]) -> T:
@@ -157,25 +183,30 @@ class BlockingDriver(_Driver[httpx.Client]):
 
     def _send(self, request: ApiRequest) -> ApiResponse | KeylaneError:
         _pause(request.delay_s)
-        built = self._build(request)
         try:
-            with translate_http_errors(built.url):
-                return check_response(request, self.http.send(built))
+            with self._exchange(request) as exchange:
+                response = self.http.send(self._build(request, exchange.headers))
+                exchange.status = response.status_code
+                return check_response(request, response)
         except KeylaneError as error:
             return error
 
     def _listen(self, listening: Listening) -> Generator[ApiResponse | KeylaneError, None, None]:
         _pause(listening.request.delay_s)
-        built = self._build(listening.request, silence_s=listening.silence_s)
         try:
-            with translate_http_errors(built.url), closing(self.http.send(built, stream=True)) as response:
-                if not is_event_stream(response):
-                    response.read()
-                    check_response(listening.request, response)
-                    raise InvalidAnswer("the answer is not a stream of events")
-                for chunk in response.iter_bytes():
-                    yield ApiResponse(response.status_code, {}, chunk)
-                yield ApiResponse(response.status_code, {}, b"")
+            with ExitStack() as opened:
+                with self._exchange(listening.request) as exchange:
+                    built = self._build(listening.request, exchange.headers, silence_s=listening.silence_s)
+                    response = opened.enter_context(closing(self.http.send(built, stream=True)))
+                    exchange.status = response.status_code
+                    if not is_event_stream(response):
+                        response.read()
+                        check_response(listening.request, response)
+                        raise InvalidAnswer("the answer is not a stream of events")
+                with translate_http_errors(built.url):
+                    for chunk in response.iter_bytes():
+                        yield ApiResponse(response.status_code, {}, chunk)
+                    yield ApiResponse(response.status_code, {}, b"")
         except KeylaneError as error:
             yield error
 
@@ -188,8 +219,8 @@ def _pause(delay_s: float) -> None:
 class AsyncDriver(_Driver[httpx.AsyncClient]):
     """Carries out conversations in an event loop of asyncio or trio."""
 
-    def __init__(self, open_http: Callable[[], httpx.AsyncClient], retries: RetryPolicy) -> None:
-        super().__init__(open_http, retries)
+    def __init__(self, open_http: Callable[[], httpx.AsyncClient], options: ClientOptions) -> None:
+        super().__init__(open_http, options)
         self._batches = AsyncBatches(self.run)
 
     async def run(self, conversation: Conversation[T]) -> T:
@@ -223,23 +254,28 @@ class AsyncDriver(_Driver[httpx.AsyncClient]):
 
     async def _send(self, request: ApiRequest) -> ApiResponse | KeylaneError:
         await _pause_async(request.delay_s)
-        built = self._build(request)
         try:
-            with translate_http_errors(built.url):
-                return check_response(request, await self.http.send(built))
+            with self._exchange(request) as exchange:
+                response = await self.http.send(self._build(request, exchange.headers))
+                exchange.status = response.status_code
+                return check_response(request, response)
         except KeylaneError as error:
             return error
 
     async def _listen(self, listening: Listening) -> AsyncGenerator[ApiResponse | KeylaneError, None]:
         await _pause_async(listening.request.delay_s)
-        built = self._build(listening.request, silence_s=listening.silence_s)
         try:
-            with translate_http_errors(built.url):
-                async with aclosing(await self.http.send(built, stream=True)) as response:
+            async with AsyncExitStack() as opened:
+                with self._exchange(listening.request) as exchange:
+                    built = self._build(listening.request, exchange.headers, silence_s=listening.silence_s)
+                    response = await self.http.send(built, stream=True)
+                    await opened.enter_async_context(aclosing(response))
+                    exchange.status = response.status_code
                     if not is_event_stream(response):
                         await response.aread()
                         check_response(listening.request, response)
                         raise InvalidAnswer("the answer is not a stream of events")
+                with translate_http_errors(built.url):
                     async for chunk in response.aiter_bytes():
                         yield ApiResponse(response.status_code, {}, chunk)
                     yield ApiResponse(response.status_code, {}, b"")

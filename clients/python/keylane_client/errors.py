@@ -3,6 +3,8 @@
 KeylaneError
 ├── Unreachable             no answer came: address, network, TLS, or a timeout
 ├── InvalidAnswer           the answer is not Keylane's: another server, or one of another version
+├── InvalidArgument         what was given cannot be sent: an empty key, NaN, None; a ValueError, too
+├── ValueMismatch           a value that was read is not what the topic's model wants
 ├── NoCredentials           there is nothing to sign requests with
 └── ProblemError            the service refused the request; carries the problem document
     ├── RequestRefused      the request is wrong (400, 405, 406, 413, 414, 415, 422)
@@ -31,8 +33,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from keylane_client.wire import ApiResponse
-
 _PREFIX = "urn:keylane:problem:"
 _SHOWN = 300
 
@@ -47,6 +47,14 @@ class Unreachable(KeylaneError):
 
 class InvalidAnswer(KeylaneError):
     """The answer is not Keylane's: the URL is another server's, or the server has another version."""
+
+
+class InvalidArgument(KeylaneError, ValueError, TypeError):
+    """What was given cannot be sent: an empty key, NaN, None, what is not the URL of an API."""
+
+
+class ValueMismatch(KeylaneError):
+    """A value that was read is not what the topic's model wants. The text names the field."""
 
 
 class NoCredentials(KeylaneError):
@@ -177,20 +185,19 @@ _BY_STATUS: dict[int, type[ProblemError]] = {
 _FAILED = 500
 
 
-def error_of(response: ApiResponse) -> KeylaneError:
+def error_of(status: int, headers: Mapping[str, str], body: bytes) -> KeylaneError:
     """Return the error that a response describes; InvalidAnswer where it is not a problem document."""
     # An answer to HEAD has no body.
-    document = _document_of(response.body) if response.body else {"message": "the answer has no body"}
+    document = _document_of(body) if body else {"message": "the answer has no body"}
     if document is None or not (document.get("type") or document.get("message")):
-        text = " ".join(response.body.decode(errors="replace").split())[:_SHOWN]
+        text = " ".join(body.decode(errors="replace").split())[:_SHOWN]
         return InvalidAnswer(
-            f"status {response.status} without a problem document: is the URL that of Keylane?"
-            f" The body: {text!r}"
+            f"status {status} without a problem document: is the URL that of Keylane? The body: {text!r}"
         )
     name = str(document.get("type", "")).removeprefix(_PREFIX)
-    fallback = ServiceFailed if response.status >= _FAILED else RequestRefused
-    kind = _BY_TYPE.get(name) or _BY_STATUS.get(response.status, fallback)
-    return kind(response.status, document, response.headers)
+    fallback = ServiceFailed if status >= _FAILED else RequestRefused
+    kind = _BY_TYPE.get(name) or _BY_STATUS.get(status, fallback)
+    return kind(status, document, headers)
 
 
 def _document_of(body: bytes) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from keylane_client.answers import Position, Record
 from keylane_client.context import TopicScope
-from keylane_client.errors import InvalidAnswer, PositionNotReached
+from keylane_client.errors import InvalidAnswer, InvalidArgument, KeyAbsent, PositionNotReached
 from keylane_client.parsing import (
     expect_keylane,
     parse_bare_record,
@@ -30,7 +30,10 @@ from keylane_client.wire import (
 MAX_KEYS = 1000
 NOT_MODIFIED = 304
 _NOT_REACHED = 412
-_REACHED = frozenset({404, 409, 413, 422})
+_ABSENT = 404
+_UNSHOWN = frozenset({413, 422})
+"""Statuses of a read whose record is there, and cannot be shown."""
+_REACHED = frozenset({_ABSENT, 409, *_UNSHOWN})
 """Statuses of a read that has waited, and whose record is absent, or cannot be shown."""
 SESSION_WAIT_S = 20
 """How long a session waits for its own writes: the most that the service allows."""
@@ -103,7 +106,7 @@ def _key_headers(topic: TopicScope, read: KeyRead, written: Position | None) -> 
         headers["Prefer"] = f"wait={read.wait_s:g}"
     if read.if_match is not None:
         if topic.terms.has_headers:
-            raise ValueError("if_match and headers exclude each other: an envelope has no strong ETag")
+            raise InvalidArgument("if_match and headers exclude each other: an envelope has no strong ETag")
         headers["If-Match"] = read.if_match.etag
     if read.known is not None:
         headers["If-None-Match"] = read.known.etag
@@ -134,6 +137,24 @@ def read_many(
             rows = [parse_record(each, topic.name) for each in document["records"]]
             found |= zip(chunk, rows, strict=True)
     return found
+
+
+def has_key(topic: TopicScope, key: Key) -> Conversation[bool]:
+    """Return whether the topic has a record under a key, without its value. Raises UnknownTopic."""
+    path, query = key_path(topic.name, key)
+    headers = _key_headers(topic, KeyRead(), _own_write(topic, key, KeyRead()))
+    terms = replace(topic.terms, fields=())
+    request = ApiRequest(
+        "HEAD", path, query | terms.query_as_of(), headers, also_answers=_UNSHOWN | {_ABSENT}
+    )
+    response = yield request
+    if response.status == _ABSENT and "keylane-watermark" not in response.headers:
+        # Not the key alone is missing; an answer to HEAD has no body that says what.
+        try:
+            yield replace(request, method="GET", also_answers=_UNSHOWN)
+        except KeyAbsent:
+            return False
+    return response.status != _ABSENT
 
 
 def count_keys(topic: TopicScope) -> Conversation[int]:

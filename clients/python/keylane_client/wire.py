@@ -5,14 +5,16 @@ also yields items. A driver (`drivers`) carries out both, blocking or asynchrono
 """
 
 import base64
-import json
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 from keylane_client.answers import Position
+from keylane_client.errors import InvalidArgument
+from keylane_client.models import to_json
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -49,6 +51,27 @@ class ApiResponse:
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One attempt of a request, as hooks see it, for logs and traces.
+
+    A hook may add to `headers` before it is sent. After it `status` is that of the answer, or `error` says
+    why there is none; an answer that is an error has both. `took_s`: until the answer was complete, or, of a
+    stream, had begun. `path` is percent-encoded, and has keys in it. `headers` have no credentials yet.
+    """
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    status: int | None = None
+    error: Exception | None = None
+    took_s: float = 0.0
+
+
+Hook = Callable[[Exchange], AbstractContextManager[object]]
+"""Entered around each attempt: a function with `contextlib.contextmanager` that yields once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +126,11 @@ def stream_of(conversation: Conversation[T]) -> Stream[T]:
 
 
 def encode_key(key: Key) -> bytes:
-    """Return the key's bytes. Raises ValueError for an empty one, TypeError for what is not a key."""
+    """Return the key's bytes. Raises InvalidArgument for an empty one, and for what is not a key."""
     if not isinstance(key, (str, bytes)):
-        raise TypeError(f"a key is a string or bytes, not {type(key).__name__}")
+        raise InvalidArgument(f"a key is a string or bytes, not {type(key).__name__}")
     if not key:
-        raise ValueError("the key is empty: records without a key cannot be read by key")
+        raise InvalidArgument("the key is empty: records without a key cannot be read by key")
     return key.encode() if isinstance(key, str) else key
 
 
@@ -146,16 +169,16 @@ def key_bounds(**bounds: Key | None) -> dict[str, str]:
 def encode_value(value: Any) -> tuple[bytes, str]:
     """Return the value's bytes and their content type: bytes and strings as they are, all else as JSON.
 
-    Raises ValueError for None, which could be JSON's null or a deletion, and for what is not JSON.
+    Dataclasses and models of pydantic are JSON, too. Raises InvalidArgument for None, which could be JSON's
+    null or a deletion, and for what is not JSON.
     """
     if value is None:
-        raise ValueError("None is not a value: delete the key, or write b'null' for JSON's null")
+        raise InvalidArgument("None is not a value: delete the key, or write b'null' for JSON's null")
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value), "application/octet-stream"
     if isinstance(value, str):
         return value.encode(), "text/plain; charset=utf-8"
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.encode(), "application/json"
+    return to_json(value).encode(), "application/json"
 
 
 def encode_moment(moment: Moment) -> str:

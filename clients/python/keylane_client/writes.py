@@ -1,12 +1,13 @@
 """Conversations that write records."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from keylane_client.answers import Position, WriteFailed, Written
 from keylane_client.context import TopicScope
+from keylane_client.errors import InvalidArgument, RequestRefused, Unavailable
 from keylane_client.parsing import expect_keylane, parse_document
 from keylane_client.wire import (
     ApiRequest,
@@ -22,16 +23,26 @@ from keylane_client.wire import (
 
 _BINARY = "application/vnd.kafka.binary.v2+json"
 _RETRIABLE_CODE = 50003
+_UNACKNOWLEDGED, _REFUSED = 504, 422
+
+
+HeaderValue = str | bytes | None
+RecordHeaders = Mapping[str, HeaderValue] | Sequence[tuple[str, HeaderValue]]
+"""Headers of a record in Kafka."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewRecord:
-    """A record to push. `value`: as for a put; None is a tombstone. `timestamp_ms`: now, if it is None."""
+    """A record to push. `value`: as for a put; None is a tombstone. `timestamp_ms`: now, if it is None.
+
+    `headers`: for Kafka, by name or as pairs, of which a name may have several; strings are UTF-8.
+    """
 
     key: Key | None
     value: Any
     partition: int | None = None
     timestamp_ms: int | None = None
+    headers: RecordHeaders = ()
 
 
 def put(topic: TopicScope, key: Key, value: Any, headers: Mapping[str, str]) -> Conversation[Written]:
@@ -59,6 +70,17 @@ def _write(
         position = Position(document["partition"], document["offset"])
     _note(topic, key, position)
     return Written(topic.name, key, position, None, is_replayed)
+
+
+def write_record(topic: TopicScope, record: NewRecord, headers: Mapping[str, str]) -> Conversation[Written]:
+    """Write one record as a push does, which has its headers. Raises as `put` does."""
+    [result] = yield from push(topic, [record], headers)
+    if isinstance(result, Written):
+        return result
+    problem = {"detail": result.message, "code": result.code, "uncertain": result.is_uncertain}
+    if result.is_retriable or result.is_uncertain or result.is_superseded:
+        raise Unavailable(_UNACKNOWLEDGED, {**problem, "type": "unacknowledged"}, {})
+    raise RequestRefused(_REFUSED, {**problem, "type": "record-refused"}, {})
 
 
 def push(
@@ -118,7 +140,17 @@ def _render(record: NewRecord) -> dict[str, Any]:
         rendered["partition"] = record.partition
     if record.timestamp_ms is not None:
         rendered["timestamp"] = record.timestamp_ms
+    if record.headers:
+        rendered["headers"] = list(_render_headers(record.headers))
     return rendered
+
+
+def _render_headers(headers: RecordHeaders) -> Iterator[dict[str, Any]]:
+    for name, value in headers.items() if isinstance(headers, Mapping) else headers:
+        if not isinstance(value, (str, bytes, type(None))):
+            raise InvalidArgument(f"the header {name!r} is a {type(value).__name__}, not a string or bytes")
+        data = value.encode() if isinstance(value, str) else value
+        yield {"name": name, "value": None if data is None else base64_text(data)}
 
 
 def _note(topic: TopicScope, key: Key, position: Position) -> None:

@@ -16,9 +16,9 @@ LAYER = "KeylaneLayer"
 PARAMETERS = ("Runtime", "Architecture")
 
 
-def pin_parameters(build: Path) -> tuple[str, str]:
-    """Update the template in the folder of `sam build`; return runtime and architecture of its layer."""
-    content = (build / LAYER / "python" / "keylane" / BUILT_FOR).read_text(encoding="utf-8")
+def pin_parameters(build: Path, layer: str = LAYER) -> tuple[str, str]:
+    """Update the template in a folder, that of `sam build`; return runtime and architecture of its layer."""
+    content = (build / layer / "python" / "keylane" / BUILT_FOR).read_text(encoding="utf-8")
     runtime, architecture = content.split()
     path = build / "template.yaml"
     template = load_template(path)

@@ -8,7 +8,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from keylane_build.layer import find_hashes, pin_requirements, render_requirements
@@ -31,16 +31,21 @@ _HEADER = "# Generated from pyproject.toml by `make image-requirements`: all pac
 
 def pin_image(image: str) -> dict[str, str]:
     """Return name and version of all packages of an image."""
-    return {name: version for name, version in pin_requirements(EXTRAS[image], ()).items() if name != _OURS}
+    return pin_extras(EXTRAS[image])
 
 
-def render_image(pins: Mapping[str, str]) -> str:
+def pin_extras(extras: Collection[str]) -> dict[str, str]:
+    """Return name and version of all packages that extras of this project need."""
+    return {name: version for name, version in pin_requirements(extras, ()).items() if name != _OURS}
+
+
+def render_image(pins: Mapping[str, str], header: str = _HEADER) -> str:
     """Return the file of these packages, with the hashes that the package index gives to pip."""
     wheels = {name: version for name, version in pins.items() if name not in SOURCES}
     hashes = find_hashes(wheels, (PYTHON,))
     for name in pins.keys() & SOURCES:
         hashes[name] = {_find_source_hash(name, pins[name])}
-    return render_requirements(pins, hashes, _HEADER)
+    return render_requirements(pins, hashes, header)
 
 
 def _find_source_hash(name: str, version: str) -> str:

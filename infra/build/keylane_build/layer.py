@@ -26,6 +26,8 @@ EXTRAS = ("produce", "registry", "msk-iam", "validation")
 IN_THE_RUNTIME = frozenset({"boto3", "botocore", "s3transfer"})
 FOR_PROGRAMS = frozenset({"click"})
 """Required by the MSK signer's command line only."""
+CLIENT = "keylane-client"
+"""Ours: it comes from no package index, and nothing on AWS imports it."""
 _HEADER = "# Generated from pyproject.toml by `make layer-requirements`: all packages of the layer.\n"
 RUNTIMES = ("3.11", "3.12", "3.13")
 ARCHITECTURES = ("x86_64", "aarch64")
@@ -46,7 +48,7 @@ def pin_requirements(extras: Collection[str], without: Collection[str]) -> dict[
     seen: set[tuple[str, frozenset[str]]] = set()
     while waiting:
         name, wanted = waiting.pop()
-        if (name, wanted) in seen or name in without:
+        if (name, wanted) in seen or name in without or name == CLIENT:
             continue
         seen.add((name, wanted))
         distribution = metadata.distribution(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -20,6 +21,7 @@ from keylane_local.process import processes
 from keylane_local.stack.plan import StackOptions
 from keylane_local.stack.stack import Stack
 from keylane_local.stack.state import StackState
+from keylane_local.tools import is_checkout, project_root
 
 if TYPE_CHECKING:
     from keylane_local.deploy.deployment import Deployed
@@ -32,7 +34,7 @@ The stack keeps running. Try next:
   curl -i {url}/topics/flights/keys/N14228
   curl -i -X PUT {url}/topics/flights/keys/N1 -H 'Content-Type: application/json' -d '{{"dest": "SFO"}}'
   curl -i '{url}/topics/flights/keys/N1?envelope=true'
-  .venv/bin/keylane status | logs job -f | down
+  {program} status | logs job -f | down
 """
 
 _data_dir = click.option(
@@ -118,7 +120,7 @@ def demo(data_dir: Path, once: bool) -> None:
     """Write the flights of New York 2013 into Kafka and read some of them over HTTP."""
     from keylane_local.commands import demo as flights  # noqa: PLC0415 - its imports take long
 
-    config = _choose_config(data_dir, None, required=True)
+    config = _choose_config(data_dir, None, required=False) or _write_demo_config(data_dir)
     stack = Stack(data_dir, config, options=StackOptions(default_ports=True), progress=_Progress().show)
     try:
         stack.up()
@@ -128,7 +130,14 @@ def demo(data_dir: Path, once: bool) -> None:
             stack.down()
     if not once:
         _show(stack)
-        _out.print(_NEXT.format(url=stack.http_url))
+        program = ".venv/bin/keylane" if is_checkout() else "keylane"
+        _out.print(_NEXT.format(url=stack.http_url, program=program))
+
+
+def _write_demo_config(data_dir: Path) -> Path:
+    """Copy the demo's topics and views into the data folder: this folder is for the user's own."""
+    data_dir.mkdir(parents=True, exist_ok=True)
+    return Path(shutil.copyfile(project_root() / _DEFAULT_CONFIG, data_dir / "demo.toml"))
 
 
 @click.command()

@@ -4,6 +4,9 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 MIN_JAVA = 17
@@ -14,16 +17,42 @@ OLDER_SPARK = "4.0.2"
 _REDIS_NAMES = ("redis-server", "valkey-server")
 _CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 _VERSION_TIMEOUT_S = 20
+_SHIPPED = Path(__file__).resolve().parent / "shipped"
+"""In an installed package: the files of the checkout that are not Python (`shipped` in pyproject.toml)."""
+
+
+def is_checkout() -> bool:
+    """Return whether this is a checkout, and not an installed package."""
+    return not _SHIPPED.is_dir()
 
 
 def project_root() -> Path:
-    """Return the checkout's root: the folder that holds `layers`."""
-    return Path(__file__).resolve().parents[3]
+    """Return the checkout's root, or the folder of an installed package with files at the same paths."""
+    return Path(__file__).resolve().parents[3] if is_checkout() else _SHIPPED
+
+
+def layer_sources() -> Path:
+    """Return the folder that holds the package `keylane`."""
+    spec = find_spec("keylane")
+    assert spec is not None  # noqa: S101 - for the type checker: it is installed with this package
+    assert spec.origin is not None  # noqa: S101
+    return Path(spec.origin).resolve().parents[1]
 
 
 def tools_dir() -> Path:
-    """Return the folder of what the set-up downloads: KEYLANE_TOOLS, else .keylane-tools in the checkout."""
-    return Path(os.environ.get("KEYLANE_TOOLS") or project_root() / ".keylane-tools").absolute()
+    """Return the folder of what is downloaded: KEYLANE_TOOLS, else .keylane-tools in the checkout.
+
+    An installed package has a folder for its version among the user's caches.
+    """
+    if given := os.environ.get("KEYLANE_TOOLS"):
+        return Path(given).absolute()
+    return project_root() / ".keylane-tools" if is_checkout() else _cache_dir() / metadata.version("keylane")
+
+
+def _cache_dir() -> Path:
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "keylane"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "keylane"
 
 
 def jars_dir(spark: str = "") -> Path:

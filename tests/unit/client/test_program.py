@@ -114,6 +114,15 @@ def test_without_the_project_its_commands_are_not_listed_and_say_what_to_install
     result = CliRunner().invoke(alone, ["up"])
     assert result.exit_code == 2
     assert "No such command 'up'. The commands of the local stack are not installed" in result.stderr
+    assert "pip install 'keylane[local]'" in result.stderr
+
+
+@pytest.mark.parametrize(("command", "package"), [("status", "psutil"), ("serve", "granian")])
+def test_a_command_whose_extra_is_not_installed_says_which_one_it_is(command, package):
+    """`pip install keylane` has the layer and the commands for any API."""
+    done = run_program(command, code=f"import sys; sys.modules[{package!r}] = None\n{RUN}")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"keylane: this command needs the package {package}: pip install 'keylane[")
 
 
 def test_a_command_that_nobody_has_is_refused():

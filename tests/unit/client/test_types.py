@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import keylane_client
-from keylane_client import AsyncSession, AsyncTopic, AsyncView, Session, Topic, View
+from keylane_client import AsyncSession, AsyncTopic, AsyncView, Session, Topic, View, client
 
 USE = Path(__file__).with_name("typed_use.py")
 PACKAGE = Path(keylane_client.__file__).parent
@@ -45,10 +46,30 @@ def test_both_clients_have_the_same_methods_and_each_is_in_the_typed_code(blocki
         assert len(re.findall(rf"\.{name}\b", use)) >= 2, name
 
 
+@pytest.mark.parametrize("kind", [Topic, AsyncTopic], ids=lambda kind: kind.__name__)
+def test_what_type_checkers_read_of_a_topic_takes_what_its_methods_take(kind):
+    tree = ast.parse(inspect.getsource(client))
+    [stated] = [each for each in tree.body if isinstance(each, ast.ClassDef) and each.name == kind.__name__]
+    [stubs] = [each for each in stated.body if isinstance(each, ast.If)]
+    assert {each.name for each in stubs.body} >= {"get", "scan", "history", "watch"}
+    for stub in stubs.body:
+        found = inspect.signature(getattr(kind, stub.name)).parameters.values()
+        arguments = stub.args
+        names = [each.arg for each in (*arguments.args, *arguments.kwonlyargs)]
+        defaults = [None if each is None else ast.literal_eval(each) for each in arguments.kw_defaults]
+        assert names == [each.name for each in found], stub.name
+        assert defaults == [each.default for each in found if each.kind == each.KEYWORD_ONLY], stub.name
+
+
 def test_help_shows_the_documented_signature_of_either_client():
     for name in ("get", "scan", "put", "watch"):
         blocking, other = getattr(Topic, name), getattr(AsyncTopic, name)
         assert blocking.__doc__ == other.__doc__ != None  # noqa: E711
         assert inspect.signature(blocking).parameters == inspect.signature(other).parameters
-    assert str(inspect.signature(Session.topic)) == "(self, name: 'str') -> 'Topic'"
-    assert str(inspect.signature(AsyncSession.topic)) == "(self, name: 'str') -> 'AsyncTopic'"
+    assert (
+        str(inspect.signature(Session.topic)) == "(self, name: 'str', model: 'type | None' = None) -> 'Topic'"
+    )
+    assert (
+        str(inspect.signature(AsyncSession.topic))
+        == "(self, name: 'str', model: 'type | None' = None) -> 'AsyncTopic'"
+    )

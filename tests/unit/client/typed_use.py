@@ -6,6 +6,7 @@ A wrong call has an ignored error: an error that is not there is one, too.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -37,9 +38,37 @@ from keylane_client import (
 )
 
 
+@dataclass
+class Order:
+    state: str
+
+
+def modelled(client: Client) -> None:
+    orders = client.session().batching().topic("orders", model=Order)
+    assert_type(orders, Topic[Order])
+    assert_type(orders["k"].value, Order)
+    assert_type(orders.at(1).get("k"), Record[Order] | None)
+    assert_type(orders.get_many(["k"]), dict[str | bytes, Record[Order] | None])
+    assert_type(next(orders.scan()).value.state, str)
+    assert_type(next(orders.history("k")).value, Order | None)
+    assert_type(next(orders.watch("k")), Record[Order] | Absent)
+    assert_type("k" in orders, bool)
+    orders["k"].value.missing  # type: ignore[attr-defined]  # noqa: B018
+
+
+async def modelled_too(client: AsyncClient) -> None:
+    orders = client.topic("orders", model=Order)
+    assert_type(orders, AsyncTopic[Order])
+    assert_type((await orders["k"]).value, Order)
+    assert_type(await orders.get("k"), Record[Order] | None)
+    assert_type(orders.scan(), AsyncIterator[Record[Order]])
+    "k" in orders  # type: ignore[misc]  # noqa: B015
+
+
 def blocking(client: Client) -> None:
     topic = client.topic("t")
     assert_type(topic, Topic)
+    assert_type(topic.contains("k"), bool)
     assert_type(topic.name, str)
     assert_type(topic["k"], Record)
     assert_type(topic.get(b"k", min_position=Position(0, 1), wait_s=5), Record | None)
@@ -74,7 +103,7 @@ def blocking(client: Client) -> None:
     topic.get(1)  # type: ignore[arg-type]
     topic.get("k", nothing=1)  # type: ignore[call-arg]
     topic.put("k")  # type: ignore[call-arg]
-    client.topic()  # type: ignore[call-arg]
+    client.topic()  # type: ignore[call-overload]
     for _ in topic:  # type: ignore[misc]
         pass
 
@@ -83,6 +112,7 @@ async def asynchronous(client: AsyncClient) -> None:
     topic = client.topic("t")
     assert_type(topic, AsyncTopic)
     assert_type(topic.name, str)
+    assert_type(await topic.contains("k"), bool)
     assert_type(topic["k"], Awaitable[Record])
     assert_type(topic.get("k", known=await topic["k"]), Awaitable[Record | None])
     assert_type(await topic.get_many(["k"]), dict[str | bytes, Record | None])

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from keylane_local import jars, tools
+from keylane_local.setup import runner
 
 SCRIPT = Path(tools.__file__).parents[1] / "bootstrap.py"
 
@@ -22,7 +23,7 @@ def bootstrap(monkeypatch):
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setattr(sys, "path", list(sys.path))
     spec.loader.exec_module(module)
-    monkeypatch.setattr(sys.modules["bootstrap_runner"], "PAUSE_S", 0.0)
+    monkeypatch.setattr(runner, "PAUSE_S", 0.0)
     return module
 
 

@@ -14,6 +14,15 @@ def main() -> None:
 
     try:
         keylane(prog_name="keylane")
+    except ModuleNotFoundError as error:
+        if not error.name or error.name.startswith("keylane"):
+            raise
+        # Of a command that another package has added, and whose extra is not installed.
+        package = error.name.partition(".")[0]
+        sys.exit(
+            f"keylane: this command needs the package {package}: pip install 'keylane[local]' has all that"
+            " the commands need, 'keylane[server]' what `keylane serve` needs"
+        )
     except Exception as error:
         exit_code = getattr(error, "exit_code", None)
         if exit_code is None:

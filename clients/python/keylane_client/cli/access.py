@@ -52,6 +52,8 @@ def translate_api_errors() -> Iterator[None]:
     """Raise ApiFailed or BadArgument for what the client raises."""
     try:
         yield
+    except api.InvalidArgument as error:
+        raise BadArgument(str(error)) from error
     except api.KeylaneError as error:
         raise ApiFailed(error) from error
     except ValueError as error:

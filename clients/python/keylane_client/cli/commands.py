@@ -82,7 +82,7 @@ class LazyGroup(click.Group):
         if cmd_name not in self.commands and not self._add_installed() and not ctx.resilient_parsing:
             ctx.fail(
                 f"No such command {cmd_name!r}. The commands of the local stack are not installed:"
-                " `make setup` in a checkout of Keylane installs them."
+                " pip install 'keylane[local]'"
             )
         return super().get_command(ctx, cmd_name)
 

@@ -14,6 +14,7 @@ import redis
 from keylane_client import Client, ClientOptions, KeylaneError, RetryPolicy
 from keylane_local import tools
 from keylane_local.process.ports import is_free, owner_of
+from keylane_local.setup.prerequisites import JAVA, REDIS, install_command
 from keylane_local.stack.stack import Stack
 
 Result = Literal["ok", "warning", "failed"]
@@ -44,14 +45,12 @@ def check_machine(data_dir: Path) -> Iterator[Check]:
             "redis-server", "ok", f"{'.'.join(map(str, tools.redis_version(server) or ()))} at {server}"
         )
     else:
-        need = ".".join(map(str, tools.MIN_REDIS))
-        advice = f"install Redis or Valkey {need} or newer: `make setup` does it on Debian and Ubuntu"
-        yield Check("redis-server", "failed", "none on PATH that is new enough", advice)
+        yield Check("redis-server", "failed", "none on PATH that is new enough", install_command(REDIS))
     jars = tools.tools_dir() / "jars"
     if any(jars.glob("kafka_*.jar")):
         yield Check("kafka", "ok", f"jars in {jars}")
     else:
-        yield Check("kafka", "failed", f"no jars in {jars}", "`make setup` downloads them")
+        yield Check("kafka", "warning", f"no jars in {jars}", "`keylane up` downloads them, about 100 MB")
     yield from _check_ports(data_dir)
 
 
@@ -59,10 +58,8 @@ def _check_java() -> Check:
     java = tools.find_java()
     if java:
         return Check("java", "ok", f"{tools.java_version(java)} at {java}")
-    advice = (
-        f"install Java {tools.MIN_JAVA} or newer, or set JAVA_HOME; `make setup` does it on Debian and Ubuntu"
-    )
-    return Check("java", "failed", "none in JAVA_HOME or on PATH that is new enough", advice)
+    found = "none in JAVA_HOME or on PATH that is new enough"
+    return Check("java", "failed", found, f"{install_command(JAVA)}, or set JAVA_HOME")
 
 
 def _check_ports(data_dir: Path) -> Iterator[Check]:

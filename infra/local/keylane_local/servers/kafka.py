@@ -153,9 +153,9 @@ class Kafka(ProgramPart):
     def _java(self) -> list[str]:
         java, jars = find_java(), tools_dir() / "jars"
         if not java:
-            raise ToolMissing(f"Java {MIN_JAVA} or newer is not on PATH or in JAVA_HOME: run `make setup`")
+            raise ToolMissing(f"Java {MIN_JAVA} or newer is not on PATH or in JAVA_HOME")
         if not any(jars.glob("kafka_*.jar")):
-            raise ToolMissing(f"Kafka is not in {jars}: run `make setup`")
+            raise ToolMissing(f"Kafka is not in {jars}: `keylane up` downloads it")
         return [java, *_JVM, *self.archive_options(), *_QUIET_ARCHIVE, "-cp", f"{jars}/*"]
 
     def _format(self, data: Path, java: list[str], server: Path) -> None:

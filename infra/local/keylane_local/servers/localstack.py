@@ -72,7 +72,9 @@ class LocalStack(ProgramPart):
     def start(self) -> None:
         """Start it, unless it runs; raise ToolMissing if it is not installed."""
         if not localstack_python().exists():
-            raise ToolMissing("LocalStack is not installed: run `make setup-localstack`")
+            raise ToolMissing(
+                "LocalStack is not installed: run `make setup-localstack` in a checkout of Keylane"
+            )
         self.home.mkdir(parents=True, exist_ok=True)
         self.program.start()
 

@@ -76,9 +76,7 @@ class RedisNode(ProgramPart):
         server = find_redis()
         if not server:
             wanted = ".".join(map(str, MIN_REDIS))
-            raise ToolMissing(
-                f"redis-server or valkey-server {wanted} or newer is not on PATH: run `make setup`"
-            )
+            raise ToolMissing(f"redis-server or valkey-server {wanted} or newer is not on PATH")
         self.home.mkdir(parents=True, exist_ok=True)
         config = self.home / "redis.conf"
         config.write_text(

@@ -23,6 +23,7 @@ from keylane_local.process.ports import Reservations
 from keylane_local.servers.kafka import Kafka
 from keylane_local.servers.localstack import LocalStack
 from keylane_local.servers.redis_cluster import RedisCluster
+from keylane_local.setup.prerequisites import JAVA, REDIS, fetch_jars, require_programs
 from keylane_local.stack import topics
 from keylane_local.stack.parts import ServerPart, SparkJob
 from keylane_local.stack.plan import StackOptions, plan_stack
@@ -30,7 +31,7 @@ from keylane_local.stack.state import StackState
 from keylane_local.tools import tools_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from keylane_local.deploy.deployment import Deployed
 
@@ -40,6 +41,14 @@ StackPart: TypeAlias = Kafka | RedisCluster | ServerPart | LocalStack | SparkJob
 
 def _report_nothing(part: str, event: str) -> None:
     pass
+
+
+def _prepare(missing: Collection[str]) -> None:
+    """Before these parts start: name the programs that are missing, download the jars that are."""
+    needs_java = {"kafka", "job"} & set(missing)
+    require_programs(*([JAVA] if needs_java else []), *([REDIS] if "redis" in missing else []))
+    if needs_java:
+        fetch_jars()
 
 
 class Stack:
@@ -154,8 +163,9 @@ class Stack:
                 plan_stack(self.options, self.data, self.config, before, self._running(), reservations)
             )
             assert self.state is not None  # noqa: S101 - for the type checker: plan_stack() returned it
-            self.state.save(self.data)
             missing = [part for part in self.parts if not part.running]
+            _prepare({part.name for part in missing})
+            self.state.save(self.data)
             try:
                 self._start_together([part for part in missing if part in (self.kafka, self.redis)])
                 if created := topics.create_missing(self.kafka_bootstrap, declared) if declared else []:

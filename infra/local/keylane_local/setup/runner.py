@@ -1,6 +1,6 @@
 """What the steps of the set-up share: running programs with a log and progress, installing with apt, stamps.
 
-Standard library only: it runs before anything is installed.
+Standard library only: in a checkout it runs before anything is installed.
 """
 
 import hashlib
@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from keylane_local.errors import StackError
+
 ATTEMPTS = 3
 """For programs that download something."""
 PAUSE_S = 3.0
@@ -19,13 +21,15 @@ TAIL_LINES = 25
 PROGRESS_EVERY_S = 15.0
 
 
-class SetupError(Exception):
+class SetupError(StackError):
     """A step failed. The text says what to do; the file `log`, if there is one, has the details."""
 
     def __init__(self, step: str, reason: str, log: Path | None = None) -> None:
         super().__init__(reason)
         self.step = step
         self.log = log
+        if log:
+            self.add_note(f"The end of {log}:\n{self.tail()}")
 
     def tail(self) -> str:
         """Return the last lines of the log, or "" if there is none."""

@@ -1,0 +1,74 @@
+"""The fake that users have for their tests, beyond what it has in common with the service (tests/e2e)."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from tests.unit.client.api_double import QUICK
+
+from keylane_client import Absent, KeylaneError, NewRecord, ProblemError, ServiceFailed, UnknownView
+from keylane_client.testing import FakeKeylane
+
+
+@pytest.fixture
+def fake():
+    return FakeKeylane({"t": 3})
+
+
+def test_clients_of_one_fake_see_each_others_writes(fake):
+    fake.client().topic("t").put("k", 1)
+
+    async def read():
+        async with fake.async_client() as client:
+            return (await client.topic("t")["k"]).value
+
+    assert asyncio.run(read()) == 1
+    with pytest.raises(KeylaneError, match="there is no topic 't'"):
+        FakeKeylane({}).client().topic("t").get("k")
+
+
+def test_the_next_requests_fail_as_they_are_asked_to_and_a_client_repeats_reads(fake):
+    topic = fake.client(QUICK).topic("t")
+    fake.fail_next(503, "redis-unavailable", times=2)
+    assert topic.get("k") is None
+    fake.fail_next(500, "kafka-failed")
+    with pytest.raises(ServiceFailed, match="kafka-failed: the fake was asked to fail"):
+        topic.put("k", 1)
+    topic.put("k", 1)
+
+
+def test_a_reader_waits_for_a_write_of_another_thread(fake):
+    topic, seen = fake.client().topic("t"), threading.Event()
+    changes = topic.watch("k", wait_s=10)
+    assert isinstance(next(changes), Absent)
+    writer = threading.Thread(target=lambda: (seen.wait(10), topic.put("k", "new")))
+    writer.start()
+    seen.set()
+    assert next(changes).value == "new"
+    writer.join()
+
+
+def test_raw_records_histories_and_ranges_have_what_was_written_at_its_time(fake):
+    topic = fake.client().topic("t")
+    topic.push([NewRecord("a", number, partition=1, timestamp_ms=1000 * number) for number in range(1, 4)])
+    topic.push([NewRecord("a", None, timestamp_ms=9000), NewRecord(None, b"\xff", partition=2)])
+    assert [each.value for each in topic.history("a", start=2000, stop=3000)] == [2]
+    assert [each.value for each in topic.at(2500).scan()] == [2]
+    assert list(topic.scan()) == []
+    assert [each.value for each in topic.log(1, 1, page_size=1)] == [2, 3]
+    assert [each.key for each in topic.log(2) if each.value == b"\xff"] == [None]
+    tail = topic.tail(2500, pause_s=0)
+    assert next(tail).value == 3
+
+
+def test_what_the_fake_does_not_have_says_so(fake):
+    client = fake.client()
+    assert client.views() == []
+    with pytest.raises(UnknownView):
+        client.view("v").describe()
+    assert client.health()["ready"] is True
+    with pytest.raises(ProblemError) as caught:
+        list(client.topic("t").log("x/y"))
+    assert caught.value.type == "not-faked"

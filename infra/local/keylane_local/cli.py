@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from keylane_local import env_file
 from keylane_local.commands import containers
 from keylane_local.errors import BadInput
 from keylane_local.process import processes
@@ -23,6 +24,7 @@ from keylane_local.stack.state import StackState
 
 if TYPE_CHECKING:
     from keylane_local.deploy.deployment import Deployed
+    from keylane_local.process.program import Program
 
 _out = Console(highlight=False, soft_wrap=True)
 _DEFAULT_CONFIG = "keylane.toml"
@@ -73,8 +75,11 @@ class _Progress:
 @click.option("--localstack-port", type=_port, help="LocalStack's port. Default: 4566, or a free one.")
 def up(*, data_dir: Path, config: Path | None, job: bool, **given: Any) -> None:
     """Start the stack, or those of its parts that are down."""
-    options = StackOptions(job=job, default_ports=True, **given)
+    from keylane_local.commands import preflight  # noqa: PLC0415 - its imports take long
+
     config = _choose_config(data_dir, config, required=job)
+    options = StackOptions(job=job, default_ports=True, **given, **_read_settings(config))
+    preflight.check(options, config if job else None)
     stack = Stack(data_dir, config, options=options, progress=_Progress().show)
     if not stack.up():
         _out.print("The stack is already running.")
@@ -83,6 +88,13 @@ def up(*, data_dir: Path, config: Path | None, job: bool, **given: Any) -> None:
     containers.explain(stack)
     if deployed:
         _show_deployed(deployed)
+
+
+def _read_settings(config: Path | None) -> dict[str, Any]:
+    """Add the project's keylane.env to the environment; return where its Kafka and its Redis are."""
+    env_file.apply(env_file.beside(config), os.environ)
+    names = {"outside_kafka": env_file.KAFKA, "outside_redis": env_file.REDIS}
+    return {field: os.environ.get(name, "").replace(" ", "") or None for field, name in names.items()}
 
 
 def _choose_config(data_dir: Path, given: Path | None, *, required: bool) -> Path | None:
@@ -119,6 +131,10 @@ def demo(data_dir: Path, once: bool) -> None:
     from keylane_local.commands import demo as flights  # noqa: PLC0415 - its imports take long
 
     config = _choose_config(data_dir, None, required=True)
+    if _read_settings(config)["outside_kafka"]:
+        raise BadInput(
+            "the demo writes into the Kafka of a local stack, and this folder names another: run it elsewhere"
+        )
     stack = Stack(data_dir, config, options=StackOptions(default_ports=True), progress=_Progress().show)
     try:
         stack.up()
@@ -208,6 +224,10 @@ def _show(stack: Stack) -> None:
     table = Table(box=None, pad_edge=False)
     for column in ("part", "state", "pid", "address"):
         table.add_column(column)
+    if stack.state:
+        for name, address in (("kafka", stack.state.outside_kafka), ("redis", stack.state.outside_redis)):
+            if address:
+                table.add_row(name, "outside", "", address)
     for name, running, pids, address in _rows(stack):
         table.add_row(name, "[green]up[/]" if running else "[red]down[/]", pids, address)
     _out.print(table)
@@ -220,8 +240,12 @@ def _show_deployed(deployed: Deployed) -> None:
 
 
 def _rows(stack: Stack) -> list[tuple[str, bool, str, str]]:
-    programs = [("kafka", stack.kafka.program, stack.kafka_bootstrap)]
-    programs += [(f"redis-{i}", node.program, node.address) for i, node in enumerate(stack.redis.nodes)]
+    state = stack.state
+    programs: list[tuple[str, Program, str]] = []
+    if not (state and state.outside_kafka):
+        programs.append(("kafka", stack.kafka.program, stack.kafka_bootstrap))
+    if not (state and state.outside_redis):
+        programs += [(f"redis-{i}", node.program, node.address) for i, node in enumerate(stack.redis.nodes)]
     programs.append(("server", stack.server.program, stack.http_url))
     if stack.localstack:
         programs.append(("localstack", stack.localstack.program, stack.localstack.url))

@@ -31,7 +31,12 @@ COMMANDS = {
     ),
     "new": (
         ".new:new",
-        "Write keylane.toml and samconfig.toml into FOLDER, for Kafka and Redis that exist.",
+        "Write keylane.toml, keylane.env and samconfig.toml into FOLDER, for a Kafka that exists.",
+    ),
+    "job": (".job:job", "Run the Spark job in the foreground, until SIGTERM."),
+    "server": (
+        ".serve:server",
+        "Serve the API, as the Lambda functions do, in one process or some.",
     ),
     "serve": (
         ".serve:serve",

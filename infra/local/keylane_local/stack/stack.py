@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from keylane_local.deploy.deployment import Deployed
+    from keylane_spark.config.topics import TopicConfig
 
 
 StackPart: TypeAlias = Kafka | RedisCluster | ServerPart | LocalStack | SparkJob
@@ -64,7 +65,7 @@ class Stack:
         self.config = config
         self._variables = dict(variables or {})
         self._progress = progress
-        self._partition_by = ""
+        self._placement: dict[str, str] = {}
         self._describe_parts(StackState.load(self.data))
 
     def _describe_parts(self, state: StackState | None) -> None:
@@ -111,18 +112,24 @@ class Stack:
         """The parts in the order of their start; empty if no stack was ever started here."""
         if self.state is None:
             return ()
-        optional = (self.localstack, self.job if self.state.config else None)
-        return (self.kafka, self.redis, self.server, *(part for part in optional if part))
+        own: tuple[StackPart | None, ...] = (
+            None if self.state.outside_kafka else self.kafka,
+            None if self.state.outside_redis else self.redis,
+            self.server,
+            self.localstack,
+            self.job if self.state.config else None,
+        )
+        return tuple(part for part in own if part)
 
     @property
     def kafka_bootstrap(self) -> str:
-        """The broker's address, "host:port"."""
-        return self.kafka.bootstrap
+        """The address of the broker, or brokers, "host:port"."""
+        return (self.state and self.state.outside_kafka) or self.kafka.bootstrap
 
     @property
     def redis_nodes(self) -> str:
         """The cluster's nodes, "host:port,host:port"."""
-        return self.redis.addresses
+        return (self.state and self.state.outside_redis) or self.redis.addresses
 
     @property
     def http_url(self) -> str:
@@ -134,10 +141,11 @@ class Stack:
         return {
             "KEYLANE_KAFKA_BOOTSTRAP": self.kafka_bootstrap,
             "KEYLANE_REDIS_NODES": self.redis_nodes,
-            "KEYLANE_REDIS_TLS": "false",
+            # How to connect to one from outside, the environment says.
+            **({} if self.state and self.state.outside_redis else {"KEYLANE_REDIS_TLS": "false"}),
             "KEYLANE_JARS": str(tools_dir() / "jars"),
             "KEYLANE_CHECKPOINT": str(self.data / "checkpoint"),
-            "KEYLANE_PARTITION_BY": self._partition_by,
+            **self._placement,
             **self._variables,
         }
 
@@ -147,7 +155,7 @@ class Stack:
         Raises StackError, after stopping what this call has started.
         """
         declared = topics.load_topics(self.config) if self.config else {}
-        self._partition_by = topics.render_partition_by(declared)
+        self._placement = topics.render_placement(declared)
         with self._locked(), Reservations() as reservations:
             before = StackState.load(self.data)
             self._describe_parts(
@@ -158,8 +166,7 @@ class Stack:
             missing = [part for part in self.parts if not part.running]
             try:
                 self._start_together([part for part in missing if part in (self.kafka, self.redis)])
-                if created := topics.create_missing(self.kafka_bootstrap, declared) if declared else []:
-                    self._progress(self.kafka.name, f"created topics: {', '.join(created)}")
+                self._create_topics(declared)
                 self._start_together([part for part in missing if part not in (self.kafka, self.redis)])
             except BaseException:
                 self._stop(missing)
@@ -204,6 +211,13 @@ class Stack:
     def __exit__(self, *_: object) -> None:
         """Stop the stack; its data stays."""
         self.down()
+
+    def _create_topics(self, declared: Mapping[str, TopicConfig]) -> None:
+        """Create missing topics, in a Kafka of this stack only: in another one, the job does so if asked."""
+        if not declared or (self.state and self.state.outside_kafka):
+            return
+        if created := topics.create_missing(self.kafka_bootstrap, declared):
+            self._progress(self.kafka.name, f"created topics: {', '.join(created)}")
 
     def _running(self) -> set[str]:
         """Return the names of the parts of which at least one process runs."""

@@ -74,7 +74,10 @@ class _Progress:
 @click.option("--localstack", is_flag=True, help="Also start LocalStack, and deploy template.yaml to it.")
 @click.option("--localstack-port", type=_port, help="LocalStack's port. Default: 4566, or a free one.")
 def up(*, data_dir: Path, config: Path | None, job: bool, **given: Any) -> None:
-    """Start the stack, or those of its parts that are down."""
+    """Start the stack, or those of its parts that are down.
+
+    Job and server start again if keylane.toml or their settings have changed.
+    """
     from keylane_local.commands import preflight  # noqa: PLC0415 - its imports take long
 
     config = _choose_config(data_dir, config, required=job)

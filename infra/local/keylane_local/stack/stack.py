@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 StackPart: TypeAlias = Kafka | RedisCluster | ServerPart | LocalStack | SparkJob
 
 
+_APPLIED = "applied.toml"
+
+
 def _report_nothing(part: str, event: str) -> None:
     pass
 
@@ -152,6 +155,8 @@ class Stack:
     def up(self) -> list[str]:
         """Start the parts that do not run, wait until all are ready, and return the names of those started.
 
+        Job and server start again if their settings, or the job's keylane.toml, are others by now.
+
         Raises StackError, after stopping what this call has started.
         """
         declared = topics.load_topics(self.config) if self.config else {}
@@ -163,11 +168,15 @@ class Stack:
             )
             assert self.state is not None  # noqa: S101 - for the type checker: plan_stack() returned it
             self.state.save(self.data)
-            missing = [part for part in self.parts if not part.running]
+            outdated = [part for part in (self.job, self.server) if part.program.is_outdated]
+            missing = [part for part in self.parts if not part.running or part in outdated]
             try:
+                self._report_changes(outdated)
+                self._stop(outdated)
                 self._start_together([part for part in missing if part in (self.kafka, self.redis)])
                 self._create_topics(declared)
                 self._start_together([part for part in missing if part not in (self.kafka, self.redis)])
+                self._keep_applied(missing)
             except BaseException:
                 self._stop(missing)
                 raise
@@ -211,6 +220,21 @@ class Stack:
     def __exit__(self, *_: object) -> None:
         """Stop the stack; its data stays."""
         self.down()
+
+    def _report_changes(self, outdated: Sequence[StackPart]) -> None:
+        """Say why parts start again, and what the job builds again."""
+        for part in outdated:
+            self._progress(part.name, "has other settings, or another keylane.toml: starts again")
+        if self.job in outdated and self.config:
+            from keylane_local.stack.changes import describe_changes  # noqa: PLC0415 - its imports take long
+
+            for line in describe_changes(self.data / _APPLIED, self.config):
+                self._progress(self.job.name, line)
+
+    def _keep_applied(self, started: Sequence[StackPart]) -> None:
+        """Keep the file with which the job was started, for the comparison with the next one."""
+        if self.job in started and self.config:
+            shutil.copyfile(self.config, self.data / _APPLIED)
 
     def _create_topics(self, declared: Mapping[str, TopicConfig]) -> None:
         """Create missing topics, in a Kafka of this stack only: in another one, the job does so if asked."""

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         UnknownView,
         Unreachable,
         ValueNotReadable,
+        ViewNotOpened,
     )
     from keylane_client.writes import NewRecord
 
@@ -107,6 +108,7 @@ __all__ = [
     "Unreachable",
     "ValueNotReadable",
     "View",
+    "ViewNotOpened",
     "Window",
     "WriteFailed",
     "Written",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from keylane_client.cli.access import Remote, with_remote
 from keylane_local import env_file
 from keylane_local.commands import containers
 from keylane_local.errors import BadInput
@@ -161,14 +163,43 @@ def down(data_dir: Path, wipe: bool) -> None:
 
 @click.command()
 @_data_dir
-def status(data_dir: Path) -> None:
-    """Show the parts. The exit code is 1 unless all of them run."""
+@with_remote
+def status(remote: Remote, *, data_dir: Path) -> None:
+    """Show the parts, and how far topics and views are. The exit code is 1 unless all parts run.
+
+    With --url: how far the topics of this folder's keylane.toml, and all views, are there.
+    """
     stack = Stack(data_dir)
+    is_elsewhere = stack.state is None or remote.url != stack.http_url
+    if is_elsewhere and remote.is_named:
+        sys.exit(0 if _show_progress(remote, Path(_DEFAULT_CONFIG)) else 1)
     if not stack.parts:
         _out.print(f"No stack was ever started in {data_dir}: `keylane up` starts one.")
         sys.exit(1)
     _show(stack)
+    if stack.server.running and stack.state and stack.state.config:
+        _show_progress(remote, Path(stack.state.config))
     sys.exit(0 if all(part.running for part in stack.parts) else 1)
+
+
+def _show_progress(remote: Remote, config: Path) -> bool:
+    """Print what the API says of topics and views; return whether it answered."""
+    from keylane_local.commands import progress  # noqa: PLC0415 - its imports take long
+
+    found = list(progress.read_progress(remote.url, remote.auth, config))
+    if remote.as_json:
+        for each in found:
+            click.echo(json.dumps(each._asdict()))
+        return all(each.name != "api" for each in found)
+    table = Table(box=None, pad_edge=False)
+    for column in ("name", "state", "details"):
+        table.add_column(column)
+    for each in found:
+        colour = {"complete": "green", "stopped": "red", "incomplete": "red"}.get(each.state, "yellow")
+        table.add_row(each.name, f"[{colour}]{escape(each.state)}[/]", escape(each.details))
+    _out.print()
+    _out.print(table)
+    return all(each.name != "api" for each in found)
 
 
 @click.command()

@@ -11,7 +11,7 @@ COMMANDS = {
         "Write the flights of New York 2013 into Kafka and read some of them over HTTP.",
     ),
     "down": ("..cli:down", "Stop the stack."),
-    "status": ("..cli:status", "Show the parts."),
+    "status": ("..cli:status", "Show the parts, and how far topics and views are."),
     "logs": (
         "..cli:logs",
         "Show the end of a log: kafka, redis-0, ..., job, server or localstack.",

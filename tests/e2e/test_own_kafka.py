@@ -88,6 +88,33 @@ def read(url: str, topic: str, key: bytes) -> bytes:
         return bytes(got.read())
 
 
+def assert_that_an_edit_is_applied(project: Path) -> None:
+    config = project / "keylane.toml"
+    assert "has another keylane.toml" not in run(project, "up")
+    assert "no-index" in run(project, "scan", "orders.eu", exit_code=1)
+    broken = "[views.none]\ntopic = 'nowhere'\ncolumns = {n = 'count()'}\n"
+    config.write_text(
+        config.read_text().replace('[topics."orders.eu"]', '[topics."orders.eu"]\nindex = true') + broken
+    )
+    printed = run(project, "up")
+    assert "topic 'orders.eu' is built again beside its present state" in printed
+    assert "view 'none' is new: it is built" in printed
+
+    def is_shown() -> bool:
+        shown = run(project, "status")
+        return "view none" in shown and "was never opened: topic 'nowhere' is unknown" in shown
+
+    eventually(is_shown, 60)
+
+    def is_built() -> bool:
+        shown = run(project, "status", "--json")
+        [found] = [line for line in shown.splitlines() if '"topic orders.eu"' in line]
+        return json.loads(found)["state"] == "complete" and "generation" not in json.loads(found)["details"]
+
+    eventually(is_built, 60)
+    assert len(run(project, "scan", "orders.eu", "--keys-only").splitlines()) == len(KEYS) + 40
+
+
 def test_new_and_up_serve_the_topics_of_a_kafka_and_nothing_in_it_changes(tmp_path, kafka_with_topics):
     project = tmp_path / "project"
     with own_cluster(tmp_path / "redis") as cluster, guarded(project / ".keylane"):
@@ -129,6 +156,7 @@ def test_new_and_up_serve_the_topics_of_a_kafka_and_nothing_in_it_changes(tmp_pa
             assert (
                 run(project, "get", "orders.eu", "100%", "--min-position", written, "--wait", "20") == "new\n"
             )
+            assert_that_an_edit_is_applied(project)
         finally:
             run(project, "down")
         assert describe(kafka_with_topics)[:2] == before[:2]

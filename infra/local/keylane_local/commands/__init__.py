@@ -29,6 +29,10 @@ COMMANDS = {
         ".smoke:smoke",
         "Write, wait for, read and delete one key of a topic at URL, and say what is wrong.",
     ),
+    "check": (
+        ".check:check",
+        "Say what is wrong with keylane.toml and keylane.env, without starting anything.",
+    ),
     "new": (
         ".new:new",
         "Write keylane.toml, keylane.env and samconfig.toml into FOLDER, for a Kafka that exists.",

@@ -92,7 +92,7 @@ def look_at(
             raise BadInput(f"{'; '.join(missing)} (--create-topics lets the job create it)")
         if not names:
             raise BadInput("Kafka has no topics yet: name one with --topic, and add --create-topics")
-        shards = _shards(outside) if outside.state else None
+        shards = shard_numbers(outside) if outside.state else None
         partitions = max(1, min(_PARTITIONS, _READS // len(names)))
         return {name: _look_at_topic(outside, name, partitions, shards) for name in names}
 
@@ -105,7 +105,7 @@ def _look_at_topic(outside: Outside, name: str, partitions: int, shards: list[in
         guess = PartitionerGuess(USUAL, is_guarded=False, reason=reason)
         return TopicFound(0, guess, propose_stripes(NEW_PARTITIONS, shards) if shards else None)
     count = len(topic.partitions)
-    sample = _Sample(list(_first_records(outside, topic, partitions)))
+    sample = _Sample(list(first_records(outside, topic, partitions)))
     guess = guess_partitioner(((partition, record.key) for partition, record in sample.records), count)
     stripes = propose_stripes(count, shards) if shards else None
     return TopicFound(count, guess, stripes, sample.has_keys, sample.has_schemas)
@@ -128,7 +128,7 @@ def summarize(found: Mapping[str, TopicFound]) -> list[dict[str, object]]:
     ]
 
 
-def _shards(outside: Outside) -> list[int]:
+def shard_numbers(outside: Outside) -> list[int]:
     """Return the number of the shard that has each slot."""
     assert outside.state is not None  # noqa: S101 (for the type checker)
     hosts = outside.state.hosts(range(SLOTS), Deadline.after_ms(TIMEOUT_MS, outside.clock))
@@ -136,7 +136,8 @@ def _shards(outside: Outside) -> list[int]:
     return [numbers[host] for host in hosts]
 
 
-def _first_records(outside: Outside, topic: KafkaTopic, partitions: int) -> Iterator[tuple[int, LogRecord]]:
+def first_records(outside: Outside, topic: KafkaTopic, partitions: int) -> Iterator[tuple[int, LogRecord]]:
+    """Yield the first records of the first partitions, each with its partition."""
     for partition in topic.partitions[:partitions]:
         wanted = LogRange(topic.name, partition.number, 0, 0, _RECORDS, _BYTES, READ_COMMITTED)
         deadline = Deadline.after_ms(TIMEOUT_MS, outside.clock)

@@ -96,6 +96,7 @@ def assert_that_an_edit_is_applied(project: Path) -> None:
     config.write_text(
         config.read_text().replace('[topics."orders.eu"]', '[topics."orders.eu"]\nindex = true') + broken
     )
+    assert "Kafka has no topic 'nowhere'" in run(project, "check", exit_code=1)
     printed = run(project, "up")
     assert "topic 'orders.eu' is built again beside its present state" in printed
     assert "view 'none' is new: it is built" in printed
@@ -125,6 +126,7 @@ def test_new_and_up_serve_the_topics_of_a_kafka_and_nothing_in_it_changes(tmp_pa
         assert printed.count("partitioner crc32: it explains all of 50 keys") == len(TOPICS)
         assert "lines: left out, because its first records have no keys" in printed
         assert (project / "keylane.env").stat().st_mode & 0o077 == 0
+        assert run(project, "check").count("at most 50 keys of ") == len(TOPICS)
         run(project, "up")
         try:
             port = json.loads((project / ".keylane" / "stack.json").read_text())["http_port"]

@@ -199,12 +199,10 @@ def _sentence(path: str, text: str, fault: Any) -> str:
 
 def _nearest(field: list[str]) -> str:
     """Return the question after the field that was meant, "" where none is near."""
-    tables = {
-        "job": JobConfig.model_fields,
-        "topics": TopicConfig.model_fields,
-        "views": ViewConfig.model_fields,
-    }
-    known = tables.get(field[0], {}) if len(field) > 1 else Config.model_fields
+    known = Config.model_fields
+    if len(field) > 1:
+        tables = {"job": JobConfig, "topics": TopicConfig, "views": ViewConfig}
+        known = tables[field[0]].model_fields if field[0] in tables else {}
     near = get_close_matches(field[-1], sorted(known), 1)
     return f": did you mean {near[0]}?" if near else ""
 

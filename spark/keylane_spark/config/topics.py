@@ -199,11 +199,10 @@ def _sentence(path: str, text: str, fault: Any) -> str:
 
 def _nearest(field: list[str]) -> str:
     """Return the question after the field that was meant, "" where none is near."""
-    known = Config.model_fields
-    if len(field) > 1:
-        tables = {"job": JobConfig, "topics": TopicConfig, "views": ViewConfig}
-        known = tables[field[0]].model_fields if field[0] in tables else {}
-    near = get_close_matches(field[-1], sorted(known), 1)
+    tables: dict[str, type[ConfigTable]] = {"job": JobConfig, "topics": TopicConfig, "views": ViewConfig}
+    table = Config if len(field) == 1 else tables.get(field[0])
+    known = sorted(table.model_fields) if table else []
+    near = get_close_matches(field[-1], known, 1)
     return f": did you mean {near[0]}?" if near else ""
 
 

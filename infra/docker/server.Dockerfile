@@ -10,7 +10,7 @@ COPY layers layers
 COPY server server
 COPY clients/console clients/console
 # Of the command line, the one command and what it imports.
-COPY infra/local/keylane_local/__init__.py infra/local/keylane_local/errors.py infra/local/keylane_local/tools.py infra/local/keylane_local/
+COPY infra/local/keylane_local/__init__.py infra/local/keylane_local/env_file.py infra/local/keylane_local/errors.py infra/local/keylane_local/tools.py infra/local/keylane_local/
 COPY infra/local/keylane_local/commands/__init__.py infra/local/keylane_local/commands/serve.py infra/local/keylane_local/commands/
 USER 1000:1000
 EXPOSE 8080

@@ -88,7 +88,8 @@ class Setup:
             self.runner.apt_install("python", (f"python{version}-venv",), hint)
         stamp.clear()
         self._make_venv("python", sys.executable, ".venv")
-        packages = ["-e", ".[dev]", "-e", "clients/python[aws,cli]"]
+        # The client without extras: with some, pip takes it for no other set, as `.[dev]` asks for.
+        packages = ["-e", ".[dev]", "-e", "clients/python"]
         install = [str(self.venv_python), *_PIP_INSTALL, *packages, "-c", "constraints.txt"]
         self.runner.run("python", "packages", install, attempts=ATTEMPTS)
         # pip compiles only what it copies. Where PYTHONDONTWRITEBYTECODE is set, as in many containers, each

@@ -23,7 +23,7 @@ class ServerStops(Exception):
 
 
 _PROBLEMS: dict[type[Exception], tuple[Problem, str, dict[str, str]]] = {
-    NotAuthorized: (UNAUTHORIZED, "Unauthorized", {"WWW-Authenticate": "Bearer"}),
+    NotAuthorized: (UNAUTHORIZED, "{error}", {"WWW-Authenticate": "Bearer"}),
     NotAllowed: (FORBIDDEN, "the token does not grant this request", {}),
     Overloaded: (OVERLOADED, "{error}: try again in a second", {"Retry-After": str(RETRY_AFTER_S)}),
     AddressBusy: (THROTTLED, "{error}: try again in a second", {"Retry-After": str(RETRY_AFTER_S)}),

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         Unreachable,
         ValueMismatch,
         ValueNotReadable,
+        ViewNotOpened,
     )
     from keylane_client.wire import Exchange, Hook
     from keylane_client.writes import NewRecord
@@ -114,6 +115,7 @@ __all__ = [
     "ValueMismatch",
     "ValueNotReadable",
     "View",
+    "ViewNotOpened",
     "Window",
     "WriteFailed",
     "Written",

@@ -13,6 +13,7 @@ KeylaneError
     │   ├── KeyAbsent       the topic has no record under the key; a KeyError, too
     │   ├── UnknownTopic
     │   └── UnknownView
+    │       └── ViewNotOpened
     ├── NotKept             the topic keeps no index or no history, or the value has no fields (409)
     ├── HistoryTooShort     the history does not reach back that far (410)
     ├── PreconditionFailed  the record is another one than `if_match` demands (412)
@@ -127,6 +128,10 @@ class UnknownView(NotFound):
     """No view of this name is kept."""
 
 
+class ViewNotOpened(UnknownView):
+    """The job cannot open the view: the detail says why."""
+
+
 class NotKept(ProblemError):
     """The topic keeps no index or no history, or the value has no fields."""
 
@@ -163,6 +168,7 @@ _BY_TYPE: dict[str, type[ProblemError]] = {
     "key-absent": KeyAbsent,
     "unknown-topic": UnknownTopic,
     "unknown-view": UnknownView,
+    "view-not-opened": ViewNotOpened,
     "history-too-short": HistoryTooShort,
     "precondition-failed": PreconditionFailed,
     "position-not-reached": PositionNotReached,

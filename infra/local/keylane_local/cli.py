@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -15,6 +16,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from keylane_client.cli.access import Remote, with_remote
+from keylane_local import env_file
 from keylane_local.commands import containers
 from keylane_local.errors import BadInput
 from keylane_local.process import processes
@@ -25,6 +28,7 @@ from keylane_local.tools import is_checkout, project_root
 
 if TYPE_CHECKING:
     from keylane_local.deploy.deployment import Deployed
+    from keylane_local.process.program import Program
 
 _out = Console(highlight=False, soft_wrap=True)
 _DEFAULT_CONFIG = "keylane.toml"
@@ -74,9 +78,15 @@ class _Progress:
 @click.option("--localstack", is_flag=True, help="Also start LocalStack, and deploy template.yaml to it.")
 @click.option("--localstack-port", type=_port, help="LocalStack's port. Default: 4566, or a free one.")
 def up(*, data_dir: Path, config: Path | None, job: bool, **given: Any) -> None:
-    """Start the stack, or those of its parts that are down."""
-    options = StackOptions(job=job, default_ports=True, **given)
+    """Start the stack, or those of its parts that are down.
+
+    Job and server start again if keylane.toml or their settings have changed.
+    """
+    from keylane_local.commands import preflight  # noqa: PLC0415 - its imports take long
+
     config = _choose_config(data_dir, config, required=job)
+    options = StackOptions(job=job, default_ports=True, **given, **_read_settings(config))
+    preflight.check(options, config if job else None)
     stack = Stack(data_dir, config, options=options, progress=_Progress().show)
     if not stack.up():
         _out.print("The stack is already running.")
@@ -85,6 +95,13 @@ def up(*, data_dir: Path, config: Path | None, job: bool, **given: Any) -> None:
     containers.explain(stack)
     if deployed:
         _show_deployed(deployed)
+
+
+def _read_settings(config: Path | None) -> dict[str, Any]:
+    """Add the project's keylane.env to the environment; return where its Kafka and its Redis are."""
+    env_file.apply(env_file.beside(config), os.environ)
+    names = {"outside_kafka": env_file.KAFKA, "outside_redis": env_file.REDIS}
+    return {field: os.environ.get(name, "").replace(" ", "") or None for field, name in names.items()}
 
 
 def _choose_config(data_dir: Path, given: Path | None, *, required: bool) -> Path | None:
@@ -121,6 +138,10 @@ def demo(data_dir: Path, once: bool) -> None:
     from keylane_local.commands import demo as flights  # noqa: PLC0415 - its imports take long
 
     config = _choose_config(data_dir, None, required=False) or _write_demo_config(data_dir)
+    if _read_settings(config)["outside_kafka"]:
+        raise BadInput(
+            "the demo writes into the Kafka of a local stack, and this folder names another: run it elsewhere"
+        )
     stack = Stack(data_dir, config, options=StackOptions(default_ports=True), progress=_Progress().show)
     try:
         stack.up()
@@ -151,14 +172,43 @@ def down(data_dir: Path, wipe: bool) -> None:
 
 @click.command()
 @_data_dir
-def status(data_dir: Path) -> None:
-    """Show the parts. The exit code is 1 unless all of them run."""
+@with_remote
+def status(remote: Remote, *, data_dir: Path) -> None:
+    """Show the parts, and how far topics and views are. The exit code is 1 unless all parts run.
+
+    With --url: how far the topics of this folder's keylane.toml, and all views, are there.
+    """
     stack = Stack(data_dir)
+    is_elsewhere = stack.state is None or remote.url != stack.http_url
+    if is_elsewhere and remote.is_named:
+        sys.exit(0 if _show_progress(remote, Path(_DEFAULT_CONFIG)) else 1)
     if not stack.parts:
         _out.print(f"No stack was ever started in {data_dir}: `keylane up` starts one.")
         sys.exit(1)
     _show(stack)
+    if stack.server.running and stack.state and stack.state.config:
+        _show_progress(remote, Path(stack.state.config))
     sys.exit(0 if all(part.running for part in stack.parts) else 1)
+
+
+def _show_progress(remote: Remote, config: Path) -> bool:
+    """Print what the API says of topics and views; return whether it answered."""
+    from keylane_local.commands import progress  # noqa: PLC0415 - its imports take long
+
+    found = list(progress.read_progress(remote.url, remote.auth, config))
+    if remote.as_json:
+        for each in found:
+            click.echo(json.dumps(each._asdict()))
+        return all(each.name != "api" for each in found)
+    table = Table(box=None, pad_edge=False)
+    for column in ("name", "state", "details"):
+        table.add_column(column)
+    for each in found:
+        colour = {"complete": "green", "stopped": "red", "incomplete": "red"}.get(each.state, "yellow")
+        table.add_row(each.name, f"[{colour}]{escape(each.state)}[/]", escape(each.details))
+    _out.print()
+    _out.print(table)
+    return all(each.name != "api" for each in found)
 
 
 @click.command()
@@ -217,6 +267,10 @@ def _show(stack: Stack) -> None:
     table = Table(box=None, pad_edge=False)
     for column in ("part", "state", "pid", "address"):
         table.add_column(column)
+    if stack.state:
+        for name, address in (("kafka", stack.state.outside_kafka), ("redis", stack.state.outside_redis)):
+            if address:
+                table.add_row(name, "outside", "", address)
     for name, running, pids, address in _rows(stack):
         table.add_row(name, "[green]up[/]" if running else "[red]down[/]", pids, address)
     _out.print(table)
@@ -229,8 +283,12 @@ def _show_deployed(deployed: Deployed) -> None:
 
 
 def _rows(stack: Stack) -> list[tuple[str, bool, str, str]]:
-    programs = [("kafka", stack.kafka.program, stack.kafka_bootstrap)]
-    programs += [(f"redis-{i}", node.program, node.address) for i, node in enumerate(stack.redis.nodes)]
+    state = stack.state
+    programs: list[tuple[str, Program, str]] = []
+    if not (state and state.outside_kafka):
+        programs.append(("kafka", stack.kafka.program, stack.kafka_bootstrap))
+    if not (state and state.outside_redis):
+        programs += [(f"redis-{i}", node.program, node.address) for i, node in enumerate(stack.redis.nodes)]
     programs.append(("server", stack.server.program, stack.http_url))
     if stack.localstack:
         programs.append(("localstack", stack.localstack.program, stack.localstack.url))

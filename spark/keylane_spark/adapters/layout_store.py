@@ -17,7 +17,7 @@ from keylane.errors import CorruptState
 from keylane.model.records import Layout
 from keylane.ports import Clock, Deadline
 from keylane.state import codec, redis_keys
-from keylane.state.windows import view_of_state
+from keylane.state.windows import state_name, view_of_state
 from keylane_spark.adapters import function_library as library
 from keylane_spark.adapters.function_library import DEFAULTS, CallRefused, WriteOptions
 from keylane_spark.adapters.lane import lanes_of
@@ -30,6 +30,9 @@ TOTALS_SLOT = routing.key_slot(redis_keys.strays_key(""))
 """The slot of all stray totals."""
 _TIMEOUT_MS = 5000
 _KEYS_PER_CALL = 1000
+_STOPPED_S = 120
+"""A reason outlives its job for so long: a view that was taken from the config must not stay listed."""
+_MOST_REASON_BYTES = 2000
 
 
 class LayoutStore:
@@ -160,6 +163,19 @@ class LayoutStore:
             self._copies.call(
                 lambda tag: encode_command(command, redis_keys.views_key(tag), *score, view.encode())
             )
+
+    def note_stopped(self, view: str, reason: str) -> None:
+        """Store why a view does not run, for a while, and list it; an empty reason removes what is stored."""
+        if not reason:
+            self._copies.call(lambda tag: encode_command(b"DEL", redis_keys.stopped_key(view, tag)))
+            return
+        stored = reason.encode()[:_MOST_REASON_BYTES]
+        self._copies.call(
+            lambda tag: encode_command(
+                b"SET", redis_keys.stopped_key(view, tag), stored, b"EX", b"%d" % _STOPPED_S
+            )
+        )
+        self._list_view(state_name(view), b"ZADD", b"0")
 
     def free_generation(self, layout: Layout, first: int) -> tuple[Layout, list[int]]:
         """The layout with the first generation, from `first` on, that no lane of it is in use by.

@@ -10,15 +10,12 @@ from typing import Any, Self
 
 from keylane.model.records import Layout
 from keylane.state import codec
-from keylane.state.redis_keys import RECORD_TAG
+from keylane.state.redis_keys import record_key as topic_key
+
+__all__ = ["Lineage", "Owner", "TopicRecord", "topic_key"]
 
 Lineage = tuple[tuple[int, int], ...]
 """Leader epochs of a partition and the offsets at which they began, both rising: `generations.lineage`."""
-
-
-def topic_key(topic: str, tag: bytes = RECORD_TAG) -> bytes:
-    """Key of a topic's record."""
-    return b"{%b}:topic:%b" % (tag, topic.encode())
 
 
 @dataclass(frozen=True, slots=True)

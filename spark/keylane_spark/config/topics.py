@@ -6,6 +6,7 @@ no secrets: they come from the environment, as for the functions.
 
 import re
 import tomllib
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -192,11 +193,20 @@ def _sentence(path: str, text: str, fault: Any) -> str:
     given = "" if fault["type"] == "missing" else f", not {fault['input']!r}"
     reason = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "extra_forbidden":
-        reason, given = "there is no such field", ""
-    return f"{path}:{_line_of(text, field)}: {'.'.join(field)}: {reason}{given}"
+        reason, given = f"there is no such field{_nearest(field)}", ""
+    return f"{path}:{line_of(text, field)}: {'.'.join(field)}: {reason}{given}"
 
 
-def _line_of(text: str, field: list[str]) -> int:
+def _nearest(field: list[str]) -> str:
+    """Return the question after the field that was meant, "" where none is near."""
+    tables: dict[str, type[ConfigTable]] = {"job": JobConfig, "topics": TopicConfig, "views": ViewConfig}
+    table = Config if len(field) == 1 else tables.get(field[0])
+    known = sorted(table.model_fields) if table else []
+    near = get_close_matches(field[-1], known, 1)
+    return f": did you mean {near[0]}?" if near else ""
+
+
+def line_of(text: str, field: list[str]) -> int:
     """The line that sets the field, else its table's, else 1; tomllib does not report lines."""
     best, table = 1, []
     for number, line in enumerate(text.splitlines(), 1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -219,6 +220,11 @@ class Ownership:
             return "a writer that has not recorded its name yet"
         owner = record.owner
         return f"process {owner.pid} on {owner.host}, epoch {owner.epoch}"
+
+    def note_stopped(self, view: str, reason: str) -> None:
+        """Store why a view does not run, "" once it does. Errors are not raised: the next call stores it."""
+        with self._lock, contextlib.suppress(KeylaneError):
+            self._store.note_stopped(view, reason)
 
     def close(self) -> None:
         """Close the connections."""

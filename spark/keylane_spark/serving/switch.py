@@ -35,7 +35,7 @@ from keylane_spark.serving.elections import Elections
 from keylane_spark.serving.parking import ParkingWatch
 from keylane_spark.stream.batch_query import FAILED_STOP_S, STOP_S
 from keylane_spark.stream.openings import Openings
-from keylane_spark.stream.topic_query import Changes, TopicQuery
+from keylane_spark.stream.topic_query import OnChange, TopicQuery
 from keylane_spark.telemetry.metrics import JobMetrics
 from keylane_spark.telemetry.strays import StrayTotals
 
@@ -73,7 +73,7 @@ class Serving:
             openings.serving,
             totals,
             metrics,
-            changes=Changes(self._check_topics, elections.follow if can_follow else None),
+            on_change=OnChange(self._check_topics, elections.follow if can_follow else None),
         )
         self._building = (
             TopicQuery(context, openings.building, totals, metrics, building=True)

@@ -49,7 +49,7 @@ MOST_TRACES = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class OnChange:
     """What a query does about changes in Kafka.
 
     `check_topics`: called where anything of the topics has changed; raises TopicChanged to end the query.
@@ -61,7 +61,7 @@ class Changes:
     follow: Callable[[Mapping[TopicPartition, int], Observe], Mapping[TopicPartition, int]] | None = None
 
 
-NO_CHANGES = Changes()
+NO_CHANGE = OnChange()
 
 
 class TopicQuery(ReadingQuery):
@@ -78,7 +78,7 @@ class TopicQuery(ReadingQuery):
         metrics: JobMetrics,
         *,
         building: bool = False,
-        changes: Changes = NO_CHANGES,
+        on_change: OnChange = NO_CHANGE,
     ) -> None:
         name = "keylane-building" if building else "keylane-query"
         super().__init__(name, "the query", context.checkpoint, opening)
@@ -92,11 +92,11 @@ class TopicQuery(ReadingQuery):
         self._share = DriverShare(context.config.job.small_batch_records)
         self._totals = totals
         self._metrics = metrics
-        self._changes = changes
+        self._on_change = on_change
         counts = Counter(topic for topic, _ in (*opening.positions, *opening.unread))
         self._planned: Mapping[TopicPartition, int] = {}
         self._leaders = Leaders(
-            context, counts, opening.leader_epochs, self._follow_leaders if changes.follow else None
+            context, counts, opening.leader_epochs, self._follow_leaders if on_change.follow else None
         )
         self._reader = self._choose_reader()
         self._heartbeat = Heartbeat(context, self._writer, self._freshness, self._leaders, self)
@@ -133,7 +133,7 @@ class TopicQuery(ReadingQuery):
         """Raise TopicChanged when the topics are not as they were."""
         seen = self._leaders.topics()
         if seen != self._seen_topics:
-            self._changes.check_topics()
+            self._on_change.check_topics()
             self._seen_topics = seen
 
     @property
@@ -228,7 +228,7 @@ class TopicQuery(ReadingQuery):
         held = {
             each: max(offsets.get(each, 0) for offsets in (positions, planned, before)) for each in partitions
         }
-        followed = self._changes.follow(held, observe) if self._changes.follow else {}
+        followed = self._on_change.follow(held, observe) if self._on_change.follow else {}
         self.say(f"{len(followed)} partitions have new leaders: their logs have all that the lanes hold")
         return followed
 

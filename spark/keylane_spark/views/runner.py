@@ -23,6 +23,7 @@ from keylane_spark.views.open_view import ViewOpening, open_view
 from keylane_spark.views.view_query import ViewQuery
 
 _CHECK_TOPIC_S = 2.0
+_NOTE_S = 30.0
 _PASSING = (TopicChanged, Unavailable, LaneBehind, UnknownTopic)
 """Errors after which a view opens its lanes again."""
 
@@ -72,11 +73,14 @@ class Views:
                 pauses.begin()
                 opening = open_view(self._context, self._ownership, name, has_begun=has_begun)
                 has_begun = True
+                self._ownership.note_stopped(name, "")
                 self._serve(opening)
             except TopicChanged as error:
                 self._context.say(f"view {name!r} opens its lanes again: {error}")
             except (Unavailable, LaneBehind, UnknownTopic) as error:
                 self._context.metrics.count_view_restart(name)
+                if isinstance(error, UnknownTopic):
+                    self._ownership.note_stopped(name, str(error))
                 pauses.pause(error)
             except (Fenced, EngineEnded) as error:
                 self._failed(error)
@@ -84,10 +88,19 @@ class Views:
             except KeylaneError as error:
                 self._context.metrics.count_stop(name)
                 self._context.say(f"view {name!r} STOPS until the job's next start: {error}")
+                self._keep_stopped(name, str(error))
                 return
             except Exception as error:  # noqa: BLE001 (of Spark or a client: a view must not end without a word)
                 self._context.metrics.count_view_restart(name)
-                pauses.pause(unexpected(error))
+                reason = unexpected(error)
+                self._ownership.note_stopped(name, str(reason))
+                pauses.pause(reason)
+
+    def _keep_stopped(self, name: str, reason: str) -> None:
+        """Store the reason again and again, until the job stops."""
+        self._ownership.note_stopped(name, reason)
+        while not self._stop.wait(_NOTE_S):
+            self._ownership.note_stopped(name, reason)
 
     def _serve(self, opening: ViewOpening) -> None:
         context, name = self._context, opening.name

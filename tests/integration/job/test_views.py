@@ -296,6 +296,25 @@ def test_a_view_that_spark_cannot_compute_stops_alone_and_says_why(
     eventually(lambda: scrape(metrics_port).get(("keylane_view_stops_total", view)) == 1)
 
 
+def test_a_view_of_a_missing_topic_says_so_and_opens_once_the_topic_is_there(kafka, topic, job, query, view):
+    missing = f"{topic}-later"
+    job(topic, f"[views.{{view}}]\ntopic = '{missing}'\n[views.{{view}}.columns]\nn = 'count()'\n")
+
+    def why() -> str:
+        status, document = query.ask(f"/views/{view}")
+        return document["detail"] if status == 404 and "view-not-opened" in document["type"] else ""
+
+    eventually(lambda: f"topic {missing!r} is unknown" in why())
+    [listed] = [each for each in query.ask("/views")[1]["views"] if each["view"] == view]
+    assert listed == {"view": view, "stopped": why().partition("opened: ")[2]}
+    create_topic(kafka, missing, 2)
+    eventually(lambda: query.ask(f"/views/{view}")[0] == 200)
+    assert "stopped" not in query.ask(f"/views/{view}")[1]
+    [listed] = [each for each in query.ask("/views")[1]["views"] if each["view"] == view]
+    assert listed["topic"] == missing
+    assert "stopped" not in listed
+
+
 def test_records_that_a_view_cannot_take_are_counted_and_stop_nothing(kafka, topic, job, query, view):
     """A time in nanoseconds, and a condition that fails on a value."""
     columns = "columns]\nn = 'count()'\n"

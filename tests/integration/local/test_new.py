@@ -20,8 +20,19 @@ from keylane_spark.config.topics import load
 
 @pytest.fixture
 def new(tmp_path, kafka, redis_cluster):
-    def run(topic: str):
-        options = ["--kafka", kafka, "--redis", redis_cluster, "--topic", topic, "--stack", "s", "--json"]
+    def run(topic: str, *more: str):
+        options = [
+            "--kafka",
+            kafka,
+            "--redis",
+            redis_cluster,
+            "--topic",
+            topic,
+            "--stack",
+            "s",
+            "--json",
+            *more,
+        ]
         return CliRunner().invoke(keylane, ["new", str(tmp_path), *options])
 
     return run
@@ -36,7 +47,7 @@ def test_the_first_records_name_the_partitioner(new, kafka, tmp_path):
     assert producer.flush(30) == 0
     result = new(topic)
     assert result.exit_code == 0, result.output
-    document = json.loads(result.stdout)
+    [document] = json.loads(result.stdout)["topics"]
     assert (document["partitioner"], document["partitions"], document["guarded"]) == ("fnv1a", 3, False)
     found = load(tmp_path / "keylane.toml").topics[topic]
     assert found.partitioner == "fnv1a"
@@ -44,9 +55,11 @@ def test_the_first_records_name_the_partitioner(new, kafka, tmp_path):
     assert found.stripes == document["stripes"] == propose_stripes(3, divide(3)).stripes
 
 
-def test_a_topic_that_is_missing_is_one_that_the_job_creates(new, tmp_path):
+def test_a_topic_that_is_missing_is_one_that_the_job_creates_if_it_is_asked_for(new, tmp_path):
     topic = a_topic()
-    assert json.loads(new(topic).stdout)["partitions"] == 0
+    assert f"Kafka has no topic {topic!r}" in str(new(topic).exception)
+    assert list(tmp_path.iterdir()) == []
+    assert json.loads(new(topic, "--create-topics").stdout)["topics"][0]["partitions"] == 0
     config = load(tmp_path / "keylane.toml")
     assert config.job.create_topics
     assert config.topics[topic].partitions == 9

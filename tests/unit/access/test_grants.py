@@ -224,3 +224,29 @@ def test_base_path_of_a_custom_domain_is_not_part_of_the_route(ask, monkeypatch)
     assert ask("GET", "/topics/orders")
     assert not ask("GET", "/kafka/topics/invoices")
     assert not ask("GET", "/other/topics/orders")
+
+
+@pytest.mark.parametrize(
+    ("authorization", "said"),
+    [
+        ("", "has no token"),
+        ("  ", "has no token"),
+        ("Basic YWRtaW46YWRtaW4=", "is not `Bearer TOKEN`"),
+        ("Bearer", "is not `Bearer TOKEN`"),
+        ("Bearer two words", "is not `Bearer TOKEN`"),
+        ("Bearer 123456789012345", "at least 16 characters"),
+        ("bearer 1234567890123456", "the token is not known"),
+    ],
+)
+def test_what_is_wrong_with_a_token_is_said_and_nothing_about_those_that_are_known(authorization, said):
+    assert said in grants.why_unknown(authorization)
+
+
+def test_a_known_token_that_is_too_short_is_refused_and_its_grant_is_named_for_the_log():
+    short, long = "x" * 15, "x" * 16
+    known = {digest(each): grants.Grant(f"of-{len(each)}") for each in (short, long)}
+    assert grants.grant_of(known, f"Bearer {short}") is None
+    assert grants.short_token_of(known, f"Bearer {short}") == "of-15"
+    assert grants.short_token_of(known, f"Bearer {long}") is None
+    assert grants.short_token_of(known, "Bearer y") is None
+    assert grants.short_token_of(known, "") is None

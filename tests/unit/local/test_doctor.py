@@ -12,9 +12,15 @@ def test_the_doctor_says_what_to_do_about_an_api_that_is_away():
 
 
 def test_the_doctor_looks_at_this_machine_without_a_stack(tmp_path):
-    checks = {check.name: check for check in doctor_checks.check_machine(tmp_path)}
+    checks = {check.name: check for check in doctor_checks.check_machine(tmp_path, {})}
     assert {"java", "redis-server", "kafka", "port 8080"} <= set(checks)
     assert all(check.advice for check in checks.values() if check.result != "ok")
+
+
+def test_the_doctor_asks_for_no_redis_and_no_ports_of_servers_that_are_elsewhere(tmp_path):
+    given = {"KEYLANE_KAFKA_BOOTSTRAP": "k:9092", "KEYLANE_REDIS_NODES": "r:6379"}
+    checks = {check.name for check in doctor_checks.check_machine(tmp_path, given)}
+    assert checks & {"redis-server", "port 9092", "port 7000", "port 8080"} == {"port 8080"}
 
 
 def test_the_doctor_does_not_look_at_servers_that_it_does_not_know():

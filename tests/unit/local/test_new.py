@@ -10,8 +10,9 @@ from click.testing import CliRunner
 
 from keylane.routing import PARTITIONERS, partition_for
 from keylane_client.cli.commands import keylane
+from keylane_local import env_file
 from keylane_local.commands.lane_balance import Proposal, divide, propose_stripes
-from keylane_local.commands.new_project import NEW_PARTITIONS, NewProject, TopicFound, render_topics
+from keylane_local.commands.new_project import NEW_PARTITIONS, TopicFound, render_topics
 from keylane_local.commands.partitioner_guess import PartitionerGuess, guess_partitioner
 from keylane_local.errors import BadInput
 from keylane_spark.config.topics import load
@@ -61,13 +62,41 @@ def test_the_files_are_ones_that_job_and_sam_read(tmp_path):
     assert {"KafkaBootstrap=a:9092,b:9092", "RedisNodes=r:6379", "RedisTls=false"} <= set(overrides)
 
 
-def test_what_no_option_gives_is_asked_for(tmp_path, monkeypatch):
+def test_the_address_of_kafka_is_asked_for(tmp_path, monkeypatch):
     for name in ("KEYLANE_KAFKA_BOOTSTRAP", "KEYLANE_REDIS_NODES"):
         monkeypatch.delenv(name, raising=False)
-    printed = new(str(tmp_path), "--unchecked", text="nonsense\na:9092\nr:1\norders\n\n")
+    printed = new(str(tmp_path), "--unchecked", "--topic", "orders", text="nonsense\na:9092\n")
     assert "write HOST:PORT" in printed
     assert (tmp_path / "keylane.toml").read_text().count("[topics.orders]") == 1
     assert 'stack_name = "keylane-dev"' in (tmp_path / "samconfig.toml").read_text()
+    assert env_file.read(tmp_path / "keylane.env") == {"KEYLANE_KAFKA_BOOTSTRAP": "a:9092"}
+
+
+def test_what_logs_in_is_kept_and_passwords_are_not(tmp_path, monkeypatch):
+    monkeypatch.setenv("KEYLANE_KAFKA_SECURITY_PROTOCOL", "SASL_SSL")
+    monkeypatch.setenv("KEYLANE_KAFKA_SASL_PASSWORD", "hunter2")
+    printed = new(str(tmp_path), *ANSWERS, "--unchecked")
+    assert "Not written: KEYLANE_KAFKA_SASL_PASSWORD." in printed
+    found = env_file.read(tmp_path / "keylane.env")
+    assert found["KEYLANE_KAFKA_SECURITY_PROTOCOL"] == "SASL_SSL"
+    assert "hunter2" not in "".join(path.read_text() for path in tmp_path.iterdir())
+
+
+def test_several_topics_have_a_table_each_and_one_without_keys_none(tmp_path):
+    guess = PartitionerGuess("crc32", is_guarded=False, reason="it explains all of 40 keys")
+    found = {
+        "b.c": TopicFound(3, guess, has_schemas=True),
+        "lines": TopicFound(1, guess, has_keys=False),
+        "a": TopicFound(3, guess),
+    }
+    (tmp_path / "keylane.toml").write_text(render_topics(found))
+    topics = load(tmp_path / "keylane.toml").topics
+    assert {name: each.value_format for name, each in topics.items()} == {"b.c": "registry", "a": "auto"}
+    assert all(each.partitioner == "crc32" for each in topics.values())
+
+
+def test_all_topics_cannot_be_taken_without_a_look(tmp_path):
+    assert "--unchecked needs --topic" in new(str(tmp_path), "--kafka", "a:1", "--unchecked")
 
 
 def test_files_that_exist_stay_unless_it_is_forced(tmp_path):
@@ -75,7 +104,7 @@ def test_files_that_exist_stay_unless_it_is_forced(tmp_path):
     assert "--force" in new(str(tmp_path), *ANSWERS, "--unchecked")
     assert (tmp_path / "keylane.toml").read_text() == "mine"
     document = json.loads(new(str(tmp_path), *ANSWERS, "--unchecked", "--force", "--json"))
-    assert document["partitioner"] == "murmur2"
+    assert document["topics"][0]["partitioner"] == "murmur2"
     assert "orders.eu" in (tmp_path / "keylane.toml").read_text()
 
 
@@ -91,23 +120,21 @@ def test_an_answer_that_cannot_be_right_is_refused(tmp_path, option, given):
 
 @pytest.mark.parametrize("partitions", [0, 12])
 def test_stripes_that_were_proposed_are_in_the_file_with_their_reason(tmp_path, partitions):
-    project = NewProject("a:9092", "r:6379", "orders", "mine")
     guess = PartitionerGuess("murmur2", is_guarded=False, reason="it explains all of 40 keys")
     proposed = propose_stripes(partitions or NEW_PARTITIONS, divide(3))
-    text = render_topics(project, TopicFound(partitions, guess, proposed))
+    text = render_topics({"orders": TopicFound(partitions, guess, proposed)})
     assert f"the fullest shard has {proposed.fullest:.2f} times the mean at most, up to 12 shards" in text
     (tmp_path / "keylane.toml").write_text(text)
     assert load(tmp_path / "keylane.toml").topics["orders"].stripes == proposed.stripes > 1
 
 
 def test_a_cluster_that_no_stripes_fill_evenly_is_said_to_be_uneven():
-    project = NewProject("a:9092", "r:6379", "orders", "mine")
     guess = PartitionerGuess("murmur2", is_guarded=False, reason="")
-    text = render_topics(project, TopicFound(3, guess, Proposal(7, 1.42, 3, 12)))
+    text = render_topics({"orders": TopicFound(3, guess, Proposal(7, 1.42, 3, 12))})
     assert "stripes = 7 # the fullest shard has 1.42 times the mean: no number gives less here" in text
 
 
 def test_nothing_is_proposed_for_a_cluster_that_nobody_looked_at(tmp_path):
     document = json.loads(new(str(tmp_path), *ANSWERS, "--unchecked", "--json"))
-    assert document["stripes"] is None
+    assert document["topics"][0]["stripes"] is None
     assert "stripes" not in (tmp_path / "keylane.toml").read_text()

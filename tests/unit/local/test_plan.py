@@ -152,3 +152,24 @@ def test_servers_that_run_are_not_moved_and_keep_their_address(tmp_path):
     assert plan_stack(StackOptions(), tmp_path, CONFIG, before, {"kafka"}).host == "127.0.0.2"
     with pytest.raises(BadInput, match="keylane down"):
         plan_stack(StackOptions(host="127.0.0.1"), tmp_path, CONFIG, before, {"kafka"})
+
+
+def test_servers_that_exist_get_no_ports_here_and_are_remembered(tmp_path):
+    options = StackOptions(outside_kafka="k:9092", outside_redis="r:6379")
+    state = _fresh(tmp_path, options)
+    assert (state.outside_kafka, state.outside_redis) == ("k:9092", "r:6379")
+    assert (state.kafka_port, state.redis_ports) == (0, [])
+    state.save(tmp_path)
+    assert StackState.load(tmp_path) == state
+    again = plan_stack(StackOptions(), tmp_path, CONFIG, state, ())
+    assert again.outside_kafka is None
+    assert again.kafka_port
+    assert len(again.redis_ports) == 6
+
+
+@pytest.mark.parametrize("part", ["kafka", "redis"])
+def test_a_part_of_the_stack_that_runs_is_not_replaced_by_one_from_outside(tmp_path, part):
+    before = _fresh(tmp_path)
+    options = StackOptions(**{f"outside_{part}": "there:1"})
+    with pytest.raises(BadInput, match=f"a {part} of this stack runs; run `keylane down` first"):
+        plan_stack(options, tmp_path, CONFIG, before, (part,))

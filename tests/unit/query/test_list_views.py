@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
+import pytest
 from tests.support.builders import NOW_MS, a_layout, layout_entry
 from tests.support.fakes import FakeState, FakeTime
 
-from keylane.api.reads.views import render_views
+from keylane.api.reads.views import render_view, render_views
+from keylane.errors import UnknownView, ViewNotOpened
 from keylane.model.records import Options
 from keylane.query.layouts import Layouts
 from keylane.query.store import Store
-from keylane.query.views import list_views
-from keylane.state.redis_keys import COPY_TAGS, views_key
+from keylane.query.views import ListedView, describe_view, list_views
+from keylane.state import codec
+from keylane.state.redis_keys import COPY_TAGS, record_key, stopped_key, views_key
 from keylane.state.windows import Column, Definition, state_name
 
 
@@ -24,7 +28,7 @@ def test_views_are_those_of_any_copy_that_have_a_layout():
     state.sorted_sets[views_key(COPY_TAGS[1])] = {b"departures": 0}
     clock = FakeTime(NOW_MS).clock
     found = list_views(Store(state, Layouts(state, clock, 30), clock), 1000)
-    assert found == {"departures": layout}
+    assert found == {"departures": ListedView(layout)}
     assert json.loads(render_views(found).body) == {
         "views": [
             {
@@ -44,3 +48,32 @@ def test_without_views_the_list_is_empty():
     clock = FakeTime(NOW_MS).clock
     state = FakeState()
     assert list_views(Store(state, Layouts(state, clock, 30), clock), 1000) == {}
+
+
+def test_a_view_that_was_never_opened_is_listed_with_its_reason_and_answers_with_it():
+    state = FakeState({stopped_key("delays"): b"topic 'planes' is unknown"})
+    state.sorted_sets[views_key()] = {b"delays": 0, b"removed": 0}
+    clock = FakeTime(NOW_MS).clock
+    store = Store(state, Layouts(state, clock, 30), clock)
+    found = list_views(store, 1000)
+    assert json.loads(render_views(found).body) == {
+        "views": [{"view": "delays", "stopped": "topic 'planes' is unknown"}]
+    }
+    with pytest.raises(ViewNotOpened, match=r"view 'delays' was never opened: topic 'planes' is unknown$"):
+        describe_view(store, "delays", 1000)
+    with pytest.raises(UnknownView):
+        describe_view(store, "removed", 1000)
+
+
+def test_a_view_says_why_it_stopped_and_which_generation_is_built_beside_it():
+    definition = Definition("flights", (Column("n", "count"),))
+    layout = a_layout(state_name("departures"), 3, options=Options(view=definition.to_json()))
+    building = replace(layout, generation=layout.generation + 1)
+    record = json.dumps({"building": json.loads(codec.encode_layout(building))}).encode()
+    state = FakeState({**layout_entry(layout), stopped_key("departures"): b"why"})
+    state.entries[record_key(state_name("departures"))] = record
+    clock = FakeTime(NOW_MS).clock
+    found = describe_view(Store(state, Layouts(state, clock, 30), clock), "departures", 1000)
+    document = json.loads(render_view("departures", found, NOW_MS).body or "")
+    assert document["stopped"] == "why"
+    assert document["next"] == {"generation": building.generation, "percent": None}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from tests.support.builders import NOW_MS, a_layout, a_watermark, layout_entry
@@ -84,3 +85,24 @@ def test_a_partition_on_several_nodes_is_named_by_each():
 def test_an_unknown_topic_is_refused():
     with pytest.raises(UnknownTopic):
         described(FakeState(), "nowhere")
+
+
+@pytest.mark.parametrize(("begun", "percent"), [(3, 40), (2, None)])
+def test_a_topic_says_which_generation_is_built_beside_it_and_how_far_it_is(begun, percent):
+    layout = a_layout(partition_count=3, generation=4)
+    building = replace(layout, generation=5)
+    state = FakeState(layout_entry(layout))
+    fields = {"building": json.loads(codec.encode_layout(building))}
+    state.entries[redis_keys.record_key(layout.topic)] = json.dumps(fields).encode()
+    for lane in lanes_of_topic(building)[:begun]:
+        state.entries[lane.watermark_key] = codec.encode_watermark(a_watermark(40, log_end=100))
+    document = json.loads(render_topic(described(state, layout.topic), NOW_MS).body or "")
+    assert document["next"] == {"generation": 5, "percent": percent}
+
+
+@pytest.mark.parametrize("record", [b"{}", b'{"building": null}', b"not JSON", b'{"building": {"topic": 1}}'])
+def test_a_record_without_a_valid_building_says_nothing_of_a_next_generation(record):
+    layout = a_layout()
+    state = FakeState(layout_entry(layout))
+    state.entries[redis_keys.record_key(layout.topic)] = record
+    assert "next" not in json.loads(render_topic(described(state, layout.topic), NOW_MS).body or "")

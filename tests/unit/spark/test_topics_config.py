@@ -58,7 +58,12 @@ def test_retention_and_options_become_those_of_the_layout(tmp_path):
         ("[topics.a]\npartitioner = 'md5'\n", ["keylane.toml:2: topics.a.partitioner: ", "'murmur2'"]),
         ("[topics.a]\npartition_by = '|'\n", [":2: topics.a.partition_by: ", '"prefix:"', "not '|'"]),
         ("[topics.a]\npartition_by = 'prefix:123456789'\n", [":2: topics.a.partition_by: ", "8 bytes"]),
-        ("[topics.a]\nstrips = 2\n", ["keylane.toml:2: topics.a.strips: there is no such field"]),
+        (
+            "[topics.a]\nstrips = 2\n",
+            ["keylane.toml:2: topics.a.strips: there is no such field: did you mean stripes?"],
+        ),
+        ("[topic.a]\n", ["keylane.toml:1: topic: there is no such field: did you mean topics?"]),
+        ("[topics.a]\n[job]\nzzz = 2\n", ["keylane.toml:3: job.zzz: there is no such field"]),
         ("[job]\nheartbeat_ms = 1\n[topics.a]\n", ["keylane.toml:2: job.heartbeat_ms: "]),
         (
             "[topics.a]\nttl = '30 days'\n",

@@ -31,6 +31,7 @@ class Recorder:
         self.lines: list[str] = []
         self.view_restarts: list[str] = []
         self.stopped: list[str] = []
+        self.noted: list[tuple[str, str]] = []
         self.failed: list[Exception] = []
 
     def count_view_restart(self, name: str) -> None:
@@ -50,7 +51,7 @@ def views_of(recorder: Recorder, stop: threading.Event) -> runner.Views:
         metrics=recorder,
     )
     failed: Any = recorder.failed.append
-    ownership: Any = None
+    ownership: Any = SimpleNamespace(note_stopped=lambda *noted: recorder.noted.append(noted))
     return runner.Views(context, ownership, stop, sweep=lambda _: None, failed=failed)
 
 
@@ -84,19 +85,34 @@ def test_a_view_whose_start_fails_unexpectedly_is_started_again(
         "view 'delays' restarts in 0 s: unexpected error: Py4JError: An error occurred" in recorder.lines[0]
     )
     assert "java" not in recorder.lines[0]
+    noted = ("delays", "unexpected error: Py4JError: An error occurred while calling o42.load")
+    assert recorder.noted == [noted] * 2
     assert "Py4JError" in capsys.readouterr().err
 
 
-def test_an_error_that_does_not_pass_stops_its_view_alone(
+def test_an_error_that_does_not_pass_stops_its_view_alone_and_stays_noted_until_the_job_ends(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ):
+    stop = threading.Event()
+
+    class Noted(list[tuple[str, str]]):
+        def append(self, noted: tuple[str, str]) -> None:
+            super().append(noted)
+            if len(self) == 3:
+                stop.set()
+
+    recorder.noted = Noted()
+    monkeypatch.setattr(runner, "_NOTE_S", 0.01)
+
     def open_view(*_: Any, **__: Any) -> Any:
         raise TooLarge("windows", 40_000_000, 32_000_000)
 
     monkeypatch.setattr(runner, "open_view", open_view)
-    views = views_of(recorder, threading.Event())
+    views = views_of(recorder, stop)
     views.start()
     views.join()
+    assert len(recorder.noted) == 3
+    assert "windows" in recorder.noted[-1][1]
     assert (recorder.failed, recorder.stopped, recorder.view_restarts) == ([], ["delays"], [])
     assert "view 'delays' STOPS until the job's next start" in recorder.lines[0]
 

@@ -30,11 +30,15 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """An API, and the caller's credentials. `as_json`: a command prints JSON, one document a line."""
+    """An API, and the caller's credentials. `as_json`: a command prints JSON, one document a line.
+
+    `is_named`: an option or the environment says which API it is; else it is the local stack's.
+    """
 
     url: str
     auth: httpx.Auth | None
     as_json: bool
+    is_named: bool = True
 
     def show(self, value: Any, *cells: Any) -> None:
         """Print the value as JSON, or these cells as a line."""
@@ -83,10 +87,10 @@ def with_access(command: Callable[Concatenate[Remote, P], None]) -> Callable[...
     def run(*args: Any, **options: Any) -> None:
         names = ("url", "api_key", "authorization", "sign", "region", "as_json")
         url, api_key, authorization, sign, region, as_json = (options.pop(name) for name in names)
-        url = url or local_url()
+        is_named, url = bool(url), url or local_url()
         with translate_api_errors():
             auth = _choose_auth(api_key, authorization, url, region, sign=sign)
-        command(Remote(url, auth, as_json), *args, **options)
+        command(Remote(url, auth, as_json, is_named), *args, **options)
 
     return run
 

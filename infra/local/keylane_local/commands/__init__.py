@@ -11,7 +11,7 @@ COMMANDS = {
         "Write the flights of New York 2013 into Kafka and read some of them over HTTP.",
     ),
     "down": ("..cli:down", "Stop the stack."),
-    "status": ("..cli:status", "Show the parts."),
+    "status": ("..cli:status", "Show the parts, and how far topics and views are."),
     "logs": (
         "..cli:logs",
         "Show the end of a log: kafka, redis-0, ..., job, server or localstack.",
@@ -29,9 +29,18 @@ COMMANDS = {
         ".smoke:smoke",
         "Write, wait for, read and delete one key of a topic at URL, and say what is wrong.",
     ),
+    "check": (
+        ".check:check",
+        "Say what is wrong with keylane.toml and keylane.env, without starting anything.",
+    ),
     "new": (
         ".new:new",
-        "Write keylane.toml and samconfig.toml into FOLDER, for Kafka and Redis that exist.",
+        "Write keylane.toml, keylane.env and samconfig.toml into FOLDER, for a Kafka that exists.",
+    ),
+    "job": (".job:job", "Run the Spark job in the foreground, until SIGTERM."),
+    "server": (
+        ".serve:server",
+        "Serve the API, as the Lambda functions do, in one process or some.",
     ),
     "serve": (
         ".serve:serve",

@@ -15,9 +15,18 @@ import click
 
 from keylane_client.cli.access import Remote, with_remote
 from keylane_client.cli.printing import print_json
-from keylane_local.commands.doctor_checks import Check, check_api, check_machine, check_redis, check_registry
+from keylane_local import env_file
+from keylane_local.commands.doctor_checks import (
+    Check,
+    check_api,
+    check_kafka,
+    check_machine,
+    check_redis,
+    check_registry,
+)
 from keylane_local.stack.stack import Stack
 
+CONFIG = Path("keylane.toml")
 _MARKS = {"ok": ("ok", "green"), "warning": ("note", "yellow"), "failed": ("FAILED", "red")}
 
 
@@ -36,9 +45,10 @@ def doctor(remote: Remote, data_dir: Path) -> None:
 
     The exit code is 1 if something failed.
     """
+    env_file.apply(env_file.beside(None), os.environ)
     variables = _variables(data_dir)
-    checks = [*check_machine(data_dir), *check_api(remote.url, remote.auth)]
-    checks += [*check_redis(variables), *check_registry(variables)]
+    checks = [*check_machine(data_dir, os.environ), *check_api(remote.url, remote.auth)]
+    checks += [*check_kafka(variables, CONFIG), *check_redis(variables), *check_registry(variables)]
     for check in checks:
         print_json(asdict(check)) if remote.as_json else _show(check)
     sys.exit(1 if any(check.result == "failed" for check in checks) else 0)

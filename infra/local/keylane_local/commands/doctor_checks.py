@@ -11,10 +11,14 @@ from typing import Literal
 import httpx
 import redis
 
+from keylane import errors
+from keylane.ports import Deadline
 from keylane_client import Client, ClientOptions, KeylaneError, RetryPolicy
-from keylane_local import tools
+from keylane_local import env_file, tools
+from keylane_local.errors import StackError
 from keylane_local.process.ports import is_free, owner_of
 from keylane_local.setup.prerequisites import JAVA, REDIS, install_command
+from keylane_local.stack import outside, topics
 from keylane_local.stack.stack import Stack
 
 Result = Literal["ok", "warning", "failed"]
@@ -35,23 +39,29 @@ class Check:
     advice: str = ""
 
 
-def check_machine(data_dir: Path) -> Iterator[Check]:
-    """Check what `keylane up` needs: programs, jars, and its ports."""
+def check_machine(data_dir: Path, environment: Mapping[str, str]) -> Iterator[Check]:
+    """Check what `keylane up` needs: programs, jars, and its ports.
+
+    A Kafka or a Redis that the environment names is not started, so it needs neither program nor port.
+    """
     yield Check("python", "ok", platform.python_version())
     yield _check_java()
-    server = tools.find_redis()
-    if server:
-        yield Check(
-            "redis-server", "ok", f"{'.'.join(map(str, tools.redis_version(server) or ()))} at {server}"
-        )
-    else:
-        yield Check("redis-server", "failed", "none on PATH that is new enough", install_command(REDIS))
+    if not environment.get(env_file.REDIS):
+        yield _check_redis_server()
     jars = tools.tools_dir() / "jars"
     if any(jars.glob("kafka_*.jar")):
         yield Check("kafka", "ok", f"jars in {jars}")
     else:
         yield Check("kafka", "warning", f"no jars in {jars}", "`keylane up` downloads them, about 100 MB")
-    yield from _check_ports(data_dir)
+    yield from _check_ports(data_dir, environment)
+
+
+def _check_redis_server() -> Check:
+    server = tools.find_redis()
+    if server:
+        version = ".".join(map(str, tools.redis_version(server) or ()))
+        return Check("redis-server", "ok", f"{version} at {server}")
+    return Check("redis-server", "failed", "none on PATH that is new enough", install_command(REDIS))
 
 
 def _check_java() -> Check:
@@ -62,7 +72,7 @@ def _check_java() -> Check:
     return Check("java", "failed", found, f"{install_command(JAVA)}, or set JAVA_HOME")
 
 
-def _check_ports(data_dir: Path) -> Iterator[Check]:
+def _check_ports(data_dir: Path, environment: Mapping[str, str]) -> Iterator[Check]:
     stack = Stack(data_dir)
     if any(part.running for part in stack.parts):
         down = [part.name for part in stack.parts if not part.running]
@@ -71,7 +81,10 @@ def _check_ports(data_dir: Path) -> Iterator[Check]:
             "local stack", "warning" if down else "ok", found, "`keylane up` starts them" if down else ""
         )
         return
+    outsiders = {"kafka": env_file.KAFKA, "redis": env_file.REDIS}
     for part, port in USUAL_PORTS.items():
+        if environment.get(outsiders.get(part, "")):
+            continue
         if is_free(port):
             yield Check(f"port {port}", "ok", f"free for {part}")
         else:
@@ -115,6 +128,23 @@ def _check_clock(url: str, auth: httpx.Auth | None) -> Check:
         return Check("clock", "ok", "agrees with the API's within a few seconds")
     advice = "set this machine's clock by NTP: signatures (IAM) and times in queries depend on it"
     return Check("clock", "failed", f"differs from the API's by {skew_s:.0f} s", advice)
+
+
+def check_kafka(variables: Mapping[str, str], config: Path) -> Iterator[Check]:
+    """Check that Kafka lets a client in that has these settings, and has the topics of the configuration."""
+    if not variables.get(env_file.KAFKA):
+        yield Check("kafka cluster", "warning", "not looked at", f"set {env_file.KAFKA} to look at Kafka")
+        return
+    try:
+        with outside.reach({**variables, env_file.REDIS: ""}, {"kafka": env_file.KAFKA}) as reached:
+            present = reached.metadata.topics(Deadline.after_ms(outside.TIMEOUT_MS, reached.clock))
+        yield Check("kafka cluster", "ok", f"answers, with {len(present)} topics")
+        wanted = topics.load_topics(config) if config.exists() else {}
+    except (StackError, errors.KeylaneError) as error:
+        yield Check("kafka cluster", "failed", str(error), f"see {_TROUBLE}")
+        return
+    for missing in outside.describe_missing(wanted, present):
+        yield Check("topics", "failed", missing, f"correct {config}, or let the job create it: create_topics")
 
 
 def check_redis(variables: Mapping[str, str]) -> Iterator[Check]:

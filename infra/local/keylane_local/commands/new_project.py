@@ -1,151 +1,218 @@
 """What `keylane new` finds out about a cluster, and the files that it writes."""
 
-import logging
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from keylane.adapters.aws import references
-from keylane.adapters.kafka.admin import KafkaAdmin, KafkaMetadata
-from keylane.adapters.kafka.reader import KafkaReader
-from keylane.adapters.redis.cluster import Cluster
-from keylane.adapters.redis.state import RedisState
-from keylane.config.functions import ExploreSettings, redis_settings
 from keylane.errors import UnknownTopic
-from keylane.explore.health import check_health
 from keylane.explore.log import read_records
-from keylane.metrics.meter import NO_METER
-from keylane.model.clusters import DEFAULT
-from keylane.model.kafka import EARLIEST, READ_COMMITTED, KafkaTopic, LogRange
-from keylane.ports import Clock, Deadline
+from keylane.model.kafka import EARLIEST, READ_COMMITTED, KafkaTopic, LogRange, LogRecord
+from keylane.ports import Deadline
 from keylane.routing import SLOTS
 from keylane_local.commands.lane_balance import FULLEST, Proposal, propose_stripes
 from keylane_local.commands.partitioner_guess import USUAL, PartitionerGuess, guess_partitioner
-from keylane_local.errors import StackError
+from keylane_local.env_file import KAFKA, REDIS
+from keylane_local.errors import BadInput
+from keylane_local.stack.outside import TIMEOUT_MS, Outside, describe_missing, reach
 
-TIMEOUT_MS = 10_000
 _PARTITIONS, _RECORDS, _BYTES = 20, 200, 1 << 20
 """The records that are looked at: these of each of the first partitions."""
+_READS = 200
+"""Of many topics, fewer partitions of each are looked at: so many in all."""
 NEW_PARTITIONS = 9
-
-
-class PartUnreachable(StackError):
-    """Kafka or Redis does not answer."""
-
-    exit_code = 5
+_INTERNAL = "_"
+_FRAME = 5
+"""Bytes before a value of a Schema Registry: zero, and the number of its schema."""
+OPTIONS = {"kafka": "--kafka", "redis": "--redis"}
 
 
 @dataclass(frozen=True, slots=True)
 class NewProject:
-    """The answers to the four questions."""
+    """What was asked for. No topics: all that Kafka has. `redis_nodes`: "" for a Redis of the local stack."""
 
     bootstrap: str
     redis_nodes: str
-    topic: str
+    topics: Sequence[str]
     stack: str
 
 
 @dataclass(frozen=True, slots=True)
 class TopicFound:
-    """What is known of the topic. `partitions`: 0 if Kafka does not have it, None if nobody has looked.
+    """What is known of a topic. `partitions`: 0 if Kafka does not have it, None if nobody has looked.
 
     `stripes`: how many keep the shards of the Redis Cluster evenly filled; None if nobody has looked.
+    `has_keys`: whether a record had one; a topic without records may get some. `has_schemas`: whether all
+    values begin as those of a Schema Registry do.
     """
 
     partitions: int | None
     guess: PartitionerGuess
     stripes: Proposal | None = None
+    has_keys: bool = True
+    has_schemas: bool = False
 
 
-UNCHECKED = TopicFound(None, PartitionerGuess(USUAL, is_guarded=False, reason="nothing was looked at"))
+_NOT_LOOKED_AT = TopicFound(None, PartitionerGuess(USUAL, is_guarded=False, reason="nothing was looked at"))
 
 
-def look_at(project: NewProject, environment: Mapping[str, str]) -> TopicFound:
-    """Reach Kafka and Redis, and look at the topic's first records.
+@dataclass(slots=True)
+class _Sample:
+    """Some records of a topic, each with its partition."""
 
-    The environment has what else is needed to log in, as for the functions. Raises PartUnreachable,
-    KeylaneError.
+    records: list[tuple[int, LogRecord]] = field(default_factory=list)
+
+    @property
+    def has_keys(self) -> bool:
+        return not self.records or any(record.key is not None for _, record in self.records)
+
+    @property
+    def has_schemas(self) -> bool:
+        values = [record.value for _, record in self.records if record.value is not None]
+        return bool(values) and all(len(value) > _FRAME and value[0] == 0 for value in values)
+
+
+def without_a_look(project: NewProject) -> dict[str, TopicFound]:
+    """Return the topics that were named, of which nothing is known."""
+    return dict.fromkeys(project.topics, _NOT_LOOKED_AT)
+
+
+def look_at(
+    project: NewProject, environment: Mapping[str, str], *, creates: bool = False
+) -> dict[str, TopicFound]:
+    """Reach Kafka, and Redis if there is one, and look at the topics' first records.
+
+    The environment has what else is needed to log in, as for the functions. `creates`: topics may be named
+    that Kafka does not have. Raises PartUnreachable, KeylaneError, BadInput.
     """
-    addresses = {"KEYLANE_KAFKA_BOOTSTRAP": project.bootstrap, "KEYLANE_REDIS_NODES": project.redis_nodes}
-    # Kafka's client logs each attempt to connect. The error that is raised says it once.
-    logging.getLogger("keylane").addHandler(logging.NullHandler())
-    complete = references.resolved({**environment, **addresses})
-    settings = ExploreSettings.from_environment(complete)
-    clock = Clock()
-    with ExitStack() as opened:
-        admin = KafkaAdmin(settings.clusters.default)
-        opened.callback(admin.close)
-        metadata = KafkaMetadata(admin)
-        cluster = Cluster(redis_settings(complete), NO_METER)
-        opened.callback(cluster.close)
-        state = RedisState(cluster)
-        for part, health in check_health({DEFAULT: metadata}, state, clock, TIMEOUT_MS, TIMEOUT_MS).items():
-            if health.why:
-                raise PartUnreachable(f"{part}: {health.why}. {_advise(part)}")
-        shards = _shards(state, clock)
-        reader = KafkaReader(admin)
-        opened.callback(reader.close)
-        try:
-            topic = metadata.topic(project.topic, Deadline.after_ms(TIMEOUT_MS, clock))
-        except UnknownTopic:
-            reason = "Kafka does not have the topic yet: this is that of Java clients"
-            guess = PartitionerGuess(USUAL, is_guarded=False, reason=reason)
-            return TopicFound(0, guess, propose_stripes(NEW_PARTITIONS, shards))
-        count = len(topic.partitions)
-        guess = guess_partitioner(_placed(metadata, reader, topic, clock), count)
-        return TopicFound(count, guess, propose_stripes(count, shards))
+    given = {**environment, KAFKA: project.bootstrap, REDIS: project.redis_nodes}
+    with reach(given, OPTIONS) as outside:
+        present = outside.metadata.topics(Deadline.after_ms(TIMEOUT_MS, outside.clock))
+        names = project.topics or sorted(name for name in present if not name.startswith(_INTERNAL))
+        missing = describe_missing(names, present)
+        if missing and not creates:
+            raise BadInput(f"{'; '.join(missing)} (--create-topics lets the job create it)")
+        if not names:
+            raise BadInput("Kafka has no topics yet: name one with --topic, and add --create-topics")
+        shards = shard_numbers(outside) if outside.state else None
+        partitions = max(1, min(_PARTITIONS, _READS // len(names)))
+        return {name: _look_at_topic(outside, name, partitions, shards) for name in names}
 
 
-def _shards(state: RedisState, clock: Clock) -> list[int]:
+def _look_at_topic(outside: Outside, name: str, partitions: int, shards: list[int] | None) -> TopicFound:
+    try:
+        topic = outside.metadata.topic(name, Deadline.after_ms(TIMEOUT_MS, outside.clock))
+    except UnknownTopic:
+        reason = "Kafka does not have the topic yet: this is that of Java clients"
+        guess = PartitionerGuess(USUAL, is_guarded=False, reason=reason)
+        return TopicFound(0, guess, propose_stripes(NEW_PARTITIONS, shards) if shards else None)
+    count = len(topic.partitions)
+    sample = _Sample(list(first_records(outside, topic, partitions)))
+    guess = guess_partitioner(((partition, record.key) for partition, record in sample.records), count)
+    stripes = propose_stripes(count, shards) if shards else None
+    return TopicFound(count, guess, stripes, sample.has_keys, sample.has_schemas)
+
+
+def summarize(found: Mapping[str, TopicFound]) -> list[dict[str, object]]:
+    """Return what is known of each topic, for `--json`."""
+    return [
+        {
+            "topic": name,
+            "partitions": each.partitions,
+            "stripes": each.stripes and each.stripes.stripes,
+            "partitioner": each.guess.partitioner,
+            "guarded": each.guess.is_guarded,
+            "why": each.guess.reason,
+            "has_keys": each.has_keys,
+            "has_schemas": each.has_schemas,
+        }
+        for name, each in found.items()
+    ]
+
+
+def shard_numbers(outside: Outside) -> list[int]:
     """Return the number of the shard that has each slot."""
-    hosts = state.hosts(range(SLOTS), Deadline.after_ms(TIMEOUT_MS, clock))
+    assert outside.state is not None  # noqa: S101 (for the type checker)
+    hosts = outside.state.hosts(range(SLOTS), Deadline.after_ms(TIMEOUT_MS, outside.clock))
     numbers = {host: number for number, host in enumerate(dict.fromkeys(hosts))}
     return [numbers[host] for host in hosts]
 
 
-def _placed(
-    metadata: KafkaMetadata, reader: KafkaReader, topic: KafkaTopic, clock: Clock
-) -> Iterator[tuple[int, bytes | None]]:
-    for partition in topic.partitions[:_PARTITIONS]:
+def first_records(outside: Outside, topic: KafkaTopic, partitions: int) -> Iterator[tuple[int, LogRecord]]:
+    """Yield the first records of the first partitions, each with its partition."""
+    for partition in topic.partitions[:partitions]:
         wanted = LogRange(topic.name, partition.number, 0, 0, _RECORDS, _BYTES, READ_COMMITTED)
-        page = read_records(metadata, reader, wanted, EARLIEST, Deadline.after_ms(TIMEOUT_MS, clock))
-        yield from ((partition.number, record.key) for record in page.batch.records)
+        deadline = Deadline.after_ms(TIMEOUT_MS, outside.clock)
+        page = read_records(outside.metadata, outside.reader, wanted, EARLIEST, deadline)
+        yield from ((partition.number, record) for record in page.batch.records)
 
 
-def _advise(part: str) -> str:
-    if part == "redis":
-        return (
-            "Is --redis a node of a Redis Cluster, and do KEYLANE_REDIS_TLS, KEYLANE_REDIS_USERNAME and "
-            "KEYLANE_REDIS_PASSWORD fit?"
-        )
-    return (
-        "Is --kafka right, and do KEYLANE_KAFKA_SECURITY_PROTOCOL and KEYLANE_KAFKA_SASL_MECHANISM, "
-        "..._USERNAME and ..._PASSWORD fit?"
-    )
-
-
-def render_topics(project: NewProject, found: TopicFound) -> str:
+def render_topics(found: Mapping[str, TopicFound]) -> str:
     """Return the text of keylane.toml."""
     lines = [
         "# The topics to serve, and their options: docs/configuration/topics.md has all of them.",
-        "# Addresses and secrets come from the environment: docs/configuration/settings.md.",
+        "# Addresses and secrets are in keylane.env, or in the environment: docs/configuration/settings.md.",
         "",
     ]
-    if found.partitions == 0:
-        lines += ["[job]", "create_topics = true # Kafka does not have the topic yet", ""]
-    name = project.topic if "." not in project.topic else f'"{project.topic}"'
-    lines += [f"[topics.{name}]", f"# {found.guess.reason}", f'partitioner = "{found.guess.partitioner}"']
+    if any(each.partitions == 0 for each in found.values()):
+        lines += ["[job]", "create_topics = true # those that Kafka does not have yet", ""]
+    if not any(each.has_keys for each in found.values()):
+        lines += ["# No topic has records with keys. One of these is needed:", ""]
+    return "\n".join(lines) + "\n".join(_render_topic(name, each) for name, each in found.items())
+
+
+def _render_topic(name: str, found: TopicFound) -> str:
+    header = f"[topics.{name}]" if "." not in name else f'[topics."{name}"]'
+    if not found.has_keys:
+        return f"# {header} # its first records have no keys: nothing could be found by one\n"
+    lines = [header, f"# {found.guess.reason}", f'partitioner = "{found.guess.partitioner}"']
     if found.guess.is_guarded:
         lines.append("guarded = true # producers with several partitioners are expected")
     if found.partitions == 0:
         lines.append(f"partitions = {NEW_PARTITIONS}")
     if found.stripes is not None:
         lines.append(_render_stripes(found.stripes))
+    if found.has_schemas:
+        lines.append('value_format = "registry" # needs KEYLANE_SCHEMA_REGISTRY_URL')
     lines += [
         "# index = true         # keys in order: ranges and prefixes",
         "# history_count = 100  # of each key",
     ]
     return "\n".join(lines) + "\n"
+
+
+def render_environment(project: NewProject, environment: Mapping[str, str]) -> str:
+    """Return the text of keylane.env, without passwords."""
+    given = {
+        name: environment[name]
+        for name in _LOGIN
+        if environment.get(name) and not name.endswith("_PASSWORD") and "\n" not in environment[name]
+    }
+    lines = [
+        "# Read by `keylane up`, `job`, `serve` and `doctor` here, by systemd and by containers.",
+        "# The environment wins. docs/configuration/settings.md has every variable.",
+        f"{KAFKA}={project.bootstrap}",
+    ]
+    lines.append(
+        f"{REDIS}={project.redis_nodes}"
+        if project.redis_nodes
+        else f"# {REDIS}=redis-1:6379 # without it, `keylane up` starts a Redis Cluster of its own"
+    )
+    lines += [f"{name}={value}" for name, value in given.items()]
+    lines += [f"# {name}={example}" for name, example in _LOGIN.items() if name not in given and example]
+    return "\n".join(lines) + "\n"
+
+
+_LOGIN = {
+    "KEYLANE_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
+    "KEYLANE_KAFKA_SASL_MECHANISM": "SCRAM-SHA-512",
+    "KEYLANE_KAFKA_SASL_USERNAME": "...",
+    "KEYLANE_KAFKA_SASL_PASSWORD": "...",
+    "KEYLANE_KAFKA_SSL_CA": "/etc/ssl/kafka-ca.pem",
+    "KEYLANE_REDIS_TLS": "true",
+    "KEYLANE_REDIS_USERNAME": "...",
+    "KEYLANE_REDIS_PASSWORD": "...",
+    "KEYLANE_SCHEMA_REGISTRY_URL": "https://registry:8081",
+}
+"""How to log in, with what an example has."""
 
 
 def _render_stripes(proposed: Proposal) -> str:
@@ -155,17 +222,21 @@ def _render_stripes(proposed: Proposal) -> str:
     return f"{line} at most, up to {proposed.most_shards} shards (docs/operate/sizing.md)"
 
 
-def render_deployment(project: NewProject, found: TopicFound, environment: Mapping[str, str]) -> str:
+def render_deployment(
+    project: NewProject, found: Mapping[str, TopicFound], environment: Mapping[str, str]
+) -> str:
     """Return the text of samconfig.toml."""
+    partitioners = {each.guess.partitioner for each in found.values()}
     given = {
         "KafkaBootstrap": project.bootstrap,
         "KafkaSecurityProtocol": environment.get("KEYLANE_KAFKA_SECURITY_PROTOCOL", ""),
         "KafkaSaslMechanism": environment.get("KEYLANE_KAFKA_SASL_MECHANISM", ""),
         "RedisNodes": project.redis_nodes,
         "RedisTls": environment.get("KEYLANE_REDIS_TLS", "false").lower(),
-        "Partitioner": found.guess.partitioner,
+        "Partitioner": partitioners.pop() if len(partitioners) == 1 else "",
         "Authorization": "API_KEY",
     }
+    more = "" if project.redis_nodes else " RedisNodes, unless a cache is to be created."
     overrides = "".join(f'  "{name}={value}",\n' for name, value in given.items() if value)
     return f"""\
 # `sam deploy`: docs/operate/deploy.md describes the parameters.
@@ -185,7 +256,7 @@ capabilities = ["CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"]
 confirm_changeset = true
 # Still to be added: SubnetIds and SecurityGroupIds, in which the functions reach Kafka and Redis; and where
 # they log in, KafkaSaslUsername, KafkaSaslPassword, RedisUsername and RedisPassword as references to secrets,
-# with their SecretArns.
+# with their SecretArns.{more}
 parameter_overrides = [
 {overrides}]
 tags = "project={project.stack}"

@@ -3,13 +3,16 @@
 Also `python -m keylane_local.commands.serve`, in an image without the rest of the command line.
 """
 
+import os
 import sys
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
 from typing import Any
 
 import click
 
+from keylane_local import env_file
 from keylane_local.errors import BadInput, StackError
 from keylane_local.tools import console_dir
 from keylane_server.admission import Limits
@@ -49,8 +52,11 @@ def _limit(name: str, text: str, least: int = 1) -> Callable[[click.decorators.F
 def serve(**given: Any) -> None:
     """Serve the API, as the Lambda functions do, in one process or some.
 
-    It takes the KEYLANE_ variables of the functions. SIGTERM ends it, once what runs is answered.
+    It takes the KEYLANE_ variables of the functions, those of keylane.env in this folder, and the
+    partitioners of a keylane.toml there. SIGTERM ends it, once what runs is answered.
     """
+    env_file.apply(env_file.beside(None), os.environ)
+    env_file.apply_placement(Path("keylane.toml"), os.environ)
     if bool(given["tls_certificate"]) != bool(given["tls_key"]):
         raise BadInput("--tls-certificate and --tls-key belong together")
     from keylane_server.server import serve as run  # noqa: PLC0415 - its imports take long
@@ -62,6 +68,10 @@ def serve(**given: Any) -> None:
     except OSError as error:
         raise StackError(f"the server can't listen on {options.url}: {error.strerror}") from error
 
+
+server = copy(serve)
+server.name = "server"
+"""The same by the name of the part, as `keylane job` is that of the job."""
 
 if __name__ == "__main__":
     try:

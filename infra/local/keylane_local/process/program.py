@@ -1,5 +1,6 @@
 """A detached program of the stack, and the base class of parts that are one program."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -12,13 +13,18 @@ import psutil  # type: ignore[import-untyped]
 from keylane_local.errors import PartFailed
 from keylane_local.process.processes import find_process, stop, stop_now, tail, wait_until
 
+_OF_THE_COMMAND_LINE = {
+    *("KEYLANE_URL", "KEYLANE_API_KEY", "KEYLANE_AUTHORIZATION", "KEYLANE_DATA", "KEYLANE_DLQ_URL"),
+}
+"""Variables that no program of the stack reads."""
+
 
 @dataclass(slots=True)
 class Program:
     """One detached program, with a pid file and a log.
 
     `env` is added to this process's environment; the value None removes a variable. `stop` sends SIGKILL to a
-    program that has not ended `stop_timeout_s` after SIGTERM.
+    program that has not ended `stop_timeout_s` after SIGTERM. `files`: what it reads at its start alone.
     """
 
     name: str
@@ -28,6 +34,7 @@ class Program:
     cwd: Path | None = None
     env: Mapping[str, str | None] = field(default_factory=dict)
     stop_timeout_s: float = 15.0
+    files: Sequence[Path] = ()
 
     @property
     def process(self) -> psutil.Process | None:
@@ -38,6 +45,30 @@ class Program:
     def running(self) -> bool:
         """Whether the process runs."""
         return self.process is not None
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether it runs, and would be started with other settings or files by now."""
+        if not self.running:
+            return False
+        try:
+            saved = json.loads(self.pid_file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return False
+        return bool(saved.get("inputs", "") and saved["inputs"] != self._inputs())
+
+    def _inputs(self) -> str:
+        """Return a digest of its KEYLANE_ variables and of its files."""
+        environment = {**os.environ, **self.env}
+        settings = {
+            name: value
+            for name, value in environment.items()
+            if name.startswith("KEYLANE_") and name not in _OF_THE_COMMAND_LINE
+        }
+        digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+        for file in self.files:
+            digest.update(file.read_bytes() if file.exists() else b"")
+        return digest.hexdigest()
 
     def start(self) -> None:
         """Start it, unless it runs; raise PartFailed if the program cannot be executed."""
@@ -66,6 +97,7 @@ class Program:
         started = psutil.Process(child.pid).create_time()
         temporary = self.pid_file.with_suffix(".new")
         saved = {"pid": child.pid, "started": started, "log_from": log_from, "command": command}
+        saved["inputs"] = self._inputs()
         temporary.write_text(json.dumps(saved), encoding="utf-8")
         temporary.replace(self.pid_file)
 

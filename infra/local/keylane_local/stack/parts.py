@@ -36,6 +36,7 @@ class SparkJob(ProgramPart):
             cwd=home,
             env=variables,
             stop_timeout_s=40,
+            files=[config.absolute()],
         )
 
     def start(self) -> None:

@@ -17,6 +17,7 @@ class StackOptions:
     """What the user requests. A port of None: any free one, but the default if `default_ports`.
 
     `host`: the address of Kafka and Redis, which nothing protects there; None: as before, at first loopback.
+    `outside_kafka`, `outside_redis`: addresses of those that exist, and are used instead of local ones.
     """
 
     kafka_port: int | None = None
@@ -30,6 +31,8 @@ class StackOptions:
     localstack: bool = False
     localstack_port: int | None = None
     host: str | None = None
+    outside_kafka: str | None = None
+    outside_redis: str | None = None
 
 
 def plan_stack(
@@ -55,6 +58,8 @@ def plan_stack(
             f"{data} holds a cluster of {before.shards} shards with {before.replicas} replicas each;"
             " run `keylane down --wipe` first to change that"
         )
+    _check_outside("kafka", options.outside_kafka, running)
+    _check_outside("redis", options.outside_redis, running)
     host = _choose_host(options, before, running)
     chosen = _ChosenPorts(options, before, running, Ports(host, reservations))
     return StackState(
@@ -72,7 +77,14 @@ def plan_stack(
             else None
         ),
         host=host,
+        outside_kafka=options.outside_kafka,
+        outside_redis=options.outside_redis,
     )
+
+
+def _check_outside(part: str, wanted: str | None, running: Collection[str]) -> None:
+    if wanted and part in running:
+        raise BadInput(f"a {part} of this stack runs; run `keylane down` first to use that at {wanted}")
 
 
 def _choose_host(options: StackOptions, before: StackState | None, running: Collection[str]) -> str:
@@ -110,6 +122,8 @@ class _ChosenPorts:
         """Choose the port that is kept in the state's field, and requested by the option of that name."""
         wanted: int | None = getattr(self.options, field, None)
         present: int | None = getattr(self.before, field, None)
+        if part == "kafka" and self.options.outside_kafka:
+            return present or 0
         self._check_running(part, wanted, present)
         if part in self.running and present:
             return present
@@ -123,6 +137,8 @@ class _ChosenPorts:
         """Choose (port, bus port) of `count` nodes; a requested port is the first of consecutive ones."""
         wanted = self.options.redis_port
         present = self.before.redis_ports if self.before else []
+        if self.options.outside_redis:
+            return present
         self._check_running("redis", wanted, present[0][0] if present else None)
         if present and "redis" in self.running:
             return present

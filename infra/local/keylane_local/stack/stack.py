@@ -34,9 +34,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from keylane_local.deploy.deployment import Deployed
+    from keylane_spark.config.topics import TopicConfig
 
 
 StackPart: TypeAlias = Kafka | RedisCluster | ServerPart | LocalStack | SparkJob
+
+
+_APPLIED = "applied.toml"
 
 
 def _report_nothing(part: str, event: str) -> None:
@@ -73,7 +77,7 @@ class Stack:
         self.config = config
         self._variables = dict(variables or {})
         self._progress = progress
-        self._partition_by = ""
+        self._placement: dict[str, str] = {}
         self._describe_parts(StackState.load(self.data))
 
     def _describe_parts(self, state: StackState | None) -> None:
@@ -120,18 +124,24 @@ class Stack:
         """The parts in the order of their start; empty if no stack was ever started here."""
         if self.state is None:
             return ()
-        optional = (self.localstack, self.job if self.state.config else None)
-        return (self.kafka, self.redis, self.server, *(part for part in optional if part))
+        own: tuple[StackPart | None, ...] = (
+            None if self.state.outside_kafka else self.kafka,
+            None if self.state.outside_redis else self.redis,
+            self.server,
+            self.localstack,
+            self.job if self.state.config else None,
+        )
+        return tuple(part for part in own if part)
 
     @property
     def kafka_bootstrap(self) -> str:
-        """The broker's address, "host:port"."""
-        return self.kafka.bootstrap
+        """The address of the broker, or brokers, "host:port"."""
+        return (self.state and self.state.outside_kafka) or self.kafka.bootstrap
 
     @property
     def redis_nodes(self) -> str:
         """The cluster's nodes, "host:port,host:port"."""
-        return self.redis.addresses
+        return (self.state and self.state.outside_redis) or self.redis.addresses
 
     @property
     def http_url(self) -> str:
@@ -143,34 +153,40 @@ class Stack:
         return {
             "KEYLANE_KAFKA_BOOTSTRAP": self.kafka_bootstrap,
             "KEYLANE_REDIS_NODES": self.redis_nodes,
-            "KEYLANE_REDIS_TLS": "false",
+            # How to connect to one from outside, the environment says.
+            **({} if self.state and self.state.outside_redis else {"KEYLANE_REDIS_TLS": "false"}),
             "KEYLANE_JARS": str(tools_dir() / "jars"),
             "KEYLANE_CHECKPOINT": str(self.data / "checkpoint"),
-            "KEYLANE_PARTITION_BY": self._partition_by,
+            **self._placement,
             **self._variables,
         }
 
     def up(self) -> list[str]:
         """Start the parts that do not run, wait until all are ready, and return the names of those started.
 
+        Job and server start again if their settings, or the job's keylane.toml, are others by now.
+
         Raises StackError, after stopping what this call has started.
         """
         declared = topics.load_topics(self.config) if self.config else {}
-        self._partition_by = topics.render_partition_by(declared)
+        self._placement = topics.render_placement(declared)
         with self._locked(), Reservations() as reservations:
             before = StackState.load(self.data)
             self._describe_parts(
                 plan_stack(self.options, self.data, self.config, before, self._running(), reservations)
             )
             assert self.state is not None  # noqa: S101 - for the type checker: plan_stack() returned it
-            missing = [part for part in self.parts if not part.running]
+            outdated = [part for part in (self.job, self.server) if part.program.is_outdated]
+            missing = [part for part in self.parts if not part.running or part in outdated]
             _prepare({part.name for part in missing})
             self.state.save(self.data)
             try:
+                self._report_changes(outdated)
+                self._stop(outdated)
                 self._start_together([part for part in missing if part in (self.kafka, self.redis)])
-                if created := topics.create_missing(self.kafka_bootstrap, declared) if declared else []:
-                    self._progress(self.kafka.name, f"created topics: {', '.join(created)}")
+                self._create_topics(declared)
                 self._start_together([part for part in missing if part not in (self.kafka, self.redis)])
+                self._keep_applied(missing)
             except BaseException:
                 self._stop(missing)
                 raise
@@ -214,6 +230,28 @@ class Stack:
     def __exit__(self, *_: object) -> None:
         """Stop the stack; its data stays."""
         self.down()
+
+    def _report_changes(self, outdated: Sequence[StackPart]) -> None:
+        """Say why parts start again, and what the job builds again."""
+        for part in outdated:
+            self._progress(part.name, "has other settings, or another keylane.toml: starts again")
+        if self.job in outdated and self.config:
+            from keylane_local.stack.changes import describe_changes  # noqa: PLC0415 - its imports take long
+
+            for line in describe_changes(self.data / _APPLIED, self.config):
+                self._progress(self.job.name, line)
+
+    def _keep_applied(self, started: Sequence[StackPart]) -> None:
+        """Keep the file with which the job was started, for the comparison with the next one."""
+        if self.job in started and self.config:
+            shutil.copyfile(self.config, self.data / _APPLIED)
+
+    def _create_topics(self, declared: Mapping[str, TopicConfig]) -> None:
+        """Create missing topics, in a Kafka of this stack only: in another one, the job does so if asked."""
+        if not declared or (self.state and self.state.outside_kafka):
+            return
+        if created := topics.create_missing(self.kafka_bootstrap, declared):
+            self._progress(self.kafka.name, f"created topics: {', '.join(created)}")
 
     def _running(self) -> set[str]:
         """Return the names of the parts of which at least one process runs."""

@@ -14,7 +14,10 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class StackState:
-    """Ports and settings of the stack in one data folder. `host`: the address of Kafka and Redis."""
+    """Ports and settings of the stack in one data folder. `host`: the address of Kafka and Redis.
+
+    `outside_kafka` and `outside_redis` are the addresses of those that the stack does not start.
+    """
 
     kafka_port: int
     controller_port: int
@@ -26,6 +29,8 @@ class StackState:
     config: str | None
     localstack_port: int | None = None
     host: str = HOST
+    outside_kafka: str | None = None
+    outside_redis: str | None = None
 
     def save(self, data: Path) -> None:
         """Write it to the folder `data`, atomically."""

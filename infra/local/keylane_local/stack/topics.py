@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException, cimpl
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
     from keylane_spark.config.topics import TopicConfig
 
+_OTHERS = "KEYLANE_PARTITIONERS"
+USUAL = "murmur2"
+"""The partitioner of a topic for which nothing else is said."""
 _TIMEOUT_S = 20.0
 
 
@@ -29,6 +33,14 @@ def load_topics(config: Path) -> dict[str, TopicConfig]:
         return load(config).topics
     except BadConfig as error:
         raise BadInput(str(error)) from error
+
+
+def render_placement(topics: Mapping[str, TopicConfig]) -> dict[str, str]:
+    """Return the variables by which writes go to the partitions where the job expects the keys."""
+    others = {name: topic.partitioner for name, topic in topics.items() if topic.partitioner != USUAL}
+    found = {"KEYLANE_PARTITION_BY": render_partition_by(topics)}
+    # What the environment says of partitioners wins: it may have more topics, and more partitioners.
+    return found | ({_OTHERS: json.dumps(others)} if others and _OTHERS not in os.environ else {})
 
 
 def render_partition_by(topics: Mapping[str, TopicConfig]) -> str:

@@ -18,6 +18,7 @@
     │   ├── UnknownTopic            no layout, or not a topic of the broker
     │   ├── UnknownPartition        the topic has no partition of this number
     │   ├── UnknownView             no view of this name
+    │   ├── ViewNotOpened           the job knows the view, and cannot open it
     │   ├── UnknownCluster          no Kafka cluster of this id
     │   ├── OffsetOutOfRange        the partition has no record at this offset: not yet, or no longer
     │   └── KeyAbsent               the topic exists, the key does not
@@ -57,6 +58,7 @@
         ├── Fenced                  a newer writer has taken over
         ├── EngineEnded             Spark has ended the application: only another process can go on
         ├── TopicChanged            a topic changed after its lanes were opened: open them again
+        │   └── LeaderChanged       a partition has a leader that the lanes were not compared with
         └── LaneBehind              a lane expects older records than it received: repair it
             └── StraysLost          a lane may lack records of other partitions: repair it
 
@@ -204,6 +206,13 @@ class UnknownView(NotFound):
 
     def __init__(self, view: str) -> None:
         super().__init__(f"view {view!r} is unknown: is it in keylane.toml, and is the job running?")
+
+
+class ViewNotOpened(NotFound):
+    """The view is one of the job's, which could never open it: there are no windows."""
+
+    def __init__(self, view: str, reason: str) -> None:
+        super().__init__(f"view {view!r} was never opened: {reason}")
 
 
 class UnknownCluster(NotFound):

@@ -20,7 +20,10 @@ from keylane.model.patterns import fits
 from keylane.model.routes import Names, PermissionKind, Target
 
 ALL = "*"
-_BEARER = re.compile(r"bearer +([\x21-\x7e]{16,4096}) *", re.IGNORECASE)
+LEAST_CHARACTERS = 16
+"""Of a token: a shorter one could be guessed from the hash, which is in settings and logs of deployments."""
+_BEARER = re.compile(rf"bearer +([\x21-\x7e]{{{LEAST_CHARACTERS},4096}}) *", re.IGNORECASE)
+_SCHEME = re.compile(r"bearer +(\S+) *", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +67,24 @@ def grant_of(grants: Mapping[str, Grant], authorization: str) -> Grant | None:
     """Return the grant of the token in an Authorization header, None without a known token."""
     bearer = _BEARER.fullmatch(authorization)
     return grants.get(hashlib.sha256(bearer[1].encode()).hexdigest()) if bearer else None
+
+
+def why_unknown(authorization: str) -> str:
+    """Return what is wrong with an Authorization header that names no known token: nothing about grants."""
+    if not authorization.strip():
+        return "the request has no token: send it as `Authorization: Bearer TOKEN`"
+    given = _SCHEME.fullmatch(authorization)
+    if given is None:
+        return "the Authorization header is not `Bearer TOKEN`"
+    if len(given[1]) < LEAST_CHARACTERS:
+        return f"a token has at least {LEAST_CHARACTERS} characters"
+    return "the token is not known"
+
+
+def short_token_of(grants: Mapping[str, Grant], authorization: str) -> str | None:
+    """Return the name of the grant whose token is refused because it is too short; None: there is none."""
+    given = _SCHEME.fullmatch(authorization)
+    if given is None or len(given[1]) >= LEAST_CHARACTERS:
+        return None
+    grant = grants.get(hashlib.sha256(given[1].encode()).hexdigest())
+    return grant.name if grant else None

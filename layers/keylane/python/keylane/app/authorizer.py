@@ -5,7 +5,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import NamedTuple
 
-from keylane.access.grants import Grant, grant_of, need_of
+from keylane.access.grants import (
+    LEAST_CHARACTERS,
+    Grant,
+    grant_of,
+    need_of,
+    short_token_of,
+    why_unknown,
+)
 from keylane.config.api import ApiSettings
 from keylane.model.routes import Target, find
 from keylane.wiring.application import read_api_settings
@@ -16,7 +23,7 @@ _log = logging.getLogger("keylane")
 
 
 class NotAuthorized(Exception):
-    """The request has no known token."""
+    """The request has no known token; the text says what is wrong with it."""
 
 
 class AccessRequest(NamedTuple):
@@ -60,7 +67,9 @@ def decide(grants: Mapping[str, Grant], request: AccessRequest, target: Target) 
     """Return whether the token grants a request that leads there. Raises NotAuthorized."""
     grant = grant_of(grants, request.authorization)
     if grant is None:
-        raise NotAuthorized
+        if name := short_token_of(grants, request.authorization):
+            _log.error("the token of %s has fewer than %d characters: it is refused", name, LEAST_CHARACTERS)
+        raise NotAuthorized(why_unknown(request.authorization))
     need = need_of(target, request.query)
     is_allowed = need is not None and grant.allows(need)
     if not is_allowed:

@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 
 from keylane import routing
-from keylane.errors import CorruptState, UnknownTopic, UnknownView
+from keylane.errors import CorruptState, UnknownTopic, UnknownView, ViewNotOpened
 from keylane.model.keys import check_key, printable
 from keylane.model.records import Layout, Record, Watermark
 from keylane.ports import Call, Deadline
 from keylane.query.range_rows import RangeReader, RangeScan, Row
 from keylane.query.span import Span
 from keylane.query.store import Reading, ReadTerms, Store, Watermarks, read_current
+from keylane.query.topics import NextGeneration, building_layout
 from keylane.state import aggregates, codec, redis_keys, windows
 from keylane.state.lanes import Lane, decode_watermark, lane_of_key, lanes_of_topic
 from keylane.state.windows import Definition, Progress
@@ -95,18 +96,28 @@ class ViewLane:
 
 @dataclass(frozen=True, slots=True)
 class ViewDescription:
-    """A view and its lanes."""
+    """A view and its lanes. `stopped`: why it does not run, "" if it does. `next`: what is being built."""
 
     view: Definition
     layout: Layout
     lanes: list[ViewLane]
+    stopped: str = ""
+    next: NextGeneration | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListedView:
+    """A view in the list. `layout`: None where it was never opened. `stopped`: as in ViewDescription."""
+
+    layout: Layout | None
+    stopped: str = ""
 
 
 def read_windows(store: Store, scan: WindowScan, terms: ReadTerms) -> WindowPage:
     """Read a page of a view's windows; those of one key come from its lane alone.
 
     A page is shorter, even empty, where it takes long to find the next window. Raises NullKey, TooLarge,
-    UnknownView, LaneBuilding, StateTooOld, StateUnavailable, CorruptState.
+    UnknownView, ViewNotOpened, LaneBuilding, StateTooOld, StateUnavailable, CorruptState.
     """
     if isinstance(scan.keys, bytes):
         check_key(scan.keys)
@@ -114,7 +125,7 @@ def read_windows(store: Store, scan: WindowScan, terms: ReadTerms) -> WindowPage
     try:
         (rows, next_after), reading = read_current(store, scan.state_name, deadline, _read_rows, scan, terms)
     except UnknownTopic as error:
-        raise UnknownView(scan.view) from error
+        raise _why_unknown(store, scan.view, deadline) from error
     reading.check(terms)
     definition = definition_of(reading.layout)
     found = [
@@ -130,8 +141,8 @@ def _read_rows(reading: Reading, scan: WindowScan, terms: ReadTerms) -> tuple[li
     return RangeReader(reading, _lanes_of(scan, reading.layout), scan.range_scan(), terms).read()
 
 
-def list_views(store: Store, timeout_ms: float) -> dict[str, Layout]:
-    """Return the layouts of all views, by name; definitions as of the last `layout_ttl`.
+def list_views(store: Store, timeout_ms: float) -> dict[str, ListedView]:
+    """Return all views, by name; definitions as of the last `layout_ttl`.
 
     Raises StateUnavailable, CorruptState.
     """
@@ -142,14 +153,30 @@ def list_views(store: Store, timeout_ms: float) -> dict[str, Layout]:
         Call(routing.key_slot(key), (b"ZRANGEBYLEX", key, b"-", b"+", b"LIMIT", b"0", b"%d" % MOST_VIEWS))
         for key in keys
     ]
-    found: dict[str, Layout] = {}
+    found: dict[str, ListedView] = {}
     # A copy may lack some: its shard may have lost them, and the job writes them again.
-    for name in sorted({name.decode() for names in store.state.run(calls, deadline) for name in names}):
+    names = sorted({name.decode() for names in store.state.run(calls, deadline) for name in names})
+    for name, stopped in zip(names, _why_stopped(store, names, deadline), strict=True):
         try:
-            found[name] = store.layouts.get(windows.state_name(name), deadline)
+            found[name] = ListedView(store.layouts.get(windows.state_name(name), deadline), stopped)
         except UnknownTopic:
-            continue
+            if stopped:
+                found[name] = ListedView(None, stopped)
     return found
+
+
+def _why_stopped(store: Store, views: list[str], deadline: Deadline) -> list[str]:
+    """Return of each view why it does not run; "" where it does, or where nothing is known."""
+    if not views:
+        return []
+    keys = [redis_keys.stopped_key(view) for view in views]
+    found = store.state.read(routing.key_slot(keys[0]), keys, deadline)
+    return [(data or b"").decode(errors="replace") for data in found]
+
+
+def _why_unknown(store: Store, view: str, deadline: Deadline) -> UnknownView | ViewNotOpened:
+    (stopped,) = _why_stopped(store, [view], deadline)
+    return ViewNotOpened(view, stopped) if stopped else UnknownView(view)
 
 
 def definition_of(layout: Layout) -> Definition:
@@ -163,13 +190,13 @@ def definition_of(layout: Layout) -> Definition:
 def describe_view(store: Store, view: str, timeout_ms: float) -> ViewDescription:
     """Read a view's layout and how far all its lanes are; nothing is taken from the cache.
 
-    Raises UnknownView, StateUnavailable, CorruptState.
+    Raises UnknownView, ViewNotOpened, StateUnavailable, CorruptState.
     """
     deadline = Deadline.after_ms(timeout_ms, store.clock)
     try:
         layout = store.layouts.refresh(windows.state_name(view), deadline)
     except UnknownTopic as error:
-        raise UnknownView(view) from error
+        raise _why_unknown(store, view, deadline) from error
     lanes = lanes_of_topic(layout)
     keys = [(_progress_key(layout, lane), lane.watermark_key) for lane in lanes]
     calls = [Call(lane.slot, (b"MGET", *pair)) for lane, pair in zip(lanes, keys, strict=True)]
@@ -184,7 +211,16 @@ def describe_view(store: Store, view: str, timeout_ms: float) -> ViewDescription
         )
         for lane, shard, (progress, watermark) in zip(lanes, shards, replies, strict=True)
     ]
-    return ViewDescription(definition_of(layout), layout, described)
+    (stopped,) = _why_stopped(store, [view], deadline)
+    building = building_layout(_writers_record(store, view, deadline))
+    following = NextGeneration(building.generation) if building else None
+    return ViewDescription(definition_of(layout), layout, described, stopped, following)
+
+
+def _writers_record(store: Store, view: str, deadline: Deadline) -> bytes | None:
+    key = redis_keys.record_key(windows.state_name(view))
+    (data,) = store.state.read(routing.key_slot(key), [key], deadline)
+    return data
 
 
 def _progress_key(layout: Layout, lane: Lane) -> bytes:

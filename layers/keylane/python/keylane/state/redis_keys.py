@@ -59,6 +59,16 @@ def layout_key(topic: str, tag: bytes = RECORD_TAG) -> bytes:
     return b"{%b}:layout:%b" % (tag, topic.encode())
 
 
+def record_key(topic: str, tag: bytes = RECORD_TAG) -> bytes:
+    """Return the key of the writer's record of a topic. Readers take from it what is being built."""
+    return b"{%b}:topic:%b" % (tag, topic.encode())
+
+
+def stopped_key(view: str, tag: bytes = RECORD_TAG) -> bytes:
+    """Return the key of why a view does not run. It expires: the job writes it again while that is so."""
+    return b"{%b}:stopped:%b" % (tag, view.encode())
+
+
 def strays_key(topic: str, tag: bytes = RECORD_TAG) -> bytes:
     """Return the key of a topic's stray totals: a hash of `GENERATION.strays` and `GENERATION.PARTITIONER`.
 

@@ -78,6 +78,7 @@ KINDS: dict[type[errors.KeylaneError], Problem] = {
         404, "unknown-partition", "The topic has no such partition", "UNKNOWN_TOPIC_OR_PARTITION"
     ),
     errors.UnknownView: Problem(404, "unknown-view", "The view is unknown"),
+    errors.ViewNotOpened: Problem(404, "view-not-opened", "The job cannot open the view"),
     errors.OffsetOutOfRange: Problem(
         404, "offset-out-of-range", "The partition has no such offset", "OFFSET_OUT_OF_RANGE"
     ),

@@ -9,7 +9,7 @@ from keylane.api.http.common_parameters import MAX_AGE_MS, PARTIAL, TOPIC_PATTER
 from keylane.api.http.json_response import freshness_of_lanes, render_fresh, render_json
 from keylane.api.http.parameters import Parameter, text
 from keylane.api.http.request import topic_name, topic_of
-from keylane.api.http.schemas import COUNT, FLAG, FRESHNESS, TEXT, UNSURE, Schema, an_array
+from keylane.api.http.schemas import COUNT, FLAG, FRESHNESS, TEXT, UNSURE, Schema, an_array, an_object
 
 if TYPE_CHECKING:
     from keylane.api.http.request import Request
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from keylane.model.records import Options
     from keylane.query.key_count import KeyCount
     from keylane.query.store import ReadTerms
-    from keylane.query.topics import LaneView, TopicView
+    from keylane.query.topics import LaneView, NextGeneration, TopicView
 
 TOPIC = text("topic", "a topic", 249, TOPIC_PATTERN, required=True)
 METADATA: tuple[Parameter, ...] = (TOPIC,)
@@ -45,9 +45,13 @@ LANE_SCHEMA = Schema.of(
     has_strays=FLAG,
     age_ms=COUNT,
 )
+NEXT_SCHEMA = {
+    **an_object(generation=COUNT, percent={"type": ["integer", "null"], "minimum": 0, "maximum": 100}),
+    "description": "the generation that is being built beside this one, and how much of the log it has",
+}
 TOPIC_SCHEMA = Schema.of(
     "Topic",
-    optional=("building", "incomplete", "missed_deletions", "lag", "age_ms", "strays"),
+    optional=("building", "incomplete", "missed_deletions", "lag", "age_ms", "strays", "next"),
     topic=TEXT,
     partitions=COUNT,
     stripes=COUNT,
@@ -61,6 +65,7 @@ TOPIC_SCHEMA = Schema.of(
     lag=COUNT,
     age_ms=COUNT,
     strays={"type": "object", "additionalProperties": COUNT},
+    next=NEXT_SCHEMA,
     lanes=an_array(LANE_SCHEMA),
 )
 
@@ -88,9 +93,15 @@ def render_topic(topic: TopicView, now_ms: int) -> Response[str]:
             "lag": sum(lane["lag"] for lane in lanes),
             **({"age_ms": max(ages)} if len(ages) == len(lanes) else {}),
             "strays": {"strays": 0} | topic.strays,
+            **render_next(topic.next),
             "lanes": lanes,
         }
     )
+
+
+def render_next(found: NextGeneration | None) -> dict[str, Any]:
+    """Return the field `next` of a topic or a view; nothing where nothing is being built beside it."""
+    return {"next": {"generation": found.generation, "percent": found.percent}} if found else {}
 
 
 def _render_options(options: Options) -> dict[str, Any]:

@@ -46,12 +46,21 @@ from keylane.api.http.schemas import (
 from keylane.api.http.schemas import KEY as KEY_FIELDS
 from keylane.api.reads.envelope import render_key
 from keylane.api.reads.pages import parse_span, parse_times
+from keylane.api.reads.topics import NEXT_SCHEMA, render_next
 from keylane.config.functions import QuerySettings
 from keylane.errors import BadRequest
 from keylane.model.records import Layout
 from keylane.query.span import Span
 from keylane.query.store import ReadTerms
-from keylane.query.views import ViewDescription, ViewLane, Window, WindowPage, WindowScan, definition_of
+from keylane.query.views import (
+    ListedView,
+    ViewDescription,
+    ViewLane,
+    Window,
+    WindowPage,
+    WindowScan,
+    definition_of,
+)
 from keylane.state import windows
 from keylane.state.windows import Definition, Progress
 
@@ -156,9 +165,13 @@ def _event_time(times_ms: Iterable[int]) -> dict[str, int]:
 
 
 _WINDOW_KIND = an_object(kind={"enum": ["tumbling", "hopping", "session", "none"]})
+_STOPPED: dict[str, Any] = {
+    **TEXT,
+    "description": "why the view does not run: its windows stay as they are",
+}
 LISTED_VIEW_SCHEMA = Schema.of(
     "ListedView",
-    optional=("key",),
+    optional=("topic", "key", "window", "columns", "partitions", "generation", "stopped"),
     view=TEXT,
     topic=TEXT,
     key=MAYBE_TEXT,
@@ -166,13 +179,21 @@ LISTED_VIEW_SCHEMA = Schema.of(
     columns=an_array(TEXT),
     partitions=COUNT,
     generation=COUNT,
+    stopped=_STOPPED,
 )
 VIEWS_SCHEMA = Schema.of("Views", views=an_array(LISTED_VIEW_SCHEMA))
 
 
-def render_views(layouts: Mapping[str, Layout]) -> Response[str]:
-    """Render `{"views": [{"view": "departures", "topic": "flights", "window": {...}, "columns": [...]}]}`."""
-    return render_json({"views": [_render_listed(name, layout) for name, layout in layouts.items()]})
+def render_views(found: Mapping[str, ListedView]) -> Response[str]:
+    """Render `{"views": [{"view": "departures", "topic": "flights", "window": {...}, "columns": [...]}]}`.
+
+    One that was never opened has only its name, and in `stopped` the reason.
+    """
+    views = []
+    for name, each in found.items():
+        listed = _render_listed(name, each.layout) if each.layout else {"view": name}
+        views.append(listed | ({"stopped": each.stopped} if each.stopped else {}))
+    return render_json({"views": views})
 
 
 def _render_listed(view: str, layout: Layout) -> dict[str, Any]:
@@ -194,7 +215,18 @@ def _render_kind(definition: Definition) -> dict[str, Any]:
 
 VIEW_SCHEMA = Schema.of(
     "View",
-    optional=("key", "time", "where", "lateness_ms", "ttl_ms", "event_time", "failed_at", "stopped", *UNSURE),
+    optional=(
+        "key",
+        "time",
+        "where",
+        "lateness_ms",
+        "ttl_ms",
+        "event_time",
+        "failed_at",
+        "stopped",
+        "next",
+        *UNSURE,
+    ),
     view=TEXT,
     topic=TEXT,
     key=MAYBE_TEXT,
@@ -214,7 +246,8 @@ VIEW_SCHEMA = Schema.of(
     invalid={**COUNT, "description": "records without a key or a time"},
     failed={**COUNT, "description": "records on which the view's expressions failed"},
     failed_at={**TEXT, "description": "the position of the last of them"},
-    stopped={**TEXT, "description": "why the view has stopped: its windows stay as they are"},
+    stopped=_STOPPED,
+    next=NEXT_SCHEMA,
     lanes=an_array({"type": "object"}),
 )
 
@@ -246,7 +279,9 @@ def render_view(view: str, found: ViewDescription, now_ms: int) -> Response[str]
             "late": sum(progress.late for progress in progresses),
             "invalid": sum(progress.invalid for progress in progresses),
             "failed": sum(progress.failed for progress in progresses),
+            **({"stopped": found.stopped} if found.stopped else {}),
             **_trouble(progresses),
+            **render_next(found.next),
             "lanes": lanes,
         }
     )

@@ -1,0 +1,195 @@
+"""What `keylane check` finds in Kafka: its topics, their first records, and the memory that they need."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from keylane.explore.log import find_ends
+from keylane.model.records import MAX_LANES
+from keylane.ports import Deadline
+from keylane_local.commands.check_config import ConfigFinding, ValidConfig
+from keylane_local.commands.lane_balance import FULLEST, count_lanes, fullness, propose_stripes
+from keylane_local.commands.new_project import first_records, shard_numbers
+from keylane_local.commands.partitioner_guess import guess_partitioner
+from keylane_local.env_file import KAFKA, REDIS
+from keylane_local.stack.outside import TIMEOUT_MS, Outside, describe_missing, reach
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from keylane.model.kafka import KafkaTopic, LogRecord
+    from keylane_spark.config.topics import TopicConfig
+    from keylane_spark.config.views import ViewConfig
+
+KEY_BYTES, NAME_BYTES, ENVELOPE_BYTES, INDEXED_BYTES, INDEX_BYTES = 94, 20, 18, 96, 10
+"""Memory of a key, as docs/operate/sizing.md has it; `test_check.py` compares them with the calculator's."""
+LARGEST_INDEX_BYTES = 256_000_000
+"""ElastiCache moves no slot with a larger key, so the shard could not be divided."""
+GOOD_INDEX_BYTES = 64_000_000
+_BUILT_BESIDE, _USABLE = 2, 0.75
+_PARTITIONS = 20
+_GIB = 1 << 30
+_WHERE = {"kafka": KAFKA, "redis": REDIS}
+
+
+class Sample(NamedTuple):
+    """Of a topic: its first records, each with its partition, and how many records there are at most."""
+
+    topic: KafkaTopic
+    records: Sequence[tuple[int, LogRecord]]
+    record_count: int
+
+
+def look_at(valid: ValidConfig, environment: Mapping[str, str]) -> list[ConfigFinding]:
+    """Compare the file with Kafka, and with the shards of Redis if there is one.
+
+    Raises PartUnreachable, KeylaneError.
+    """
+    with reach(environment, _WHERE) as outside:
+        present = outside.metadata.topics(Deadline.after_ms(TIMEOUT_MS, outside.clock))
+        found = list(_find_missing(valid, present))
+        shards = shard_numbers(outside) if outside.state else []
+        used = {*valid.config.topics, *(view.topic for view in valid.config.views.values())}
+        samples = {name: _sample(outside, name) for name in sorted(used & present.keys())}
+    for name, topic in valid.config.topics.items():
+        if name in samples:
+            found += check_topic(valid, name, topic, samples[name], shards)
+    for name, view in valid.config.views.items():
+        if view.topic in samples:
+            found += check_view(valid, name, view, samples[view.topic])
+    return found
+
+
+def _find_missing(valid: ValidConfig, present: Mapping[str, int]) -> Iterator[ConfigFinding]:
+    creates = valid.config.job.create_topics
+    for name in valid.config.topics:
+        for sentence in describe_missing([name], present):
+            place = valid.place("topics", name)
+            if creates:
+                yield ConfigFinding("note", place, f"{sentence}: the job creates it")
+            else:
+                yield ConfigFinding("wrong", place, sentence)
+    for name, view in valid.config.views.items():
+        if view.topic not in valid.config.topics:
+            for sentence in describe_missing([view.topic], present):
+                yield ConfigFinding("wrong", valid.place("views", name, "topic"), sentence)
+
+
+def _sample(outside: Outside, name: str) -> Sample:
+    topic = outside.metadata.topic(name, Deadline.after_ms(TIMEOUT_MS, outside.clock))
+    count = 0
+    for partition in topic.partitions:
+        deadline = Deadline.after_ms(TIMEOUT_MS, outside.clock)
+        low, high = find_ends(outside.reader, topic, partition.number, deadline)
+        count += high - low
+    return Sample(topic, list(first_records(outside, topic, _PARTITIONS)), count)
+
+
+def check_topic(
+    valid: ValidConfig, name: str, topic: TopicConfig, sample: Sample, shards: Sequence[int]
+) -> Iterator[ConfigFinding]:
+    """Yield what a topic's records say of its table. `shards`: the shard of each slot, [] if not known."""
+    place = valid.place("topics", name)
+    partitions = len(sample.topic.partitions)
+    if partitions * topic.stripes > MAX_LANES:
+        what = f"{partitions} partitions x {topic.stripes} stripes are more than {MAX_LANES} lanes"
+        yield ConfigFinding("wrong", valid.place("topics", name, "stripes"), what)
+        return
+    keyed = [(partition, record) for partition, record in sample.records if record.key is not None]
+    if sample.records and not keyed:
+        yield ConfigFinding("warning", place, "the first records have no keys: nothing can be found by one")
+        return
+    if keyed and topic.partition_by == "key":
+        guess = guess_partitioner(((partition, record.key) for partition, record in keyed), partitions)
+        if guess.reason.startswith("it explains") and guess.partitioner != topic.partitioner:
+            what = f"{guess.partitioner!r} is the partitioner of the producers, not {topic.partitioner!r}"
+            yield ConfigFinding(
+                "warning", valid.place("topics", name, "partitioner"), f"{what}: {guess.reason}"
+            )
+    if keyed:
+        yield from _check_memory(valid, name, topic, sample, [record for _, record in keyed])
+    if shards:
+        yield from _check_balance(valid, name, topic, partitions, shards)
+
+
+def _check_memory(
+    valid: ValidConfig, name: str, topic: TopicConfig, sample: Sample, keyed: Sequence[LogRecord]
+) -> Iterator[ConfigFinding]:
+    """Yield the memory that the topic needs at most: each of its records may have a key of its own."""
+    key_bytes = sum(len(record.key or b"") for record in keyed) / len(keyed)
+    value_bytes = sum(len(record.value or b"") for record in keyed) / len(keyed)
+    of_key = bytes_of_key(name, key_bytes, value_bytes, indexed=topic.index)
+    total = sample.record_count * of_key * _BUILT_BESIDE / _USABLE
+    what = f"at most {sample.record_count:,} keys of {of_key:.0f} bytes: {total / _GIB:.2f} GiB of nodes"
+    yield ConfigFinding("note", valid.place("topics", name), f"{what} (docs/operate/sizing.md)")
+    if not topic.index:
+        return
+    lanes = len(sample.topic.partitions) * topic.stripes
+    index_bytes = sample.record_count / lanes * (key_bytes + INDEX_BYTES)
+    if index_bytes / topic.index_parts > LARGEST_INDEX_BYTES:
+        parts = math.ceil(index_bytes / GOOD_INDEX_BYTES)
+        what = (
+            f"the index of a lane may reach {index_bytes / topic.index_parts / 1e6:.0f} MB, and ElastiCache"
+            f" moves no key above 256 MB: more stripes, or index_parts = {parts}"
+        )
+        yield ConfigFinding("warning", valid.place("topics", name, "index"), what)
+
+
+def bytes_of_key(topic: str, key_bytes: float, value_bytes: float, *, indexed: bool) -> float:
+    """Return the bytes that a key takes of a primary's memory."""
+    plain = KEY_BYTES + NAME_BYTES + len(topic) + key_bytes + ENVELOPE_BYTES + value_bytes
+    return plain + (INDEXED_BYTES + key_bytes if indexed else 0)
+
+
+def _check_balance(
+    valid: ValidConfig, name: str, topic: TopicConfig, partitions: int, shards: Sequence[int]
+) -> Iterator[ConfigFinding]:
+    full = fullness(count_lanes(shards, max(shards) + 1, partitions, topic.stripes))
+    if full <= FULLEST:
+        return
+    proposed = propose_stripes(partitions, shards)
+    if proposed.stripes != topic.stripes and proposed.fullest < full:
+        now = f"the fullest shard has {full:.2f} times the mean"
+        uneven = "a shard has no lane" if math.isinf(full) else now
+        what = f"{uneven}: with stripes = {proposed.stripes} it has {proposed.fullest:.2f} times"
+        yield ConfigFinding("warning", valid.place("topics", name, "stripes"), what)
+
+
+def check_view(valid: ValidConfig, name: str, view: ViewConfig, sample: Sample) -> Iterator[ConfigFinding]:
+    """Yield the fields that a view names and no record has."""
+    values = [value for _, record in sample.records if (value := _json_object(record.value)) is not None]
+    with_value = [record for _, record in sample.records if record.value is not None]
+    if with_value and not values:
+        what = f"no first record of topic {view.topic!r} is a JSON object: a view reads its fields"
+        yield ConfigFinding("warning", valid.place("views", name, "topic"), what)
+        return
+    paths = Counter(path for value in values for path in _paths(value))
+    wanted: list[tuple[tuple[str, ...], str | None]] = [(("key",), view.key), (("time",), view.time)]
+    for column, each in view.columns.items():
+        wanted += [(("columns", column), each.path or None), (("columns", column), each.by)]
+    for field, path in wanted:
+        if path is None or not values or path in paths:
+            continue
+        near = get_close_matches(path, sorted(paths), 1)
+        asked = f": did you mean {near[0]!r}?" if near else ""
+        what = f"none of {len(values)} records has the field {path!r}{asked}"
+        yield ConfigFinding("warning", valid.place("views", name, *field), what)
+
+
+def _json_object(value: bytes | None) -> dict[str, Any] | None:
+    try:
+        found = json.loads(value or b"")
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _paths(value: dict[str, Any], above: str = "") -> Iterator[str]:
+    for name, inner in value.items():
+        yield f"{above}{name}"
+        if isinstance(inner, dict):
+            yield from _paths(inner, f"{above}{name}.")

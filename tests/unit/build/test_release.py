@@ -84,6 +84,10 @@ def test_a_wheel_without_its_licence_is_refused(project, tmp_path):
     assert list(contents.check_wheel(project, wheel)) == ["one.whl has no licence"]
 
 
+def test_both_packages_have_the_same_licence():
+    assert (ROOT / "clients" / "python" / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+
+
 def test_an_sdist_has_files_of_git_alone_and_no_test(project, tmp_path):
     test = project / "tests" / "test_one.py"
     test.parent.mkdir()

@@ -103,6 +103,15 @@ def test_an_sdist_has_files_of_git_alone_and_no_test(project, tmp_path):
     ]
 
 
+def test_a_template_whose_code_is_not_beside_it_is_found(tmp_path):
+    lines = ["a:", "  CodeUri: functions/a", "  TemplateURL: infra/b.yaml", "  ContentUri: layers/c"]
+    names = ["functions/a/handler.py", "infra/b.yaml"]
+    archive = packed(tmp_path / "t.zip", names)
+    with zipfile.ZipFile(archive, "a") as opened:
+        opened.writestr("template.yaml", "\n".join(lines) + "\n")
+    assert list(contents.check_template(archive)) == ["t.zip lacks layers/c, which its template names"]
+
+
 def test_a_file_that_names_a_path_of_this_machine_is_named(tmp_path):
     wheel = packed(tmp_path / "one.whl", ["a.pyc"], f"{ROOT}/layers/a.py")
     assert str(ROOT) in contents.paths_of_machine(ROOT)

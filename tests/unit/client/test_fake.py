@@ -50,6 +50,17 @@ def test_a_reader_waits_for_a_write_of_another_thread(fake):
     writer.join()
 
 
+def test_a_read_waits_for_another_record_than_the_one_it_knows(fake):
+    topic = fake.client().topic("t")
+    topic.put("k", "old")
+    known = topic["k"]
+    assert topic.get("k", known=known).raw is known.raw
+    writer = threading.Timer(0.05, topic.put, ("k", "new"))
+    writer.start()
+    assert topic.get("k", known=known, wait_s=10).value == "new"
+    writer.join()
+
+
 def test_raw_records_histories_and_ranges_have_what_was_written_at_its_time(fake):
     topic = fake.client().topic("t")
     topic.push([NewRecord("a", number, partition=1, timestamp_ms=1000 * number) for number in range(1, 4)])

@@ -56,6 +56,8 @@ def _build(folder: Path, version: str, *, packages: bool) -> None:
     subprocess.run([python, "-m", "twine", "check", "--strict", *folder.iterdir()], check=True)
     if not packages:
         build_archives(root, folder, version)
+        templates = sorted(folder.glob("keylane-template-*.zip"))
+        problems += [each for path in templates for each in contents.check_template(path)]
         pins = render_image(pin_extras(["local"]), _HEADER)
         (folder / f"keylane-{version}-requirements.txt").write_text(pins, encoding="utf-8")
         _build_images(root, version)

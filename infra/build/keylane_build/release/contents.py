@@ -1,5 +1,6 @@
 """What the wheels and sdists contain: the files of git that belong in them, all of them, and nothing else."""
 
+import re
 import subprocess
 import sys
 import tarfile
@@ -13,6 +14,7 @@ from typing import Any
 SHIPPED = "keylane_local/shipped"
 """Where infra/build/hatch_build.py puts what is not Python."""
 _OF_HATCHLING = frozenset({"PKG-INFO", ".gitignore"})
+_LOCAL_PATH = re.compile(r"^\s+(?:CodeUri|ContentUri|TemplateURL): (?P<path>[\w./-]+)$", re.MULTILINE)
 _NEVER = frozenset({"tests", "bench", ".github"})
 
 
@@ -58,6 +60,15 @@ def check_sdist(project: Path, sdist: Path) -> Iterator[str]:
     )
     unwanted = sorted(name for name in names if _NEVER & set(PurePosixPath(name).parts))
     yield from (f"{sdist.name} has {name}, which is for the checkout alone" for name in unwanted)
+
+
+def check_template(archive: Path) -> Iterator[str]:
+    """Yield a sentence for each local path of an archive's template that the archive lacks."""
+    files = read_members(archive)
+    for match in _LOCAL_PATH.finditer(files["template.yaml"].decode()):
+        path = match["path"]
+        if path not in files and not any(name.startswith(f"{path}/") for name in files):
+            yield f"{archive.name} lacks {path}, which its template names"
 
 
 def check_paths(archive: Path, machine: Collection[str]) -> Iterator[str]:

@@ -53,7 +53,8 @@ export async function send(method, path, { query, headers = {}, body, signal } =
       method,
       body,
       signal,
-      headers: { ...credentials(), ...headers },
+      // The first type asks for Keylane's own documents, also where the service has others for clients of REST Proxy.
+      headers: { Accept: "application/vnd.keylane+json, */*", ...credentials(), ...headers },
       cache: "no-store",
       credentials: "omit",
       referrerPolicy: "no-referrer",

@@ -32,6 +32,8 @@ from keylane_client.wire import (
 T = TypeVar("T")
 H = TypeVar("H", bound="httpx.Client | httpx.AsyncClient")
 CONNECT_TIMEOUT_S = 5.0
+ACCEPT = "application/vnd.keylane+json, application/json, */*;q=0.5"
+"""The first type asks for Keylane's own documents where the service has others for clients of REST Proxy."""
 _EVENT_STREAM = "text/event-stream"
 
 
@@ -44,7 +46,7 @@ def http_options(url: str, auth: httpx.Auth | None, options: ClientOptions) -> d
         "base_url": url.rstrip("/"),
         "auth": auth,
         "timeout": httpx.Timeout(options.timeout_s, connect=min(CONNECT_TIMEOUT_S, options.timeout_s)),
-        "headers": {"User-Agent": "keylane-client", "Accept": "application/json, */*;q=0.5"},
+        "headers": {"User-Agent": "keylane-client", "Accept": ACCEPT},
         # To load certificate authorities takes longer than a request: not where there is no TLS.
         "verify": parts.scheme == "https" or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
     }

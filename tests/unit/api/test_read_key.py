@@ -30,6 +30,7 @@ def respond(
     if_none_match: str | None = None,
     envelope: bool = False,
     as_bytes: bool = False,
+    as_of: int | None = None,
     now_ms: int = NOW_MS,
     options: Options = PLAIN,
     **watermark: Any,
@@ -41,6 +42,7 @@ def respond(
         b"N14228",
         TERMS,
         Wait(),
+        as_of,
         known=known,
         envelope=envelope,
         as_bytes=as_bytes,
@@ -187,6 +189,17 @@ def test_absent_key_is_reported_with_its_freshness():
     assert response.headers["Keylane-Watermark"] == "5:100"
     assert response.headers["Keylane-Age-Ms"] == "200"
     assert "ETag" not in response.headers
+
+
+@pytest.mark.parametrize(
+    ("as_of", "said"),
+    [
+        (None, "topic 'flights' holds no record under this key"),
+        (5, "topic 'flights' held no record under this key at that time"),
+    ],
+)
+def test_an_absent_key_of_the_past_says_that_it_was_absent_then(as_of, said):
+    assert json.loads(respond(None, as_of=as_of).body)["detail"] == said
 
 
 @pytest.mark.parametrize("tags", ['"3-42"', 'W/"3-42"', "*", " * ", '"1-1", W/"3-42"', '"1-1","3-42"'])

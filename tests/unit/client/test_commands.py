@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from datetime import timedelta
+from importlib.metadata import version
 
 import click
 import httpx
@@ -57,6 +58,77 @@ def test_get_prints_the_value_byte_for_byte_and_json_has_all_of_it(run):
     result, _ = run(["get", "t", "k", "--json"], answer)
     document = json.loads(result.stdout)
     assert (document["position"], document["age_ms"], document["value"]) == ("2:7", 250, {"fare": 12.5})
+    assert '"value": {"fare": 12.50}' in result.stdout
+
+
+def test_several_keys_are_read_in_one_request_and_a_missing_one_ends_with_3(run):
+    record = {
+        "topic": "t",
+        "partition": 2,
+        "offset": 7,
+        "timestamp": 5,
+        "key": "a",
+        "key_format": "text",
+        "value": {"n": 1.10},
+        "value_format": "json",
+    }
+    absent = {"topic": "t", "key": "b", "key_format": "text", "absent": True}
+    body = json.dumps({"records": [record, absent]}).replace("1.1", "1.10")
+    result, api = run(["get", "t", "a", "b"], httpx.Response(200, text=body))
+    assert (result.stdout, result.exit_code) == ('a\t{"n": 1.10}\nb\tabsent\n', 3)
+    assert len(api.requests) == 1
+    with pytest.raises(BadArgument, match="are for one key"):
+        run(["get", "t", "a", "b", "--at", "5"])
+
+
+def test_a_join_has_a_line_for_each_topic(run):
+    record = {
+        "topic": "t",
+        "partition": 2,
+        "offset": 7,
+        "timestamp": 5,
+        "key": "k",
+        "key_format": "text",
+        "value": [1],
+        "value_format": "json",
+    }
+    document = {"key": "k", "key_format": "text", "records": {"t": record, "u": {"absent": True}}}
+    result, api = run(["join", "k", "t", "u"], httpx.Response(200, json=document))
+    assert result.stdout == "t\t[1]\nu\tabsent\n"
+    assert api.requests[0].url.params["topics"] == "t,u"
+
+
+def test_views_are_listed_with_what_they_compute_or_why_they_do_not_run(run):
+    view = {"view": "v", "topic": "t", "window": {"kind": "none"}, "columns": ["a", "b"]}
+    answer = httpx.Response(200, json={"views": [view, {"view": "w", "stopped": "no topic"}]})
+    assert run(["views"], answer)[0].stdout == "v\tt\tnone\ta,b\nw\tstopped: no topic\n"
+
+
+def test_windows_are_those_of_a_key_or_of_a_prefix_of_keys(run):
+    window = {"key": "a", "key_format": "text", "start": 0, "end": 60_000, "final": True, "changed": 5}
+    answer = httpx.Response(200, json={"windows": [window | {"values": {"n": 1}}], "age_ms": 5})
+    result, api = run(["windows", "v", "a", "--final", "-n", "1"], answer)
+    line = '1970-01-01T00:00:00+00:00\t1970-01-01T00:01:00+00:00\t{"n": 1}\n'
+    assert result.stdout == f"a\t{line}"
+    assert api.requests[0].url.path == "/v1/views/v/keys/a"
+    _, api = run(["windows", "v", "--prefix", "x"], answer)
+    assert api.requests[0].url.params["prefix"] == "x"
+    with pytest.raises(BadArgument, match="exclude each other"):
+        run(["windows", "v", "a", "--prefix", "x"])
+
+
+def test_put_takes_the_content_of_a_file(run, tmp_path):
+    (tmp_path / "value").write_bytes(b"\xff\n")
+    _, api = run(["put", "t", "k", f"@{tmp_path / 'value'}"], written(7))
+    assert api.requests[0].content == b"\xff\n"
+    with pytest.raises(BadArgument, match="a value that begins with @ goes by standard input"):
+        run(["put", "t", "k", "@nowhere"], written(7))
+
+
+def test_the_version_is_that_of_the_client():
+    assert (
+        CliRunner().invoke(keylane, ["--version"]).stdout == f"keylane, version {version('keylane-client')}\n"
+    )
 
 
 @pytest.mark.parametrize(

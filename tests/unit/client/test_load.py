@@ -221,3 +221,9 @@ def test_a_topic_without_a_state_is_not_waited_for():
     topic = Reads(UnknownTopic(404, {"type": "urn:keylane:problem:unknown-topic", "detail": "none"}, {}))
     assert load_wait.wait_readable(topic, LAST, 2, topic.clock) == "404 unknown-topic: none"
     assert len(topic.read) == 1
+
+
+def test_a_key_that_is_no_column_is_told_with_the_columns_that_there_are(tmp_path):
+    rows = rows_of(tmp_path, "order_id,city\n1,Bern\n")
+    with pytest.raises(BadArgument, match="it has no 'id', which is to be the key: it has order_id, city"):
+        Topics().loader().write(rows)

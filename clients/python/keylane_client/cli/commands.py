@@ -17,6 +17,9 @@ COMMANDS = {
         ".records:get",
         "Print the record of KEY: its value, byte for byte; with --json also position, age and watermark.",
     ),
+    "join": (".records:join", "Print KEY's records of 2 to 10 topics, read at one moment."),
+    "views": (".views:views", "List the views: topic, window and columns, or why one does not run."),
+    "windows": (".views:windows", "Print VIEW's windows: of KEY, or of all keys in their order."),
     "put": (".records:put", "Write VALUE under KEY; without VALUE, what standard input has."),
     "delete": (".records:delete", "Write a tombstone for KEY."),
     "scan": (".records:scan", "Print keys and values in the keys' order."),
@@ -99,4 +102,5 @@ class LazyGroup(click.Group):
 keylane = LazyGroup(
     "keylane", help="Kafka topics, queryable over HTTP: the local stack, and any deployed API."
 )
+keylane = click.version_option(package_name="keylane-client", prog_name="keylane")(keylane)
 keylane.add_table(__package__, COMMANDS)

@@ -130,7 +130,8 @@ class RowLoader:
         fault, body = row.fault, b""
         key = row.values.get(self._key)
         if fault is None and (key is None or key == ""):
-            fault = f"it has no {self._key!r}, which is to be the key"
+            columns = ", ".join(row.values) or "nothing"
+            fault = f"it has no {self._key!r}, which is to be the key: it has {columns}"
         if fault is None:
             try:
                 body = render_value(row.values)

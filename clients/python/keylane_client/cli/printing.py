@@ -5,6 +5,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from datetime import timedelta
+from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import click
@@ -16,7 +18,27 @@ _NOT_SHOWN = frozenset({"raw", "document"})
 
 def print_json(value: Any) -> None:
     """Print a value as one line of JSON."""
-    click.echo(json.dumps(to_json(value), ensure_ascii=False))
+    click.echo(render_json(to_json(value)))
+
+
+def render_json(value: Any) -> str:
+    """Return JSON in which a Decimal is the number that it is: `load_exactly` makes one of `12.50`."""
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, Mapping):
+        fields = (f"{_quoted(name)}: {render_json(each)}" for name, each in value.items())
+        return f"{{{', '.join(fields)}}}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(render_json, value))}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _quoted(name: Any) -> str:
+    return json.dumps(str(name), ensure_ascii=False)
+
+
+load_exactly = partial(json.loads, parse_float=Decimal)
+"""Parses JSON without losing a digit of a number."""
 
 
 def to_json(value: Any) -> Any:
@@ -39,7 +61,7 @@ def text_of(value: Any) -> str:
     """Return a key, a value or a position as people read it, in one line."""
     if isinstance(value, bytes):
         return "base64:" + base64.b64encode(value).decode()
-    return str(value) if isinstance(value, (str, Position)) else json.dumps(value, ensure_ascii=False)
+    return str(value) if isinstance(value, (str, Position)) else render_json(value)
 
 
 def line_of(*cells: Any) -> str:

@@ -1,13 +1,16 @@
-"""`keylane topics`, `get`, `put`, `delete`, `scan`, `count` and `history`."""
+"""`keylane topics`, `get`, `join`, `put`, `delete`, `scan`, `count` and `history`."""
 
 import sys
+from collections.abc import Mapping
 from itertools import islice
+from pathlib import Path
+from typing import Any
 
 import click
 
-from keylane_client import Position
+from keylane_client import Position, Record
 from keylane_client.cli.access import Remote, with_remote
-from keylane_client.cli.errors import BadArgument
+from keylane_client.cli.errors import BadArgument, ExitCode
 from keylane_client.cli.printing import print_json
 
 _limit = click.option("-n", "--limit", type=click.IntRange(1), help="Print so many at most.")
@@ -27,7 +30,7 @@ def topics(remote: Remote, prefix: str) -> None:
 @click.command()
 @with_remote
 @click.argument("topic")
-@click.argument("key")
+@click.argument("keys", nargs=-1, required=True, metavar="KEY...")
 @click.option("--min-position", type=Position.parse, help="Wait until the state has it: PARTITION:OFFSET.")
 @click.option("--wait", "wait_s", type=click.FloatRange(0), help="Seconds to wait for that, 20 at most.")
 @click.option("--at", help="As of a time (ISO 8601, or ms since 1970) or a position.")
@@ -36,7 +39,7 @@ def get(  # noqa: PLR0913 (the options of a command)
     remote: Remote,
     *,
     topic: str,
-    key: str,
+    keys: tuple[str, ...],
     min_position: Position | None,
     wait_s: float | None,
     at: str | None,
@@ -44,12 +47,18 @@ def get(  # noqa: PLR0913 (the options of a command)
 ) -> None:
     """Print the record of KEY: its value, byte for byte; with --json also position, age and watermark.
 
-    The exit code is 3 if there is none.
+    Of several keys each value is behind its key, in a line. The exit code is 3 if there is no record.
     """
+    if len(keys) > 1 and (min_position is not None or wait_s is not None or at is not None):
+        raise BadArgument("--min-position, --wait and --at are for one key")
     with remote.client() as client:
         wanted = client.topic(topic).reading(fields=_split(fields))
+        if len(keys) > 1:
+            _print_many(remote, wanted.get_many(keys))
+            return
         if at is not None:
             wanted = wanted.at(at)
+        (key,) = keys
         record = wanted.get(key, min_position=min_position, wait_s=wait_s)
         if record is None:
             wanted[key]
@@ -59,6 +68,32 @@ def get(  # noqa: PLR0913 (the options of a command)
             click.echo(record.raw, nl=sys.stdout.isatty() or record.value_format != "base64")
 
 
+def _print_many(remote: Remote, found: Mapping[Any, Record | None]) -> None:
+    """Print what each key has; the exit code is 3 if one has nothing."""
+    for key, record in found.items():
+        if record is None:
+            remote.show({"key": key, "absent": True}, key, "absent")
+        else:
+            remote.show(record, record.key, record.value)
+    if None in found.values():
+        sys.exit(ExitCode.NOT_FOUND)
+
+
+@click.command()
+@with_remote
+@click.argument("key")
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC TOPIC...")
+def join(remote: Remote, key: str, topics: tuple[str, ...]) -> None:
+    """Print KEY's records of 2 to 10 topics, read at one moment."""
+    with remote.client() as client:
+        found = client.join(key, topics)
+    if remote.as_json:
+        print_json(found)
+        return
+    for topic, record in found.records.items():
+        remote.show(record, topic, "absent" if record is None else record.value)
+
+
 @click.command()
 @with_remote
 @click.argument("topic")
@@ -66,8 +101,11 @@ def get(  # noqa: PLR0913 (the options of a command)
 @click.argument("value", required=False)
 @click.option("--idempotency-key", help="Written once, however often this is sent.")
 def put(remote: Remote, topic: str, key: str, value: str | None, idempotency_key: str | None) -> None:
-    """Write VALUE under KEY; without VALUE, what standard input has. Prints the position."""
-    data = sys.stdin.buffer.read() if value is None else value.encode()
+    """Write VALUE under KEY; without VALUE, what standard input has. Prints the position.
+
+    @FILE is the content of a file, byte for byte.
+    """
+    data = _read_value(value)
     with remote.client() as client:
         written = client.topic(topic).put(key, data, idempotency_key=idempotency_key)
         remote.show(written, written.position or f"queued {written.queued_id}")
@@ -152,3 +190,15 @@ def history(
 
 def _split(fields: str) -> list[str]:
     return [each for each in fields.split(",") if each]
+
+
+def _read_value(value: str | None) -> bytes:
+    if value is None:
+        return sys.stdin.buffer.read()
+    if not value.startswith("@"):
+        return value.encode()
+    try:
+        return Path(value[1:]).read_bytes()
+    except OSError as error:
+        advice = "a value that begins with @ goes by standard input"
+        raise BadArgument(f"{value[1:]!r} can't be read: {error.strerror} ({advice})") from error

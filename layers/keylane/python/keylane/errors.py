@@ -249,8 +249,10 @@ class OffsetOutOfRange(NotFound):
 class KeyAbsent(NotFound):
     """The topic exists and is complete; the key was never written, or was deleted."""
 
-    def __init__(self, topic: str) -> None:
-        super().__init__(f"topic {topic!r} holds no record under this key")
+    def __init__(self, topic: str, *, was_absent: bool = False) -> None:
+        """`was_absent`: the read was one as of a time or a position."""
+        held, when = ("held", " at that time") if was_absent else ("holds", "")
+        super().__init__(f"topic {topic!r} {held} no record under this key{when}")
         self.topic = topic
 
 

@@ -8,6 +8,7 @@ from keylane.api.http.router import Application, Operations
 from keylane.api.reads import explore, log_records, topics
 from keylane.api.rest_proxy import v2_documents as v2
 from keylane.api.rest_proxy import v3_documents as v3
+from keylane.api.rest_proxy.compatibility import COMPATIBLE
 from keylane.api.rest_proxy.v2_answers import JSON as V2
 from keylane.app import build_application
 from keylane.explore.clusters import find_cluster, list_clusters, topic_of_cluster, topics_of_cluster
@@ -40,7 +41,7 @@ def build(runtime: Runtime, environment: Mapping[str, str]) -> ExploreApp:
     return build_application(OPERATIONS, build_explore, runtime, environment)
 
 
-_V2 = {"refusals": (403, 502), "render_error": v2.render_read_error}
+_V2 = {"refusals": (403, 502), "render_error": v2.render_read_error, "compatible": COMPATIBLE}
 _V3 = {"refusals": (403, 502), "render_error": v3.render_v3_error}
 
 
@@ -61,6 +62,7 @@ def get_topics(app: ExploreApp, request: Request) -> Response[str]:
     other_answers={V2: v2.TOPIC_SCHEMA},
     refusals=(502,),
     render_error=v2.render_read_error,
+    compatible=COMPATIBLE,
 )
 def get_topic(app: ExploreApp, request: Request, topic: str) -> Response[str]:
     """Answer with a topic's layout, and with each lane's node and progress."""

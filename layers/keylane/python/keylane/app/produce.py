@@ -16,6 +16,7 @@ from keylane.api.http.response import Response
 from keylane.api.http.router import BYTES, Application, Operations
 from keylane.api.http.trace_context import has_trace, trace_headers
 from keylane.api.rest_proxy import v2_answers, v2_records, v3, v3_batch, v3_reports
+from keylane.api.rest_proxy.compatibility import COMPATIBLE
 from keylane.api.rest_proxy.v2_schemas import MEDIA_TYPES, RequestSchemas
 from keylane.api.rest_proxy.v3_records import RecordParser
 from keylane.api.rest_proxy.v3_schemas import RecordSchemas
@@ -98,6 +99,7 @@ _rest_proxy = OPERATIONS.operation(
     answer_type=v2_answers.JSON,
     refusals=(403, 409, 413, 415, 422, 429),
     render_error=v2_answers.render_failure,
+    compatible=COMPATIBLE,
 )
 
 

@@ -19,18 +19,25 @@ class ApiSettings:
 
     `base_path`: what precedes the routes in a path, "" for nothing. `topics`: those that are served.
     `cors_headers`: what lets a browser's pages of an origin read each answer; none by default.
+    `rest_compatibility`: the server whose requests and answers are those of REST Proxy's routes, "" for none.
     """
 
     base_path: str = ""
     topics: ServedTopics = ALL_TOPICS
     cors_headers: Mapping[str, str] = field(default_factory=dict)
+    rest_compatibility: str = ""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
         """Read all settings. Raises SettingsError."""
         base_path = API.read(environment, "KEYLANE_BASE_PATH")
         origin = API.read(environment, "KEYLANE_CORS_ORIGIN")
-        return cls(base_path, _served_topics(environment), _cors_headers(origin) if origin else {})
+        return cls(
+            base_path,
+            _served_topics(environment),
+            _cors_headers(origin) if origin else {},
+            API.read(environment, "KEYLANE_REST_COMPATIBILITY"),
+        )
 
     def path_of(self, path: str) -> str:
         """Return a request's path without the base path, which requests by another domain lack."""

@@ -61,6 +61,15 @@ API = SettingsTable(
         "",
         form=("* or an origin like https://app.example.org", r"\*|https?://[A-Za-z0-9.-]+(:\d+)?"),
     ),
+    ExactChoice(
+        "KEYLANE_REST_COMPATIBILITY",
+        "`rest-proxy`: its documents and media types for clients that ask for no others; `karapace`: "
+        "also Karapace's codes. See [REST Proxy](../migrate/rest-proxy.md#without-changes-to-clients).",
+        "",
+        parts="explore, produce",
+        words=("rest-proxy", "karapace"),
+        shown="none",
+    ),
     parts="query, explore, produce",
 )
 

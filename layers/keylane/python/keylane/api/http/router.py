@@ -9,7 +9,7 @@ import json
 import time
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from keylane.api.http import problems, unknown_routes
 from keylane.api.http.parameters import QUERY
@@ -43,6 +43,13 @@ BYTES: dict[str, Any] = {}
 """The schema of a body that may be any bytes."""
 
 
+class Compatibility(NamedTuple):
+    """How another server takes a request, and answers it: by the words of the setting for the latter."""
+
+    adapt_request: Callable[[Request], Request]
+    adapt_answer: Mapping[str, Callable[[Request, Response[Any]], Response[Any]]]
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
     """What answers a route, and what the OpenAPI document says of it.
@@ -56,6 +63,7 @@ class Operation:
     `reports_failures`: an answer of the same schema may report one of them, too. `accepted`: the schema of a
     202. `other_answers`: schemas of answers of further media types, among which `Accept` chooses.
     `render_error` makes the response to an error that the handler raises, as `problems.response_to` if None.
+    `compatible` changes request and answer where `KEYLANE_REST_COMPATIBILITY` asks for another server's.
     """
 
     route: Route
@@ -73,6 +81,7 @@ class Operation:
     accepted: Schema | None = None
     other_answers: Mapping[str, Schema] = field(default_factory=dict)
     render_error: Callable[[Request, Exception], Response[str]] | None = None
+    compatible: Compatibility | None = None
     query_names: frozenset[str] = field(init=False)
     """The names of its query parameters."""
     is_read: bool = field(init=False)
@@ -158,7 +167,7 @@ class Application(Generic[Parts]):
         A HEAD is answered as a GET, without the body.
         """
         begun_s = time.perf_counter()
-        operation, cors_headers = None, NO_HEADERS
+        operation, cors_headers, compatibility = None, NO_HEADERS, ""
         try:
             settings = self.settings()
             cors_headers = settings.cors_headers
@@ -168,6 +177,8 @@ class Application(Generic[Parts]):
             if operation is None:
                 response: Response[Any] = self._refuse(request, found.path)
             else:
+                if operation.compatible and (compatibility := settings.rest_compatibility):
+                    request = operation.compatible.adapt_request(request)
                 operation.check(request)
                 if operation.is_read:
                     # Of a repeated parameter the operation reads the last value, too.
@@ -178,6 +189,9 @@ class Application(Generic[Parts]):
         except Exception as error:  # noqa: BLE001 (all are answered, the unforeseen ones logged)
             render = None if operation is None else operation.render_error
             response = render(request, error) if render else problems.response_to(error, request.id)
+        if compatibility and operation is not None and operation.compatible is not None:
+            adapt = operation.compatible.adapt_answer.get(compatibility)
+            response = adapt(request, response) if adapt else response
         if operation is not None:
             response.method = response.method or operation.route.name
         if request.method == "HEAD":

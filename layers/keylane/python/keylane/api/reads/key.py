@@ -204,7 +204,7 @@ def render_record(
     try:
         record = answer.record
         if record is None:
-            raise KeyAbsent(answer.layout.topic)
+            raise KeyAbsent(answer.layout.topic, was_absent=request.as_of is not None)
         tag = etag_of(record, answer.layout.incarnation, as_bytes=request.as_bytes)
         headers["ETag"] = f"W/{tag}" if request.envelope else tag
         headers["Keylane-Position"] = f"{record.partition}:{record.offset}"

@@ -17,6 +17,7 @@ from rich.table import Table
 from keylane_local.commands import containers
 from keylane_local.errors import BadInput
 from keylane_local.process import processes
+from keylane_local.process.ports import HOST
 from keylane_local.stack.plan import StackOptions
 from keylane_local.stack.stack import Stack
 from keylane_local.stack.state import StackState
@@ -73,7 +74,7 @@ class _Progress:
 @click.option("--localstack-port", type=_port, help="LocalStack's port. Default: 4566, or a free one.")
 def up(*, data_dir: Path, config: Path | None, job: bool, **given: Any) -> None:
     """Start the stack, or those of its parts that are down."""
-    options = StackOptions(job=job, default_ports=True, **given)
+    options = StackOptions(job=job, default_ports=True, metrics=_serves_metrics(), **given)
     config = _choose_config(data_dir, config, required=job)
     stack = Stack(data_dir, config, options=options, progress=_Progress().show)
     if not stack.up():
@@ -83,6 +84,11 @@ def up(*, data_dir: Path, config: Path | None, job: bool, **given: Any) -> None:
     containers.explain(stack)
     if deployed:
         _show_deployed(deployed)
+
+
+def _serves_metrics() -> bool:
+    """Whether the job's metrics are for Prometheus: as long as the environment does not say otherwise."""
+    return "KEYLANE_JOB_METRICS" not in os.environ
 
 
 def _choose_config(data_dir: Path, given: Path | None, *, required: bool) -> Path | None:
@@ -119,7 +125,8 @@ def demo(data_dir: Path, once: bool) -> None:
     from keylane_local.commands import demo as flights  # noqa: PLC0415 - its imports take long
 
     config = _choose_config(data_dir, None, required=True)
-    stack = Stack(data_dir, config, options=StackOptions(default_ports=True), progress=_Progress().show)
+    options = StackOptions(default_ports=True, metrics=_serves_metrics())
+    stack = Stack(data_dir, config, options=options, progress=_Progress().show)
     try:
         stack.up()
         flights.run(stack, _out)
@@ -227,8 +234,11 @@ def _rows(stack: Stack) -> list[tuple[str, bool, str, str]]:
         programs.append(("localstack", stack.localstack.program, stack.localstack.url))
     if stack.state and stack.state.config:
         programs.append(("job", stack.job.program, stack.state.config))
+    metrics_port = stack.state.metrics_port if stack.state else None
     rows = []
     for name, program, address in programs:
         process = program.process
         rows.append((name, process is not None, str(process.pid) if process else "", address))
+        if name == "job" and metrics_port:
+            rows.append(("  metrics", process is not None, "", f"http://{HOST}:{metrics_port}/metrics"))
     return rows

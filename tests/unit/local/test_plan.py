@@ -152,3 +152,17 @@ def test_servers_that_run_are_not_moved_and_keep_their_address(tmp_path):
     assert plan_stack(StackOptions(), tmp_path, CONFIG, before, {"kafka"}).host == "127.0.0.2"
     with pytest.raises(BadInput, match="keylane down"):
         plan_stack(StackOptions(host="127.0.0.1"), tmp_path, CONFIG, before, {"kafka"})
+
+
+def test_the_job_s_metrics_are_served_at_a_port_that_is_kept_unless_its_file_says_otherwise(tmp_path):
+    config = tmp_path / "keylane.toml"
+    config.write_text("[topics.orders]\n")
+    assert _fresh(tmp_path, config=config).metrics_port is None
+    options = StackOptions(metrics=True)
+    before = _fresh(tmp_path, options, config)
+    assert before.metrics_port
+    with socket.create_server(("127.0.0.1", before.metrics_port)):
+        assert plan_stack(options, tmp_path, config, before, ()).metrics_port != before.metrics_port
+    assert plan_stack(options, tmp_path, config, before, ("job",)).metrics_port == before.metrics_port
+    config.write_text('[topics.orders]\n[job]\nmetrics = "emf"\n')
+    assert _fresh(tmp_path, options, config).metrics_port is None

@@ -1,5 +1,6 @@
 """The ports and settings of a stack: those requested, else those it had, else defaults."""
 
+import tomllib
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +11,14 @@ from keylane_local.servers.redis_cluster import MIN_SHARDS
 from keylane_local.stack.state import StackState
 
 DEFAULT_KAFKA, DEFAULT_REDIS, DEFAULT_HTTP, DEFAULT_LOCALSTACK = 9092, 7000, 8080, 4566
+DEFAULT_METRICS = 9464
 
 
 @dataclass(frozen=True, slots=True)
 class StackOptions:
     """What the user requests. A port of None: any free one, but the default if `default_ports`.
 
+    `metrics`: the job serves its metrics for Prometheus, unless its file says what to do with them.
     `host`: the address of Kafka and Redis, which nothing protects there; None: as before, at first loopback.
     """
 
@@ -30,6 +33,7 @@ class StackOptions:
     localstack: bool = False
     localstack_port: int | None = None
     host: str | None = None
+    metrics: bool = False
 
 
 def plan_stack(
@@ -72,7 +76,17 @@ def plan_stack(
             else None
         ),
         host=host,
+        metrics_port=(
+            chosen.port("job", "metrics_port", DEFAULT_METRICS)
+            if options.metrics and not _has_metrics(config)
+            else None
+        ),
     )
+
+
+def _has_metrics(config: Path | None) -> bool:
+    """Return whether a job's file, which is valid, says what is done with its metrics."""
+    return config is not None and "metrics" in tomllib.loads(config.read_text("utf-8")).get("job", {})
 
 
 def _choose_host(options: StackOptions, before: StackState | None, running: Collection[str]) -> str:

@@ -14,7 +14,10 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class StackState:
-    """Ports and settings of the stack in one data folder. `host`: the address of Kafka and Redis."""
+    """Ports and settings of the stack in one data folder. `host`: the address of Kafka and Redis.
+
+    `metrics_port`: where the job serves its metrics for Prometheus; None: it does what its file says.
+    """
 
     kafka_port: int
     controller_port: int
@@ -26,6 +29,7 @@ class StackState:
     config: str | None
     localstack_port: int | None = None
     host: str = HOST
+    metrics_port: int | None = None
 
     def save(self, data: Path) -> None:
         """Write it to the folder `data`, atomically."""

@@ -47,8 +47,11 @@ async function render() {
   document.title = `${TITLES[name] ?? "No such view"} – Keylane`;
   for (const each of document.querySelectorAll(".bar nav a")) {
     const isHere = each.hash === `#/${BELOW_TOPICS.includes(name) ? FIRST : name}`;
-    if (isHere) each.setAttribute("aria-current", "page");
-    else each.removeAttribute("aria-current");
+    if (isHere) {
+      each.setAttribute("aria-current", "page");
+      // On a phone the bar scrolls.
+      each.parentElement.scrollLeft = each.offsetLeft - each.parentElement.offsetLeft - each.parentElement.clientWidth / 3;
+    } else each.removeAttribute("aria-current");
   }
   main.replaceChildren();
   rememberTopic(params.get("topic"));

@@ -64,7 +64,8 @@ export function writer(wanted, current) {
     const before = present() ? current().text : "";
     let begun = positionNow();
     let isWarned = false;
-    const input = element("textarea", { rows: Math.min(18, Math.max(4, before.split("\n").length + 1)), spellcheck: "false", value: before });
+    const rows = before.split("\n").reduce((sum, line) => sum + Math.ceil((line.length + 1) / 70), 1);
+    const input = element("textarea", { rows: Math.min(18, Math.max(6, rows)), spellcheck: "false", value: before });
     const warning = element("p", { class: "warning", role: "alert", hidden: true });
     const warn = (text) => {
       warning.replaceChildren(text);

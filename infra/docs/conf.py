@@ -1,6 +1,7 @@
 """Sphinx's settings for the site of the documents. `keylane_build.site` writes the sources and starts it."""
 
 import os
+import re
 import sys
 from typing import Any
 
@@ -45,6 +46,29 @@ def _draw_trees(_app: Any, what: str, _name: str, _object: Any, _options: Any, l
         lines[1:] = ["", "::", "", *(f"   {each}" for each in lines[1:])]
 
 
+_CONVERSATION = re.compile(r"^~?[\w.]*Generator\[~?[\w.]*ApiRequest, ~?[\w.]*ApiResponse, (.*)\]$")
+_STREAM = re.compile(r"^~?[\w.]*Generator\[.*Items\[(.*)\], ~?[\w.]*ApiResponse, .*\]$")
+_CALLS = re.compile(r"~?[\w.]*\b(Topic|View|Service)Calls\b")
+
+
+def _name_results(
+    _app: Any, _what: str, name: str, _object: Any, _options: Any, signature: str, result: str | None
+) -> tuple[str, str | None]:
+    """A client's methods are conversations, stated once for both clients: a caller sees their results."""
+    if not result:
+        return signature, result
+    is_async = ".Async" in name
+    if found := _STREAM.match(result):
+        return signature, f"{'AsyncIterator' if is_async else 'Iterator'}[{found[1]}]"
+    if found := _CONVERSATION.match(result):
+        return signature, found[1]
+    if found := _CALLS.search(result):
+        of_service = "Batching" if name.endswith("batching") else "Session"
+        result = f"{'Async' * is_async}{of_service if found[1] == 'Service' else found[1]}"
+    return signature, result
+
+
 def setup(app: Any) -> None:
     """Sphinx calls this."""
+    app.connect("autodoc-process-signature", _name_results)
     app.connect("autodoc-process-docstring", _draw_trees)

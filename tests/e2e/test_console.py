@@ -553,6 +553,7 @@ def test_records_are_exported_as_csv_and_as_json_lines(tab, log_records):
 
 def test_all_of_a_range_is_exported_though_a_page_is_shown(tab, client, bookings):
     page = tab.open("range", topic="bookings", prefix="console|", limit="2")
+    expect(page.get_by_role("button", name="Stop")).to_be_hidden()
     page.get_by_label("What to export").select_option("all of it")
     _, text = saved(page, "JSON lines")
     assert [json.loads(line)["key"] for line in text.splitlines()] == ["console|1", "console|2", "console|3"]

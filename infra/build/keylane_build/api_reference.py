@@ -105,9 +105,15 @@ def kind_of(schema: Mapping[str, Any]) -> str:
     if "items" in schema:
         text += f" of {kind_of(schema['items'])}"
     bounds = [
-        words.format(schema[name]) for name, words in _BOUNDS.items() if schema.get(name) not in (None, "")
+        words.format(_shown(schema[name]))
+        for name, words in _BOUNDS.items()
+        if schema.get(name) not in (None, "")
     ]
     return f"{text} ({', '.join(bounds)})" if bounds else text
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, bool) else str(value)
 
 
 def _row(*cells: str) -> str:

@@ -65,4 +65,5 @@ def test_a_schema_is_said_in_a_few_words():
     )
     assert kind_of({"type": ["integer", "null"], "minimum": 0}) == "integer or null (from 0)"
     assert kind_of({"enum": ["a", None]}) == '`"a"` or `null`'
+    assert kind_of({"type": "boolean", "default": False}) == "boolean (default `false`)"
     assert kind_of({}) == "any JSON"

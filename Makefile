@@ -25,7 +25,7 @@ SPARK_TESTS = -m 'cluster or not cluster' $(PYTEST_ARGS) tests/unit/spark tests/
 	$(addprefix tests/integration/job/test_,job.py views.py engine_ended.py polling.py spark_bounds.py log_reader.py)
 
 .PHONY: help setup setup-python setup-check setup-sam setup-tests setup-localstack setup-all demo test unit integration e2e
-.PHONY: containers spark-cluster spark-versions check example
+.PHONY: containers spark-cluster spark-versions check example docs setup-docs
 .PHONY: lint-infra audit generate tour release layer layer-requirements image-requirements jar-checksums sizing package-job build
 .PHONY: up down status deploy-local clean soak torture torture-mutants model model-mutants under-fire upgrade compat
 .PHONY: bench bench-lookup bench-ingest bench-freshness bench-coldstart bench-read bench-write bench-outage bench-wait bench-serve bench-idle bench-scale bench-peers bench-migrate bench-compare
@@ -52,6 +52,9 @@ setup-check:
 
 setup-sam:
 	@$(PY) infra/local/bootstrap.py python sam
+
+setup-docs:
+	@$(PY) infra/local/bootstrap.py python docs
 
 setup-tests:
 	@$(PY) infra/local/bootstrap.py $(TEST_STEPS)
@@ -113,6 +116,9 @@ generate: setup-python  ## Write what is made from the code: OpenAPI, the templa
 
 image-requirements: setup-python  ## Write the images' packages, by hash, from pyproject.toml
 	@$(BIN)/python -m keylane_build.image_requirements
+
+docs: setup-docs  ## The documents as a site with search, into build/site/html; a broken link fails it
+	@$(BIN)/python -m keylane_build.site
 
 jar-checksums:  ## Write infra/jars.sha256, after a change of pom.xml or tests/registry/pom.xml
 	@$(PY) infra/local/bootstrap.py checksums

@@ -13,6 +13,7 @@ from tests.servers.own import READY_WITHIN_S, guarded, own_cluster, own_kafka, w
 from keylane.formats import json_text
 from keylane_local.process.ports import HOST, Ports
 from keylane_local.servers.localstack import LocalStack
+from keylane_local.stack.plan import StackOptions
 from keylane_local.stack.stack import Stack
 
 if TYPE_CHECKING:
@@ -180,6 +181,10 @@ def localstack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]
         running.kill()  # it keeps nothing, and takes up to 8 s to stop
 
 
+WITH_METRICS = StackOptions(metrics=True)
+"""As `keylane up` has it."""
+
+
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory, registry_port: int) -> Iterator[Stack]:
     """The whole stack with the Spark job and the server, for the topics of keylane-test.toml."""
@@ -193,7 +198,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory, registry_port: int) -> Itera
     }
     with (
         guarded(tmp_path_factory.mktemp("stack")) as data,
-        Stack(data, TESTS / "keylane-test.toml", variables=variables) as running,
+        Stack(data, TESTS / "keylane-test.toml", options=WITH_METRICS, variables=variables) as running,
     ):
         wait_writable(running.kafka)
         yield running

@@ -5,14 +5,20 @@ import * as key from "./key.js";
 import { every, isPaused, setPaused } from "./polling.js";
 import { explain } from "./problem.js";
 import * as range from "./range.js";
+import * as records from "./records.js";
 import { connect, readLater, settings } from "./session.js";
+import * as topicSettings from "./settings.js";
 import * as topic from "./topic.js";
+import { rememberTopic } from "./topicbar.js";
 import * as topics from "./topics.js";
 import * as tryIt from "./try.js";
-import * as view from "./view.js";
+import * as views from "./view.js";
 
-const VIEWS = { topics, topic, key, range, view, try: tryIt };
-const TITLES = { topics: "Topics", topic: "Topic", key: "Key", range: "Range", view: "Views", try: "Try it" };
+const VIEWS = { topics, topic, records, range, key, settings: topicSettings, view: views, try: tryIt };
+const TITLES = { topics: "Topics", topic: "Topic", records: "Records", range: "Keys", key: "Key", settings: "Settings", view: "Views", try: "Try it" };
+/** Views of one topic that the bar does not name. */
+const BELOW_TOPICS = ["topic", "settings"];
+const FIRST = "topics";
 const HEALTH_EVERY_S = 15;
 const main = document.getElementById("main");
 let shown = new AbortController();
@@ -21,23 +27,35 @@ let isFirst = true;
 /** "#/key?topic=flights" -> ["key", URLSearchParams]. */
 function route() {
   const [path, query = ""] = location.hash.slice(1).split("?");
-  const name = path.replace(/^\//, "");
-  return [Object.hasOwn(VIEWS, name) ? name : "topics", new URLSearchParams(query)];
+  return [path.replace(/^\//, "") || FIRST, new URLSearchParams(query)];
 }
+
+/** An address that names no view, such as one with a letter too few. */
+const missing = {
+  async show(at) {
+    const links = Object.entries(TITLES).filter(([name]) => !BELOW_TOPICS.includes(name)).map(([name, title]) => element("li", {}, element("a", { class: "button", href: `#/${name}` }, title)));
+    at.append(element("h1", {}, "No such view"), element("p", {}, "The console has no view ", element("code", {}, location.hash), ". It has these:"), element("ul", { class: "picks" }, links));
+  },
+};
 
 async function render() {
   shown.abort();
   shown = new AbortController();
   const { signal } = shown;
   const [name, params] = route();
-  document.title = `${TITLES[name]} – Keylane`;
-  for (const each of document.querySelectorAll("nav a")) {
-    const isHere = each.hash === `#/${name === "topic" ? "topics" : name}`;
-    if (isHere) each.setAttribute("aria-current", "page");
-    else each.removeAttribute("aria-current");
+  const view = Object.hasOwn(VIEWS, name) ? VIEWS[name] : missing;
+  document.title = `${TITLES[name] ?? "No such view"} – Keylane`;
+  for (const each of document.querySelectorAll(".bar nav a")) {
+    const isHere = each.hash === `#/${BELOW_TOPICS.includes(name) ? FIRST : name}`;
+    if (isHere) {
+      each.setAttribute("aria-current", "page");
+      // On a phone the bar scrolls.
+      each.parentElement.scrollLeft = each.offsetLeft - each.parentElement.offsetLeft - each.parentElement.clientWidth / 3;
+    } else each.removeAttribute("aria-current");
   }
   main.replaceChildren();
-  const done = VIEWS[name].show(main, params, signal).catch(async (error) => {
+  rememberTopic(params.get("topic"));
+  const done = view.show(main, params, signal).catch(async (error) => {
     if (error.name !== "AbortError") main.append(await explain(error));
   });
   // A view puts its heading there at once: who listens hears where they are.
@@ -96,7 +114,7 @@ function healthOf(text) {
   }
 }
 
-const healthPart = (name, isReady) => element("span", { class: isReady ? "part good" : "part bad" }, element("span", { class: "dot", "aria-hidden": "true" }), `${name} ${isReady ? "ready" : "away"}`);
+const healthPart = (name, isReady) => element("span", { class: isReady ? "part good" : "part bad" }, element("span", { class: "dot", "aria-hidden": "true" }), element("span", { class: "word" }, `${name} ${isReady ? "ready" : "away"}`));
 
 window.addEventListener("hashchange", render);
 main.addEventListener("submit", onSubmit);

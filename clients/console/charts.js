@@ -1,6 +1,6 @@
 /** Small charts in SVG. Each has a name for those who do not see it; its numbers stand beside it as text. */
 
-import { drawn, element } from "./dom.js";
+import { drawn, scrolling } from "./dom.js";
 import { count, day } from "./format.js";
 
 export function sparkline(values, label) {
@@ -28,44 +28,53 @@ function ticks(low, high) {
   return Array.from({ length: Math.floor((high - first) / step + 1e-9) + 1 }, (_, index) => first + index * step);
 }
 
-/** Columns over time; `bars`: {start, value, final}. What may still change is pale. */
-export function columns(bars, label, onPick) {
-  const [width, height, left, bottom] = [900, 260, 52, 24];
+/** About as wide as a character of a label; no browser is asked for it. */
+const CHARACTER = 6.9;
+const widest = (texts) => Math.max(...texts.map((each) => each.length), 1) * CHARACTER;
+
+/**
+ * Columns over time; `bars`: {start, value, final}. What may still change is pale. `room`: the pixels that there are;
+ * the chart is as wide, or scrolls if its columns would be too thin.
+ */
+export function columns(bars, label, room = 900) {
+  const [height, bottom, top] = [260, 26, 10];
   const known = bars.filter((each) => each.value !== null);
   const low = Math.min(0, ...known.map((each) => each.value));
   const high = Math.max(...known.map((each) => each.value), low + 1e-9);
-  const at = (value) => 8 + (height - bottom - 8) * (1 - (value - low) / (high - low || 1));
+  const lines = ticks(low, high);
+  const left = Math.ceil(widest(lines.map(count))) + 12;
+  const days = bars.map((each) => day(each.start));
+  const width = Math.max(Math.round(room), left + Math.ceil(bars.length * 2));
+  const at = (value) => top + (height - bottom - top) * (1 - (value - low) / (high - low || 1));
   const step = (width - left) / Math.max(bars.length, 1);
-  const labelled = Math.max(1, Math.ceil(bars.length / 8));
-  return element(
-    "div",
+  // As many labels as have room beside each other, and none that the edge would cut.
+  const labelWidth = widest(days) + 14;
+  const labelled = Math.max(1, Math.ceil(labelWidth / step));
+  const isLabelled = (index) => index % labelled === 0 && (index === 0 || left + index * step + labelWidth - 14 <= width);
+  const column = (each, index) =>
+    drawn(
+      "rect",
+      {
+        class: each.final ? "column" : "column early",
+        x: (left + index * step + step * 0.08).toFixed(2),
+        width: Math.max(Math.min(step * 0.84, 64), 0.5).toFixed(2),
+        y: Math.min(at(each.value), at(0)).toFixed(2),
+        height: Math.max(Math.abs(at(each.value) - at(0)), 1).toFixed(2),
+      },
+      drawn("title", {}, `${day(each.start)}: ${count(each.value)}${each.final ? "" : " (may still change)"}`),
+    );
+  return scrolling(
+    "Chart",
     { class: "chart" },
     drawn(
       "svg",
-      { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label },
-      ticks(low, high).map((value) => [
+      { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label },
+      lines.map((value) => [
         drawn("path", { class: "grid", d: `M${left} ${at(value).toFixed(1)}H${width}` }),
         drawn("text", { x: left - 8, y: at(value) + 4, "text-anchor": "end" }, count(value)),
       ]),
-      bars.map((each, index) =>
-        each.value === null
-          ? null
-          : drawn(
-              "rect",
-              {
-                class: each.final ? "column" : "column early",
-                x: (left + index * step + step * 0.08).toFixed(2),
-                width: Math.max(step * 0.84, 0.5).toFixed(2),
-                y: Math.min(at(each.value), at(0)).toFixed(2),
-                height: Math.max(Math.abs(at(each.value) - at(0)), 1).toFixed(2),
-                on: onPick && { click: () => onPick(index) },
-              },
-              drawn("title", {}, `${day(each.start)}: ${count(each.value)}${each.final ? "" : " (may still change)"}`),
-            ),
-      ),
-      bars.map((each, index) =>
-        index % labelled || left + index * step + 90 > width + (index ? 0 : width) ? null : drawn("text", { x: left + index * step, y: height - 6 }, day(each.start)),
-      ),
+      bars.map((each, index) => (each.value === null ? null : column(each, index))),
+      days.map((text, index) => (isLabelled(index) ? drawn("text", { class: "when-label", x: (left + index * step).toFixed(1), y: height - 6 }, text) : null)),
     ),
   );
 }

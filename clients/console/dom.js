@@ -48,9 +48,9 @@ export function facts(pairs) {
 
 /** A table that scrolls sideways where the screen is narrow; `rows` hold texts or elements. */
 export function table(caption, columns, rows) {
-  return element(
-    "div",
-    { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+  return scrolling(
+    caption,
+    { class: "scroll" },
     element(
       "table",
       {},
@@ -78,3 +78,6 @@ export function choice(label, name, options, chosen) {
 export function check(label, name, checked) {
   return element("label", { class: "check" }, element("input", { type: "checkbox", name, checked }), label);
 }
+
+/** A region that scrolls sideways where the screen is narrow: the keyboard scrolls it, too. */
+export const scrolling = (label, properties, ...children) => element("div", { tabindex: "0", role: "region", "aria-label": label, ...properties }, ...children);

@@ -1,6 +1,7 @@
 /** One key: its value, its changes as they come, and its history. */
 
 import { badge, check, element, facts, field, say } from "./dom.js";
+import { writer } from "./edit.js";
 import { age, time } from "./format.js";
 import { timeline } from "./history.js";
 import { pretty, shown } from "./json.js";
@@ -8,6 +9,7 @@ import { follow } from "./live.js";
 import { sleep } from "./polling.js";
 import { explain, guarded } from "./problem.js";
 import { Failed, keyPath, problemFrom, read } from "./session.js";
+import { topicField, topicTabs } from "./topicbar.js";
 
 const HISTORY_LIMIT = 25;
 
@@ -41,7 +43,7 @@ function form(params) {
   return element(
     "form",
     { class: "fields", data: { route: "key" } },
-    field("Topic", { name: "topic", value: params.get("topic") ?? "", required: true, list: "topics" }),
+    topicField(params),
     field("Key", { name: "key", value: params.get("key") ?? "", required: true }),
     check("The key is base64", "base64", params.has("base64")),
     element("button", { type: "submit", class: "main" }, "Read"),
@@ -75,12 +77,14 @@ function historySection(wanted, signal) {
 
 export async function show(main, params, signal) {
   const wanted = { topic: params.get("topic") ?? "", key: params.get("key") ?? "", format: params.has("base64") ? "base64" : "" };
-  main.append(element("h1", {}, wanted.key ? `Key ${wanted.key}` : "A key"), form(params));
+  main.append(element("h1", {}, wanted.key ? `Key ${wanted.key}` : "A key"), topicTabs(wanted.topic, "key"), form(params));
   if (!wanted.key || !wanted.topic) return;
   const state = element("p", { class: "live", role: "status" }, "Reading");
   const value = element("div", { id: "value" });
   const history = historySection(wanted, signal);
-  main.append(element("section", {}, element("h2", {}, "Value"), state, value), history.section);
+  let newest = null;
+  const writing = writer(wanted, () => newest);
+  main.append(element("section", {}, element("h2", {}, "Value"), state, value, writing.place), history.section);
   let changed = 0;
   let trouble = "";
   await follow(
@@ -90,6 +94,8 @@ export async function show(main, params, signal) {
       trouble = "";
       const isPresent = answer.status === 200;
       const isAbsent = answer.status === 404 && answer.headers.has("Keylane-Watermark");
+      newest = answer;
+      writing.refresh();
       state.replaceChildren(isPresent || isAbsent ? element("span", { class: "dot", "aria-hidden": "true" }) : "", isPresent || isAbsent ? "Live: a change appears here by itself" : "");
       value.replaceChildren(...(isPresent ? valueOf(answer) : isAbsent ? absent(answer) : [await explain(new Failed(problemFrom(answer), answer))]));
       if (changed++) {

@@ -5,13 +5,15 @@
  */
 
 import { sleep, untilWanted } from "./polling.js";
-import { credentials, Failed, keyPath, send, urlOf } from "./session.js";
+import { credentials, Failed, keyPath, send, settings, urlOf } from "./session.js";
 
 const WAIT_S = 20;
 const BUSY_LANE_MS = 250;
 const AFTER_FAILURE_MS = 3000;
 const STREAM_AGAIN_MS = 1000;
 const NOT_REACHED = 412;
+/** Addresses of APIs without streams: one answer says so for all keys. */
+const streamless = new Set();
 
 /** The headers to wait with, by the answer before. */
 function waiting(last) {
@@ -71,7 +73,8 @@ function isNew(answer, last) {
 /** Call `onAnswer` with the answer of each state of the key (200, 404), `onTrouble` with failures, until `signal`. */
 export async function follow({ topic, key, format }, signal, onAnswer, onTrouble) {
   let last = null;
-  let isStreamed = true;
+  const base = settings().base;
+  let isStreamed = !streamless.has(base);
   const readNow = async () => {
     await untilWanted(signal);
     const answer = await next(topic, key, format, null, signal);
@@ -85,7 +88,8 @@ export async function follow({ topic, key, format }, signal, onAnswer, onTrouble
       await untilWanted(signal);
       if (isStreamed) {
         isStreamed = await followStream({ topic, key, format }, signal, readNow);
-        if (isStreamed) {
+        if (!isStreamed) streamless.add(base);
+        else {
           await sleep(STREAM_AGAIN_MS, signal);
           await readNow();
         }

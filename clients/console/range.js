@@ -1,68 +1,96 @@
-/** Keys in order: a prefix or a range, in pages. */
+/** A topic's keys in order: all, a prefix or a range, in pages, with their number. */
 
 import { check, element, field, reading, table } from "./dom.js";
-import { time } from "./format.js";
-import { valueText } from "./json.js";
+import { exportBar } from "./download.js";
+import { chosenIn, fieldChooser } from "./fields.js";
+import { count } from "./format.js";
 import { guarded } from "./problem.js";
-import { pathOf, read } from "./session.js";
+import { keyLink, recordTable } from "./recordtable.js";
+import { Failed, pathOf, read } from "./session.js";
+import { topicField, topicTabs } from "./topicbar.js";
 
-const CELL_CHARACTERS = 160;
-const NAMES = ["prefix", "from", "to", "as_of", "fields", "limit"];
-
-function keyLink(topic, record) {
-  const query = new URLSearchParams({ topic, key: record.key });
-  if (record.key_format === "base64") query.set("base64", "");
-  return element("a", { href: `#/key?${query}` }, record.key);
-}
-
-function row(topic, record) {
-  const text = record.history_too_short ? "(the history is too short)" : valueText(record);
-  return [
-    keyLink(topic, record),
-    element("code", {}, text.length > CELL_CHARACTERS ? `${text.slice(0, CELL_CHARACTERS)} …` : text),
-    record.position ?? "–",
-    record.timestamp === undefined ? "–" : time(record.timestamp),
-  ];
-}
+const ON_A_PAGE = "50";
+const EXPORT_PAGE = 1000;
+const NAMES = ["prefix", "from", "to", "as_of"];
 
 function form(params) {
   const given = (name, fallback = "") => params.get(name) ?? fallback;
   return element(
     "form",
     { class: "fields", data: { route: "range" } },
-    field("Topic", { name: "topic", value: given("topic"), required: true, list: "topics" }),
+    topicField(params),
     field("Prefix", { name: "prefix", value: given("prefix") }),
     field("From", { name: "from", value: given("from") }),
     field("To, exclusive", { name: "to", value: given("to") }),
     field("As of", { name: "as_of", value: given("as_of"), placeholder: "2026-11-21T10:00:00Z" }),
-    field("Fields", { name: "fields", value: given("fields"), placeholder: "origin,dest" }),
-    field("On a page", { name: "limit", value: given("limit", "50"), type: "number", min: 1, max: 1000 }),
+    field("On a page", { name: "limit", value: given("limit", ON_A_PAGE), type: "number", min: 1, max: 1000 }),
     check("Keys only", "keys_only", params.has("keys_only")),
+    params.has("fields") && element("input", { type: "hidden", name: "fields", value: given("fields") }),
     element("button", { type: "submit", class: "main" }, "Read"),
   );
 }
 
+/** How many keys the topic has; nothing if that can not be known now. */
+async function showCount(topic, place, signal) {
+  try {
+    const { count: number } = await read(pathOf("topics", topic, "count"), { partial: "true" }, signal);
+    place.replaceChildren(`The topic has ${count(number)} ${number === 1 ? "key" : "keys"}.`);
+  } catch (error) {
+    if (!(error instanceof Failed) && error.name !== "AbortError") throw error;
+  }
+}
+
+/** Without an index there is no order of keys; their records can be read all the same. */
+function withoutIndex(topic) {
+  return element("p", {}, "Its records are in the log: ", element("a", { href: `#/records?topic=${encodeURIComponent(topic)}` }, `Records of ${topic}`), ".");
+}
+
 export async function show(main, params, signal) {
-  const topic = params.get("topic");
-  main.append(element("h1", {}, "A range of keys"), form(params));
+  const topic = params.get("topic") ?? "";
+  main.append(element("h1", {}, topic ? `Keys of ${topic}` : "Keys in order"), topicTabs(topic, "range"), form(params));
   if (!topic) return;
-  const query = Object.fromEntries(NAMES.map((name) => [name, params.get(name) ?? ""]));
-  if (params.has("keys_only")) query.keys_only = "true";
+  const query = { ...Object.fromEntries(NAMES.map((name) => [name, params.get(name) ?? ""])), limit: params.get("limit") || ON_A_PAGE, keys_only: params.has("keys_only") ? "true" : "" };
+  const total = element("p", { class: "hint" });
   const place = element("section", { "aria-label": "Records" }, reading());
-  main.append(place);
+  main.append(total, place);
+  let fields = chosenIn(params);
   let number = 0;
+  const readPage = (cursor, limit = query.limit) => read(pathOf("topics", topic, "keys"), { ...query, limit, cursor }, signal);
   async function page(cursor) {
-    const found = await read(pathOf("topics", topic, "keys"), { ...query, cursor }, signal);
+    const found = await readPage(cursor);
     number += 1;
-    const caption = `Page ${number}: ${found.records.length} ${found.records.length === 1 ? "key" : "keys"}`;
-    const rows = query.keys_only ? found.records.map((each) => [keyLink(topic, each)]) : found.records.map((each) => row(topic, each));
+    const bar = exportBar(topic, {
+      shown: () => found.records,
+      fields: () => fields,
+      async *all() {
+        for (let next = ""; next !== undefined; ) {
+          const each = await readPage(next, EXPORT_PAGE);
+          yield each.records;
+          next = each.next;
+        }
+      },
+    });
     const next = found.next && element("button", { type: "button", class: "main", on: { click: () => guarded(place, () => page(found.next)) } }, "Next page");
-    place.replaceChildren(
-      element("h2", { tabindex: "-1" }, caption),
-      rows.length ? table(caption, query.keys_only ? ["Key"] : ["Key", "Value", "Position", "Written"], rows) : element("p", {}, "No key lies in this range."),
-      element("p", { class: "row" }, next || element("span", { class: "hint" }, "This is the end of the range."), number > 1 && element("button", { type: "button", on: { click: () => { number = 0; guarded(place, () => page("")); } } }, "First page")),
-    );
+    const caption = `Page ${number}: ${count(found.records.length)} ${found.records.length === 1 ? "key" : "keys"}`;
+    const draw = (focused) => {
+      const rows = query.keys_only ? table(caption, ["Key"], found.records.map((each) => [keyLink(topic, each)])) : recordTable(caption, topic, found.records, fields, false);
+      place.replaceChildren(
+        element("h2", { tabindex: "-1" }, caption),
+        ...(found.records.length ? [query.keys_only ? "" : fieldChooser(found.records, fields, (chosen, name) => { fields = chosen; draw(name); }) ?? "", bar, rows] : [element("p", {}, "No key lies in this range.")]),
+        element("p", { class: "row" }, next || element("span", { class: "hint" }, "This is the end of the range."), number > 1 && element("button", { type: "button", on: { click: () => { number = 0; guarded(place, () => page("")); } } }, "First page")),
+      );
+      if (focused) place.querySelector(`[data-field="${CSS.escape(focused)}"]`)?.focus();
+    };
+    draw();
     if (number > 1) place.querySelector("h2").focus();
   }
-  await guarded(place, () => page(""));
+  showCount(topic, total, signal);
+  await guarded(place, async () => {
+    try {
+      await page("");
+    } catch (error) {
+      if (error.name === "no-index") main.append(withoutIndex(topic));
+      throw error;
+    }
+  });
 }

@@ -7,6 +7,7 @@ import { every } from "./polling.js";
 import { guarded } from "./problem.js";
 import { hotLanes, laneRates, takeSample } from "./samples.js";
 import { Failed, pathOf, readLater } from "./session.js";
+import { topicField, topicTabs } from "./topicbar.js";
 import { stateBadges } from "./topics.js";
 
 const EVERY_S = 2;
@@ -43,10 +44,11 @@ export async function show(main, params, signal) {
   const topic = params.get("topic") ?? "";
   main.append(
     element("h1", {}, topic ? `Topic ${topic}` : "A topic"),
+    topicTabs(topic, "topic"),
     element(
       "form",
       { class: "fields", data: { route: "topic" } },
-      field("Topic", { name: "topic", value: topic, required: true, list: "topics" }),
+      topicField(params),
       choice("Colours by", "by", [["lag", "lag"], ["age", "age"]], params.get("by") ?? "lag"),
       element("button", { type: "submit", class: "main" }, "Show"),
     ),
@@ -60,9 +62,7 @@ export async function show(main, params, signal) {
   main.append(
     state, summary, trouble,
     element("h2", {}, "Lanes"), map,
-    element("p", { class: "row" },
-      element("a", { class: "button", href: `#/key?topic=${encodeURIComponent(topic)}` }, "Read a key"),
-      element("a", { class: "button", href: `#/range?topic=${encodeURIComponent(topic)}` }, "Read a range")),
+    element("p", { class: "row" }, element("a", { class: "button", href: `#/key?topic=${encodeURIComponent(topic)}` }, "Read a key")),
   );
   let layout = null;
   let keys = null;

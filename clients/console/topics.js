@@ -102,7 +102,7 @@ export async function show(main, params, signal) {
       await refresh(cards, unserved, grid, signal);
       if (unserved.size === before) return;
       others.replaceChildren(
-        element("details", {}, element("summary", {}, `${unserved.size} topics of Kafka that Keylane does not serve`), element("p", {}, [...unserved].join(", "))),
+        element("details", {}, element("summary", {}, `${unserved.size} topics of Kafka that Keylane does not serve`), element("ul", { class: "picks" }, [...unserved].sort().map((name) => element("li", {}, element("a", { class: "button", href: `#/records?topic=${encodeURIComponent(name)}` }, name))))),
       );
     });
   });

@@ -1,11 +1,13 @@
 /** A form for each route, made from the OpenAPI document, with the command that does the same. */
 
 import { curlOf } from "./curl.js";
-import { badge, choice, element, facts, say } from "./dom.js";
+import { badge, choice, element, facts, reading, say } from "./dom.js";
+import { exampleOf } from "./examples.js";
 import { pretty, shown } from "./json.js";
 import { explain, guarded } from "./problem.js";
 import { Failed, loadReference, problemFrom, send, settings, urlOf } from "./session.js";
 
+const FIRST = "get_key";
 const GROUPS = { query: "Read the state", produce: "Write to Kafka", explore: "Look at Kafka" };
 
 function picker(operations, chosen) {
@@ -32,7 +34,7 @@ function hintOf({ name, in: place, description, schema }) {
 function input(parameter, example) {
   const { name, schema, required } = parameter;
   const label = `${name}${required ? "" : " (optional)"}`;
-  const value = example?.[parameter.in]?.[name] ?? "";
+  const value = example[parameter.in]?.[name] ?? "";
   const options = schema.enum ?? (schema.type === "boolean" ? ["true", "false"] : null);
   const control = options
     ? choice(label, `${parameter.in}:${name}`, [["", "–"], ...options.map((each) => [String(each), String(each)])], value)
@@ -65,26 +67,34 @@ async function answerOf(response) {
   ];
 }
 
-function bodyFields(operation) {
+function bodyFields(operation, example) {
   if (!operation.bodies.length) return [];
   const types = operation.bodies.map((each) => (each === "*/*" ? "application/json" : each));
   return [
-    choice("Content-Type", "type", types.map((each) => [each, each]), operation.example?.type ?? types[0]),
-    element("label", { class: "wide" }, "Body", element("textarea", { name: "body", rows: 6, spellcheck: "false", value: operation.example?.body ?? "" })),
+    choice("Content-Type", "type", types.map((each) => [each, each]), example.type ?? types[0]),
+    element("label", { class: "wide" }, "Body", element("textarea", { name: "body", rows: 6, spellcheck: "false", value: example.body ?? "" })),
   ];
 }
 
 export async function show(main, params, signal) {
   main.append(element("h1", {}, "Try it"));
   const { operations } = await loadReference();
-  const operation = operations.find((each) => each.id === params.get("operation")) ?? operations[0];
+  const chosen = params.get("operation") ?? FIRST;
+  const operation = operations.find((each) => each.id === chosen);
+  main.append(element("div", { class: "fields" }, picker(operations, chosen)), operation ? element("p", {}, operation.summary, " ", element("a", { href: `docs.html#${operation.id}` }, "Reference")) : "");
+  if (!operation) throw new Failed({ title: "No such route", detail: `The API has no operation ${chosen}. Choose a route above.` });
+  const loading = reading();
+  main.append(loading);
+  const example = await exampleOf(operation, signal);
+  loading.remove();
   const command = element("code");
+  const fields = [...operation.parameters.map((each) => input(each, example)), ...bodyFields(operation, example)];
   const copied = element("span", { role: "status", class: "hint" });
   const answer = element("section", { "aria-label": "Answer" });
   const form = element(
     "form",
     { class: "try" },
-    element("div", { class: "fields" }, operation.parameters.map((each) => input(each, operation.example)), bodyFields(operation)),
+    fields.length > 0 && element("div", { class: "fields" }, fields),
     operation.function === "produce" ? element("p", { class: "hint" }, badge("writes", "warn"), " This request writes to Kafka.") : "",
     element("p", { class: "row" }, element("button", { type: "submit", class: "main" }, "Send"), element("button", { type: "button", on: { click: copy } }, "Copy as curl"), copied),
   );
@@ -108,8 +118,6 @@ export async function show(main, params, signal) {
   });
   rewrite();
   main.append(
-    element("div", { class: "fields" }, picker(operations, operation.id)),
-    element("p", {}, operation.summary),
     form,
     element("pre", { class: "value", tabindex: "0", role: "region", "aria-label": "The same with curl" }, command),
     answer,

@@ -8,7 +8,10 @@ import { guarded } from "./problem.js";
 import { pathOf, read } from "./session.js";
 
 const KEYS = 40;
+const FIRST_WINDOWS = 1000;
 const WINDOWS = 366;
+/** Padding and border of a chart, in pixels. */
+const CHART_EDGES = 30;
 const NUMERIC = ["count", "sum", "min", "max", "avg"];
 
 const link = (params) => `#/view?${new URLSearchParams(params)}`;
@@ -38,20 +41,22 @@ function definition(view) {
     element("p", { class: "hint" }, `Columns: ${view.columns.map(columnText).join(", ")}`));
 }
 
-/** Keys that the view has, to begin with: those of its first windows. */
+/** Keys that the view has, to begin with: those of its first windows, in order. */
 async function offerKeys(view, chosen, column, signal) {
-  const { windows } = await read(pathOf("views", view, "keys"), { limit: 1000, partial: "true" }, signal);
-  const keys = [...new Set(windows.map((each) => each.key))].slice(0, KEYS);
+  const { windows } = await read(pathOf("views", view, "keys"), { limit: FIRST_WINDOWS, partial: "true" }, signal);
+  const all = [...new Set(windows.map((each) => each.key))];
+  const keys = all.slice(0, KEYS);
   const links = keys.map((key) => element("li", {}, element("a", { class: "button", href: link({ view, key, column }), "aria-current": key === chosen ? "true" : null }, key)));
-  return { keys, list: element("ul", { class: "picks", "aria-label": "Keys" }, links) };
+  const why = windows.length < FIRST_WINDOWS && all.length <= KEYS ? "The keys of the view:" : `The first ${keys.length === 1 ? "key" : `${keys.length} keys`} of the view in order. It has more: enter any other above.`;
+  return { keys, list: element("div", {}, element("p", { class: "hint" }, why), element("ul", { class: "picks", "aria-label": "Keys" }, links)) };
 }
 
-function chart(windows, column) {
+function chart(windows, column, room) {
   const bars = windows.map((each) => {
     const value = each.values[column];
     return { start: each.start, final: each.final, value: value === null || value === undefined || Number.isNaN(Number(value)) ? null : Number(value) };
   });
-  return columns(bars, `${column} of ${bars.length} windows from ${day(bars[0].start)} to ${day(bars.at(-1).start)}; the table below has the numbers`);
+  return columns(bars, `${column} of ${bars.length} windows from ${day(bars[0].start)} to ${day(bars.at(-1).start)}; the table below has the numbers`, room);
 }
 
 const textOf = (value) => (typeof value === "string" ? value : value === undefined ? "–" : inline(value));
@@ -87,7 +92,7 @@ async function showWindows(place, view, chosen, signal) {
     shownWindows.push(...found.windows);
     const names = view.columns.map((each) => each.name);
     const more = found.next && element("button", { type: "button", on: { click: () => guarded(place, () => page(found.next)) } }, "Later windows");
-    const bars = shownWindows.length && shownWindows[0].start !== undefined ? chart(shownWindows, chosen.column) : "";
+    const bars = shownWindows.length && shownWindows[0].start !== undefined ? chart(shownWindows, chosen.column, place.clientWidth - CHART_EDGES) : "";
     place.replaceChildren(
       element("h2", {}, `${chosen.column} of ${chosen.key}`),
       ...(shownWindows.length

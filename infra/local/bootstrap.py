@@ -4,7 +4,7 @@ Default steps: python (.venv with all packages), java, redis, and jars (Kafka an
 Further steps, only by name: registry (Apicurio's Schema Registry, for tests), archive (of Spark's and Kafka's
 classes, for faster starts), browser (Chromium, for tests of the console), older_jars and older_spark (for the
 other version of Spark that the job supports), sam (AWS SAM and cfn-lint), lint (checkov and others), release
-(build and twine), localstack, checksums (writes infra/jars.sha256).
+(build and twine), docs (Sphinx), localstack, checksums (writes infra/jars.sha256).
 Standard library only: nothing is installed yet.
 """
 
@@ -52,6 +52,7 @@ STEP_CHAINS = (
     ("localstack", "sam"),
     ("lint",),
     ("release",),
+    ("docs",),
 )
 """The steps of a chain run one after the other; the chains are independent and run in parallel."""
 
@@ -193,6 +194,10 @@ class Setup:
     def release(self) -> None:
         """Create a virtual environment for what builds and checks the packages of a release."""
         self._make_pinned_venv("release", "build, hatchling and twine")
+
+    def docs(self) -> None:
+        """Create a virtual environment for Sphinx, which builds the site of the documents."""
+        self._make_pinned_venv("docs", "Sphinx")
 
     def localstack(self) -> None:
         """Create virtual environments for LocalStack with its executor, and for its functions."""

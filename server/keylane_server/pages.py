@@ -1,9 +1,11 @@
-"""Pages of the server itself: whether it lives, whether it is ready, its metrics, and the console.
+"""Pages of the server itself: whether it lives and is ready, its metrics, the console, the API's reference.
 
     /health/live     200: the process answers
     /health/ready    200: it serves requests; 503: it is being stopped
     /metrics         for Prometheus; of all processes of the server
     /console/        the console, where its files are there: clients/console
+    /docs            the reference of the API, a page of these files
+    /openapi.json    the API as an OpenAPI document, one of these files
 
 They need no token and are not counted. `/health` is the API's: it asks Kafka and Redis. The console's files
 need nothing but an origin that also has the API, and hold no data.
@@ -19,6 +21,7 @@ from typing import NamedTuple, TypeAlias
 from keylane_server.metrics import ServerMetrics
 
 LIVE, READY, METRICS, CONSOLE = "/health/live", "/health/ready", "/metrics", "/console"
+DOCS, OPENAPI = "/docs", "/openapi.json"
 _OK, _UNAVAILABLE = 200, 503
 _TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -35,6 +38,7 @@ CONSOLE_HEADERS = {
     "Cache-Control": "no-cache",
 }
 """Of each file. The page has no inline script or style, so the policy allows none."""
+_MOVED = {DOCS: "console/docs.html", f"{DOCS}/": "../console/docs.html"}
 _NAME = re.compile(r"[a-z]+\.(?:css|html|js|json|svg)")
 
 
@@ -71,8 +75,11 @@ class OwnPages:
     def find(self, path: str) -> MakePage | None:
         """Return what makes the page at a path from an Accept header; None where there is none."""
         page = self._pages.get(path)
-        if page is None and self._console and is_console(path):
-            return partial(_console_page, self._console, path)
+        if page is None and self._console:
+            if path in _MOVED:
+                return partial(_moved_page, _MOVED[path])
+            if path == OPENAPI or is_console(path):
+                return partial(_console_page, self._console, CONSOLE + OPENAPI if path == OPENAPI else path)
         return page
 
     async def _live(self, _: str) -> OwnPage:
@@ -95,8 +102,7 @@ def is_console(path: str) -> bool:
 def serve_console(folder: Path, path: str) -> OwnPage:
     """Return the file of the console's folder at a path for which `is_console` holds."""
     if path == CONSOLE:
-        # Relative: a proxy may serve the API below a path of its own.
-        return OwnPage(308, {**CONSOLE_HEADERS, "Location": "console/"}, b"")
+        return _moved("console/")
     file = folder / (path.removeprefix(f"{CONSOLE}/") or "index.html")
     # A name without a slash or a leading dot: no path leads out of the folder.
     if not _NAME.fullmatch(file.name) or file.parent != folder or not file.is_file():
@@ -107,6 +113,15 @@ def serve_console(folder: Path, path: str) -> OwnPage:
 
 async def _console_page(console: Path, path: str, _: str) -> OwnPage:
     return serve_console(console, path)
+
+
+async def _moved_page(location: str, _: str) -> OwnPage:
+    return _moved(location)
+
+
+def _moved(location: str) -> OwnPage:
+    """Relative: a proxy may serve the API below a path of its own."""
+    return OwnPage(308, {**CONSOLE_HEADERS, "Location": location}, b"")
 
 
 def _status_page(status: int, text: str) -> OwnPage:

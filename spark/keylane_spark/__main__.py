@@ -158,6 +158,8 @@ def _with_environment(config: Config, environment: Mapping[str, str]) -> Config:
     chosen: dict[str, object] = {}
     if metrics := SETTINGS.read(environment, "KEYLANE_JOB_METRICS"):
         chosen["metrics"] = metrics
+    if port := SETTINGS.read(environment, "KEYLANE_JOB_METRICS_PORT"):
+        chosen["metrics_port"] = port
     if is_set(environment, "KEYLANE_CREATE_TOPICS"):
         chosen["create_topics"] = SETTINGS.read(environment, "KEYLANE_CREATE_TOPICS")
     return config.model_copy(update={"job": config.job.model_copy(update=chosen)})

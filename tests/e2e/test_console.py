@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import itertools
 import json
 import re
 import subprocess
-from contextlib import contextmanager
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -15,9 +18,17 @@ from tests.e2e.client import Client
 from tests.servers.own import eventually
 from tests.support.browser import TIMEOUT_MS, ConsoleTab, chromium
 
+from keylane_local.tools import console_dir
+
 expect.set_options(timeout=TIMEOUT_MS)
 PHONE = {"width": 360, "height": 720}
+TABLET = {"width": 768, "height": 1024}
 DESK = {"width": 1280, "height": 900}
+TWO_LINES = 90
+"""Pixels of a header of two lines: a line of buttons has about 36."""
+AXE_OPTIONS = {"resultTypes": ["violations"]}
+NAMES = itertools.count(1)
+FOLDER = console_dir()
 
 
 @pytest.fixture(scope="module")
@@ -235,6 +246,7 @@ def test_a_value_left_in_kafka_says_so(tab):
 def test_a_range_is_read_page_by_page(tab, bookings):
     page = tab.open("range", topic="bookings", prefix="console|", limit="2")
     expect(page.locator("tbody a")).to_have_text(["console|1", "console|2"])
+    expect(page.get_by_text(re.compile(r"^The topic has [\d,]+ keys\.$"))).to_be_visible()
     page.get_by_role("button", name="Next page").click()
     expect(page.locator("tbody a")).to_have_text(["console|3"])
     expect(page.get_by_text("This is the end of the range.")).to_be_visible()
@@ -245,6 +257,7 @@ def test_a_range_is_read_page_by_page(tab, bookings):
 
 def test_a_view_is_a_chart_and_a_table_of_its_windows(tab, bookings):
     page = tab.open("view", view="puts", key="console", column="total")
+    expect(page.get_by_text(re.compile("^(The keys of the view:|The first .* in order)"))).to_be_visible()
     expect(page.get_by_role("img", name=re.compile("^total of 1 windows"))).to_be_visible()
     page.get_by_text("As a table").click()
     expect(page.locator("tbody td").nth(3)).to_have_text("7")
@@ -255,7 +268,10 @@ def test_an_error_says_what_to_do(tab):
     alert = page.get_by_role("alert")
     expect(alert.get_by_role("heading")).to_have_text("The topic's keys are not kept in order 409")
     expect(alert).to_contain_text("Ranges and counts need index = true for the topic.")
-    page.get_by_label("Topic").fill("nowhere")
+    page.get_by_role("link", name="Records of flights").click()
+    expect(page.locator("h1")).to_have_text("Records of flights")
+    page.go_back()
+    page.get_by_label("Topic", exact=True).fill("nowhere")
     page.get_by_role("button", name="Read").click()
     expect(alert).to_contain_text("is it in keylane.toml, and is the job running?")
 
@@ -436,45 +452,347 @@ def test_a_rate_is_the_difference_of_two_samples_and_old_samples_forget_their_la
     assert page.evaluate(script) == [90, 6, 20, by_lane, 1]
 
 
+def test_a_page_of_a_range_has_as_many_keys_as_its_form_says(tab):
+    asked = []
+    tab.page.on("request", lambda request: asked.append(request.url))
+    page = tab.open("range", topic="bookings")
+    expect(page.get_by_label("On a page")).to_have_value("50")
+    page.locator("tbody tr").first.wait_for()
+    assert [url for url in asked if "/keys?" in url and "limit=50" in url]
+    assert not [url for url in asked if "/keys?" in url and "limit=50" not in url]
+
+
+@pytest.fixture
+def log_records(client):
+    """Records of one key of the topic `joined`, whose text nothing else has; newest last."""
+    name = f"log-{next(NAMES)}"
+    values = [{"n": n, "who": {"name": f"{name}-{n}"}, "big": 12345678901234567890} for n in range(3)]
+    positions = [client.put("joined", name.encode(), json.dumps(each).encode()) for each in values]
+    positions.append(client.request("DELETE", f"/topics/joined/keys/{name}").json["position"])
+    return name, positions
+
+
+def shown_positions(page):
+    return page.locator("tbody tr td:first-child").all_inner_texts()
+
+
+def test_records_are_read_newest_first_and_by_a_text(tab, log_records):
+    name, positions = log_records
+    page = tab.open("records", topic="joined", text=name)
+    expect(page.locator("tbody tr")).to_have_count(4)
+    assert shown_positions(page) == positions[::-1]
+    expect(page.locator("tbody tr").first).to_contain_text("tombstone")
+    page.locator("tbody summary").first.click()
+    expect(page.locator("tbody pre").first).to_contain_text('"big": 12345678901234567890')
+    page.locator("tbody a").first.click()
+    expect(page.locator("h1")).to_have_text(f"Key {name}")
+
+
+def test_records_are_read_from_an_offset_or_a_time_of_a_partition(tab, client, log_records):
+    name, positions = log_records
+    partition, offset = positions[1].split(":")
+    page = tab.open("records", topic="joined", partition=partition, start="offset", at=offset)
+    page.locator("tbody tr").first.wait_for()
+    assert shown_positions(page)[:3] == positions[1:]
+    first = client.request("GET", f"/topics/joined/partitions/{partition}/records?offset={offset}&limit=1")
+    at = str(first.json["records"][0]["timestamp"])
+    page = tab.open("records", topic="joined", start="time", at=at, text=name)
+    expect(page.locator("tbody tr").last).to_contain_text("tombstone")
+    assert shown_positions(page)[-3:] == positions[1:]
+    page = tab.open("records", topic="joined", start="offset", at="soon")
+    expect(page.get_by_text("Start at an offset needs a number.")).to_be_visible()
+
+
+def test_older_records_follow_the_newest_ones_of_all_partitions(tab, client):
+    last = [client.put("flights", b"page-%d" % n, b"1") for n in range(60)]
+    page = tab.open("records", topic="flights")
+    expect(page.locator("tbody tr")).to_have_count(50)
+    page.get_by_role("button", name="Older records").click()
+    expect(page.locator("tbody tr").nth(59)).to_be_visible()
+    shown = shown_positions(page)
+    assert len(set(shown)) == len(shown)
+    assert set(last) <= set(shown)
+    times = page.locator("tbody tr td:nth-child(2)").all_inner_texts()
+    assert times == sorted(times, reverse=True)
+
+
+def test_fields_of_values_become_columns_and_the_address_keeps_them(tab, log_records):
+    name, _ = log_records
+    page = tab.open("records", topic="joined", text=name)
+    page.get_by_role("button", name="who.name").click()
+    expect(page.locator("thead th")).to_have_text(["Position", "Written", "Key", "who.name"])
+    expect(page.locator("tbody tr").nth(1).locator("td").last).to_have_text(f"{name}-2")
+    expect(page.get_by_role("button", name="who.name")).to_be_focused()
+    page.reload()
+    page.get_by_role("button", name="n", exact=True).click()
+    expect(page.locator("thead th")).to_have_text(["Position", "Written", "Key", "who.name", "n"])
+    page.get_by_role("button", name="who.name").click()
+    assert "fields=n" in page.url
+
+
+def saved(page, form):
+    with page.expect_download() as download:
+        page.get_by_role("button", name=form, exact=True).click()
+    return download.value.suggested_filename, Path(download.value.path()).read_text(encoding="utf-8")
+
+
+def test_records_are_exported_as_csv_and_as_json_lines(tab, log_records):
+    name, positions = log_records
+    page = tab.open("records", topic="joined", text=name)
+    file, text = saved(page, "JSON lines")
+    assert file == "joined.jsonl"
+    assert '"big": 12345678901234567890' in text
+    assert [json.loads(line)["position"] for line in text.splitlines()] == positions[::-1]
+    page.get_by_role("button", name="who.name").click()
+    file, text = saved(page, "CSV")
+    rows = list(csv.reader(text.splitlines()))
+    assert file == "joined.csv"
+    assert rows[0] == ["key", "key_format", "partition", "offset", "timestamp", "who.name"]
+    assert [row[-1] for row in rows[1:]] == ["", f"{name}-2", f"{name}-1", f"{name}-0"]
+
+
+def test_all_of_a_range_is_exported_though_a_page_is_shown(tab, client, bookings):
+    page = tab.open("range", topic="bookings", prefix="console|", limit="2")
+    expect(page.get_by_role("button", name="Stop")).to_be_hidden()
+    page.get_by_label("What to export").select_option("all of it")
+    _, text = saved(page, "JSON lines")
+    assert [json.loads(line)["key"] for line in text.splitlines()] == ["console|1", "console|2", "console|3"]
+    expect(page.get_by_text("3 records as JSON lines")).to_be_visible()
+
+
+def test_a_csv_quotes_what_has_commas_quotes_and_lines(tab):
+    page = tab.open("key")
+    script = """async () => {
+        const { csvOf } = await import("./download.js");
+        const where = { partition: 0, offset: 1, timestamp: 2 };
+        return csvOf([{ key: 'a,"b"', ...where, value_format: "text", value: "x\\ny" }], []);
+    }"""
+    rows = list(csv.reader(io.StringIO(page.evaluate(script), newline="")))
+    assert rows[1] == ['a,"b"', "", "0", "1", "2", "text", "x\ny"]
+
+
+def test_a_key_is_edited_and_deleted_beside_its_value(tab, client, key):
+    client.put("bookings", key, b'{"n": 1.50}')
+    page = tab.open("key", topic="bookings", key=key.decode())
+    expect(page.locator("#value")).to_contain_text('"n": 1.50')
+    page.get_by_role("button", name="Edit").click()
+    box = page.get_by_label(f"Value of {key.decode()}")
+    expect(box).to_have_value('{"n": 1.50}')
+    box.fill('{"n": 2')
+    page.get_by_role("button", name="Write", exact=True).click()
+    expect(page.locator(".warning")).to_contain_text("This is not JSON")
+    box.fill('{"n": 2}')
+    page.get_by_role("button", name="Write", exact=True).click()
+    expect(page.locator("#value")).to_contain_text('"n": 2')
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.locator("#value")).to_contain_text('"n": 2')
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.locator("#value")).to_contain_text("absent")
+    expect(page.get_by_role("button", name="Write a value")).to_be_visible()
+
+
+def test_an_edit_is_not_written_over_a_newer_record_unasked(tab, client, key):
+    client.put("bookings", key, b'"mine"')
+    page = tab.open("key", topic="bookings", key=key.decode())
+    expect(page.locator("#value")).to_contain_text("mine")
+    page.get_by_role("button", name="Edit").click()
+    theirs = client.put("bookings", key, b'"theirs"')
+    expect(page.locator("#value")).to_contain_text("theirs")
+    page.get_by_role("button", name="Write", exact=True).click()
+    expect(page.locator(".warning")).to_contain_text(f"position {theirs}")
+    page.get_by_role("button", name="Write", exact=True).click()
+    expect(page.locator("#value")).to_contain_text("mine")
+
+
+def test_who_may_not_write_is_refused_once_and_has_no_buttons_then(tab, client, key):
+    client.put("bookings", key, b"1")
+    refusal = {"type": "urn:keylane:problem:forbidden", "title": "Forbidden", "status": 403}
+    tab.page.route(
+        "**/topics/bookings/keys/*",
+        lambda route: (
+            route.fulfill(status=403, content_type="application/problem+json", body=json.dumps(refusal))
+            if route.request.method == "PUT"
+            else route.continue_()
+        ),
+    )
+    page = tab.open("key", topic="bookings", key=key.decode())
+    page.get_by_role("button", name="Edit").click()
+    page.get_by_role("button", name="Write", exact=True).click()
+    expect(page.get_by_role("alert")).to_contain_text("Forbidden")
+    expect(page.get_by_role("button", name="Edit")).to_have_count(0)
+    page.get_by_label("Key", exact=True).fill("another")
+    page.get_by_role("button", name="Read").click()
+    expect(page.get_by_text("You may read this topic, and not write it.")).to_be_visible()
+
+
+def test_a_topic_s_settings_are_kafka_s_and_keylane_s(tab):
+    page = tab.open("topic", topic="bookings")
+    page.get_by_role("link", name="Settings").click()
+    expect(page.locator("h1")).to_have_text("Settings of bookings")
+    expect(page.locator("tr", has=page.get_by_text("cleanup.policy", exact=True))).to_contain_text("delete")
+    expect(fact(page, "history_count")).to_have_text("5")
+    expect(page.get_by_role("region", name="Partitions").locator("tbody tr")).to_have_count(9)
+
+
+def test_an_address_that_names_no_view_says_so(tab):
+    page = tab.open("rnage", topic="bookings")
+    expect(page.locator("h1")).to_have_text("No such view")
+    page.locator("main").get_by_role("link", name="Keys").click()
+    expect(page.locator("h1")).to_have_text("Keys in order")
+    expect(page.get_by_label("Topic", exact=True)).to_have_value("bookings")
+    expect(tab.open("").locator("h1")).to_have_text("Topics")
+
+
+def test_a_service_without_streams_is_asked_for_one_once(tab, bookings):
+    asked = []
+    tab.page.on("request", lambda request: asked.append(request.url))
+    tab.page.route("**/changes", lambda route: route.fulfill(status=501, body="{}"))
+    for number in (1, 2, 3):
+        page = tab.open("key", topic="bookings", key=f"console|{number}")
+        expect(page.locator("#value pre")).to_be_visible()
+    assert len([url for url in asked if url.endswith("/changes")]) == 1
+
+
+def test_examples_name_topics_and_views_of_the_service(tab):
+    topics = {"topics": [{"topic": "orders", "partitions": 1}, {"topic": "parcels", "partitions": 1}]}
+    tab.page.route("**/topics?*", lambda route: route.fulfill(json=topics))
+    tab.page.route("**/topics", lambda route: route.fulfill(json=topics))
+    tab.page.route("**/views", lambda route: route.fulfill(json={"views": [{"view": "totals"}]}))
+    expected = {
+        "get_key": {"topic": "orders", "key": ""},
+        "join_topics": {"topics": "orders,parcels"},
+        "get_windows": {"view": "totals", "key": ""},
+    }
+    for operation, fields in expected.items():
+        page = tab.open("try", operation=operation)
+        for name, value in fields.items():
+            expect(page.locator(f'[name$=":{name}"]')).to_have_value(value)
+    page = tab.open("try", operation="push")
+    expect(page.get_by_label("Body")).to_have_value(re.compile('"topic":"orders"'))
+    page = tab.open("try", operation="get_v3_cluster")
+    expect(page.get_by_label("cluster")).not_to_have_value(re.compile("^(lkc-0|)$"))
+
+
+def test_a_route_without_fields_has_no_empty_box(tab):
+    page = tab.open("try", operation="get_brokers")
+    page.locator("form.try").wait_for()
+    assert page.locator("form.try .fields").count() == 0
+    expect(tab.open("try").locator("select[name=operation]")).to_have_value("get_key")
+    expect(tab.open("try", operation="nothing").get_by_role("alert")).to_contain_text("No such route")
+
+
+def test_labels_of_a_chart_neither_overlap_nor_are_cut(tab):
+    page = tab.open("key")
+    script = """async ([step, room]) => {
+        const { columns } = await import("./charts.js");
+        const start = (n) => 1372896300000 + n * step;
+        const bar = (_, n) => ({ start: start(n), value: n * 1234567, final: true });
+        const bars = Array.from({ length: 90 }, bar);
+        document.querySelector("main").replaceChildren(columns(bars, "a chart", room));
+        const boxes = (of) => [...document.querySelectorAll(of)].map((each) => each.getBoundingClientRect());
+        const [svg] = boxes(".chart svg");
+        const isCut = ({ left, right }) => left < svg.left - 0.5 || right > svg.right + 0.5;
+        const row = boxes(".chart .when-label");
+        const isClose = (each, index) => each.left < row[index].right + 4;
+        const [cut, close] = [boxes(".chart text").filter(isCut), row.slice(1).filter(isClose)];
+        return [cut.length, close.length, row.length > (room > 500 ? 2 : 0)];
+    }"""
+    for step in (60_000, 86_400_000):
+        for room in (300, 900):
+            assert page.evaluate(script, [step, room]) == [0, 0, True]
+
+
 VIEWS = {
     "topics": ({}, ".card .spark"),
     "topic": ({"topic": "striped"}, ".tile"),
-    "key": ({"topic": "bookings", "key": "console|1"}, ".timeline li"),
+    "records": ({"topic": "bookings", "start": "oldest", "fields": "to"}, "tbody a"),
     "range": ({"topic": "bookings", "prefix": "console|"}, "tbody a"),
+    "key": ({"topic": "bookings", "key": "console|1"}, ".timeline li"),
+    "settings": ({"topic": "bookings"}, "tbody code"),
     "view": ({"view": "puts", "key": "console"}, ".chart rect"),
     "try": ({"operation": "put_key"}, "form.try"),
+    "nothing": ({}, ".picks a"),
 }
+SCHEMES = ("light", "dark")
 
 
-@contextmanager
-def themed(browser, url, scheme, size):
-    opened = ConsoleTab(browser, url, viewport=size, color_scheme=scheme, reduced_motion="reduce")
-    yield opened
-    opened.close()
+def dress(page):
+    """Open what opens, and make charts wider than any screen: then they scroll, and must take the focus."""
+    page.evaluate(
+        """() => {
+            document.querySelectorAll('details').forEach((each) => { each.open = true; });
+            document.querySelectorAll('.chart svg').forEach((each) => { each.style.width = '2000px'; });
+        }"""
+    )
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_in_any_view(browser, applied_stack, bookings, scheme):
-    found = {}
-    with themed(browser, applied_stack.http_url, scheme, DESK) as tab:
-        for name, (query, ready) in VIEWS.items():
-            page = tab.open(name, **query)
-            page.locator(ready).first.wait_for()
-            page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
-            found[name] = Axe().run(page).response["violations"]
-        tab.open("range", topic="flights", prefix="N").get_by_role("alert").wait_for()
-        found["problem"] = Axe().run(tab.page).response["violations"]
-        tab.page.get_by_role("button", name="Connection").click()
-        found["dialog"] = Axe().run(tab.page).response["violations"]
-    faults = [(name, each["id"], each["nodes"][0]["html"]) for name, all_ in found.items() for each in all_]
+def axe_faults(page, name, sizes=(PHONE, TABLET, DESK)):
+    faults = []
+    for size in sizes:
+        page.set_viewport_size(size)
+        for scheme in SCHEMES:
+            page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+            found = Axe().run(page, options=AXE_OPTIONS).response["violations"]
+            faults += [(name, size["width"], scheme, each["id"], each["nodes"][0]["html"]) for each in found]
+    return faults
+
+
+def test_axe_finds_nothing_in_any_view_at_any_width(tab, bookings):
+    faults = []
+    for name, (query, ready) in VIEWS.items():
+        page = tab.open(name, **query)
+        page.locator(ready).first.wait_for()
+        dress(page)
+        faults += axe_faults(page, name)
+    tab.open("range", topic="flights", prefix="N").get_by_role("alert").wait_for()
+    faults += axe_faults(tab.page, "problem", [PHONE])
+    tab.page.set_viewport_size(DESK)
+    tab.page.get_by_role("button", name="Connection").click()
+    faults += axe_faults(tab.page, "dialog", [PHONE])
+    tab.page.get_by_role("button", name="Cancel").click()
+    page = tab.open("key", topic="bookings", key="console|2")
+    page.get_by_role("button", name="Edit").click()
+    page.get_by_label("Value of console|2").wait_for()
+    faults += axe_faults(page, "edit", [PHONE])
     assert faults == []
 
 
-def test_a_phone_shows_every_view_without_scrolling_sideways(browser, applied_stack, bookings):
-    wide = {}
-    with themed(browser, applied_stack.http_url, "light", PHONE) as tab:
-        for name, (query, ready) in VIEWS.items():
-            page = tab.open(name, **query)
-            page.locator(ready).first.wait_for()
-            wide[name] = page.evaluate("document.documentElement.scrollWidth")
+def test_the_reference_has_each_operation_and_its_links_lead_to_the_forms(tab, applied_stack):
+    page = tab.page
+    page.goto(f"{applied_stack.http_url}/docs#get_history")
+    document = json.loads((FOLDER / "openapi.json").read_text(encoding="utf-8"))
+    methods = [each for path in document["paths"].values() for name, each in path.items() if name != "head"]
+    expect(page.locator("section.operation")).to_have_count(len(methods))
+    for each in methods:
+        expect(page.locator(f"#{each['operationId']} .verb")).to_have_count(1)
+    expect(page.locator("#get_history h3")).to_be_in_viewport()
+    expect(page.locator("#get_history")).to_contain_text("limit")
+    page.get_by_label("Filter routes").fill("history")
+    expect(page.locator(".contents li a")).to_have_text([re.compile("/history$")])
+    expect(page.locator("section.operation:visible")).to_have_count(1)
+    page.get_by_label("Filter routes").fill("/topics/{topic}/keys")
+    dress(page)
+    faults = axe_faults(page, "reference", [PHONE])
+    assert (faults, page.evaluate("document.documentElement.scrollWidth")) == ([], PHONE["width"])
+    page.locator("#get_history").get_by_role("link", name="Try it").click()
+    expect(page.locator("select[name=operation]")).to_have_value("get_history")
+    page.get_by_role("link", name="Reference").click()
+    expect(page.locator("#get_history h3")).to_be_in_viewport()
+
+
+def test_a_phone_shows_every_view_without_scrolling_sideways_below_a_header_of_two_lines(
+    browser, applied_stack, bookings
+):
+    wide, high = {}, set()
+    tab = ConsoleTab(browser, applied_stack.http_url, viewport=PHONE)
+    for name, (query, ready) in VIEWS.items():
+        page = tab.open(name, **query)
+        page.locator(ready).first.wait_for()
+        page.get_by_text("redis ready").wait_for(state="attached")
+        wide[name] = page.evaluate("document.documentElement.scrollWidth")
+        high.add(page.locator(".bar").evaluate("(bar) => bar.offsetHeight"))
+    tab.close()
     assert wide == dict.fromkeys(VIEWS, PHONE["width"])
+    assert max(high) <= TWO_LINES

@@ -96,8 +96,18 @@ def test_an_aircraft_s_history_and_the_delays_of_days_are_shown(page, client):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_and_failures_are_said(page, scheme):
+@pytest.mark.parametrize("width", [360, 1120])
+def test_axe_finds_nothing_and_failures_are_said(page, client, scheme, width):
+    client.put("joined", b"JFK-board", b'{"amount": 12}')
+    eventually(
+        lambda: b'"total"' in client.request("GET", "/views/puts/keys/JFK-board?partial=true").body, 120
+    )
+    page.set_viewport_size({"width": width, "height": 900})
     page.emulate_media(color_scheme=scheme)
+    page.get_by_role("button", name="Show").click()
+    expect(page.locator("#chart svg")).to_be_visible(timeout=TIMEOUT_MS)
+    # Many days, so that the chart is wider than a phone: only then must its region take the focus.
+    page.locator("#chart svg").evaluate("(svg) => { svg.style.width = '2000px'; }")
     page.get_by_label("Tail number").first.fill("N-never")
     page.get_by_role("button", name="Search").click()
     expect(page.locator("#found")).to_have_text("Nothing is known of N-never.", timeout=TIMEOUT_MS)

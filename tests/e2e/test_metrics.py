@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
+from tests.e2e.client import Client
+from tests.servers.own import eventually
 
 from keylane import __version__
+from keylane_local.process.ports import HOST
+from keylane_local.tools import project_root
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
@@ -91,3 +96,15 @@ def test_metrics_are_no_lines_of_the_log(client, stack):
     log = (stack.data / "logs" / "server.log").read_text()
     assert "/push" in log
     assert '{"_aws"' not in log
+
+
+def test_the_board_of_grafana_has_data_of_the_stack_s_job(applied_stack):
+    board = json.loads((project_root() / "infra" / "monitoring" / "grafana-dashboard.json").read_text())
+    queries = " ".join(target["expr"] for panel in board["panels"] for target in panel["targets"])
+    shown = set(re.findall(r"\bkeylane_(?:topic|view)_\w+", queries))
+    job = Client(f"http://{HOST}:{applied_stack.state.metrics_port}")
+
+    def has_all():
+        return len(shown) > 8 and shown <= {name for name, *_ in samples_of(job)}
+
+    eventually(has_all, 60)

@@ -76,7 +76,7 @@ async function announce(given) {
 async function showDelays({ place, from, to }) {
   const windows = await windowsOf(place, from, to);
   if (!windows.length) return [element("p", {}, "There are no flights in this time.")];
-  return [columns(windows, config.column, `${config.column} of ${windows.length} days from ${place}`)];
+  return [columns(windows, config.column, `${config.column} of ${windows.length} days from ${place}`, document.getElementById("chart").clientWidth)];
 }
 
 function prepareDelays() {

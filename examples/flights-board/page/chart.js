@@ -2,22 +2,26 @@
 
 import { drawn, element } from "./dom.js";
 
-const [WIDTH, HEIGHT, LEFT, BOTTOM] = [1000, 240, 46, 24];
+const [HEIGHT, LEFT, BOTTOM] = [240, 46, 24];
+/** The room of a day's name, and the least of a day. */
+const [NAME, LEAST] = [90, 2];
 const day = (ms) => new Date(ms).toISOString().slice(0, 10);
 const round = (value) => Math.round(value * 10) / 10;
 
-export function columns(windows, column, label) {
+/** `room`: the pixels that there are; with many days the chart is wider, and scrolls. */
+export function columns(windows, column, label, room) {
   const days = windows.map((each) => ({ ...each, value: Number(each.values[column] ?? 0) }));
   const high = Math.max(...days.map((each) => each.value), 1);
   const low = Math.min(...days.map((each) => each.value), 0);
   const at = (value) => 8 + (HEIGHT - BOTTOM - 8) * (1 - (value - low) / (high - low));
-  const step = Math.min((WIDTH - LEFT) / days.length, 75);
-  const every = Math.max(1, Math.ceil(days.length / 8));
+  const width = Math.max(room, LEFT + days.length * LEAST);
+  const step = Math.min((width - LEFT) / days.length, NAME);
+  const every = Math.max(1, Math.ceil(NAME / step));
   const lines = [low, 0, high / 2, high].filter((value, index, all) => all.indexOf(value) === index);
-  return element("div", { class: "chart" },
-    drawn("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label },
+  return element("div", { class: "chart", tabindex: "0", role: "region", "aria-label": "Chart" },
+    drawn("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: "img", "aria-label": label },
       lines.map((value) => [
-        drawn("path", { class: "grid", d: `M${LEFT} ${at(value).toFixed(1)}H${WIDTH}` }),
+        drawn("path", { class: "grid", d: `M${LEFT} ${at(value).toFixed(1)}H${width}` }),
         drawn("text", { x: LEFT - 8, y: at(value) + 4, "text-anchor": "end" }, String(Math.round(value))),
       ]),
       days.map((each, index) =>
@@ -28,5 +32,5 @@ export function columns(windows, column, label) {
           y: Math.min(at(each.value), at(0)).toFixed(2),
           height: Math.max(Math.abs(at(each.value) - at(0)), 1).toFixed(2),
         }, drawn("title", {}, `${day(each.start)}: ${round(each.value)}`))),
-      days.map((each, index) => (index % every || LEFT + index * step > WIDTH - 75 ? null : drawn("text", { x: (LEFT + index * step).toFixed(1), y: HEIGHT - 6 }, day(each.start))))));
+      days.map((each, index) => (index % every || LEFT + index * step > width - NAME + 15 ? null : drawn("text", { x: (LEFT + index * step).toFixed(1), y: HEIGHT - 6 }, day(each.start))))));
 }

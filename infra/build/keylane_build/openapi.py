@@ -1,4 +1,7 @@
-"""The OpenAPI document of all routes: `python -m keylane_build.openapi` writes docs/openapi.json."""
+"""The OpenAPI document of all routes: `python -m keylane_build.openapi` writes docs/openapi.json.
+
+The server serves it, and the console's page of the API reads it: clients/console has it in one line.
+"""
 
 import json
 from pathlib import Path
@@ -29,6 +32,7 @@ PROBLEM_SCHEMA = Schema.of(
     path={**TEXT, "description": "JSON Pointer to the part of the value that its schema rejects"},
     instance=TEXT,
 )
+PATH, SERVED = "docs/openapi.json", "clients/console/openapi.json"
 OPERATIONS = (query.OPERATIONS, produce.OPERATIONS, explore.OPERATIONS)
 NOT_ACCEPTABLE, CONFLICT, TOO_MANY, INTERNAL_ERROR = 406, 409, 429, 500
 _PROBLEMS = (400, 404, INTERNAL_ERROR, 503)
@@ -201,10 +205,13 @@ def _content(content_type: str, schema: Schema) -> dict[str, Any]:
     return {content_type: {"schema": schema}}
 
 
-def write(path: Path) -> None:
-    """Write the document to `path`."""
-    path.write_text(json.dumps(document(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+def write(root: Path) -> None:
+    """Write the document to both of its files below `root`."""
+    text = json.dumps(document(), indent=1, ensure_ascii=False)
+    (root / PATH).write_text(f"{text}\n", encoding="utf-8")
+    text = json.dumps(document(), separators=(",", ":"), ensure_ascii=False)
+    (root / SERVED).write_text(f"{text}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    write(project_root() / "docs" / "openapi.json")
+    write(project_root())

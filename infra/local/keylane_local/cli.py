@@ -21,6 +21,7 @@ from keylane_local import env_file
 from keylane_local.commands import containers
 from keylane_local.errors import BadInput
 from keylane_local.process import processes
+from keylane_local.process.ports import HOST
 from keylane_local.stack.plan import StackOptions
 from keylane_local.stack.stack import Stack
 from keylane_local.stack.state import StackState
@@ -86,7 +87,8 @@ def up(*, data_dir: Path, config: Path | None, job: bool, **given: Any) -> None:
     from keylane_local.commands import preflight  # noqa: PLC0415 - its imports take long
 
     config = _choose_config(data_dir, config, required=job)
-    options = StackOptions(job=job, default_ports=True, **given, **_read_settings(config))
+    settings = _read_settings(config)
+    options = StackOptions(job=job, default_ports=True, metrics=_serves_metrics(), **given, **settings)
     preflight.check(options, config if job else None)
     stack = Stack(data_dir, config, options=options, progress=_Progress().show)
     if not stack.up():
@@ -103,6 +105,11 @@ def _read_settings(config: Path | None) -> dict[str, Any]:
     env_file.apply(env_file.beside(config), os.environ)
     names = {"outside_kafka": env_file.KAFKA, "outside_redis": env_file.REDIS}
     return {field: os.environ.get(name, "").replace(" ", "") or None for field, name in names.items()}
+
+
+def _serves_metrics() -> bool:
+    """Whether the job's metrics are for Prometheus: as long as the environment does not say otherwise."""
+    return "KEYLANE_JOB_METRICS" not in os.environ
 
 
 def _choose_config(data_dir: Path, given: Path | None, *, required: bool) -> Path | None:
@@ -145,7 +152,8 @@ def demo(data_dir: Path, once: bool) -> None:
         )
     if flights.TOPIC not in load_topics(config):
         raise BadInput(f"{config} has no topic {flights.TOPIC!r}: run `keylane demo` in an empty folder")
-    stack = Stack(data_dir, config, options=StackOptions(default_ports=True), progress=_Progress().show)
+    options = StackOptions(default_ports=True, metrics=_serves_metrics())
+    stack = Stack(data_dir, config, options=options, progress=_Progress().show)
     try:
         stack.up()
         flights.run(stack, _out)
@@ -297,8 +305,11 @@ def _rows(stack: Stack) -> list[tuple[str, bool, str, str]]:
         programs.append(("localstack", stack.localstack.program, stack.localstack.url))
     if stack.state and stack.state.config:
         programs.append(("job", stack.job.program, stack.state.config))
+    metrics_port = stack.state.metrics_port if stack.state else None
     rows = []
     for name, program, address in programs:
         process = program.process
         rows.append((name, process is not None, str(process.pid) if process else "", address))
+        if name == "job" and metrics_port:
+            rows.append(("  metrics", process is not None, "", f"http://{HOST}:{metrics_port}/metrics"))
     return rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
@@ -10,20 +11,23 @@ import pytest
 
 from keylane.api.http import problems
 from keylane.model.routes import ROUTES
-from keylane_build import console_reference
-from keylane_server.pages import is_console, serve_console
+from keylane_build import console_reference, openapi
+from keylane_server.pages import CONSOLE_HEADERS, OwnPages, is_console, serve_console
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "clients" / "console"
-LIMIT_BYTES = 150_000
+LIMIT_BYTES = 175_000
 PARSED_OR_FOREIGN = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|@import|url\("
 )
 FILES = sorted(each for each in FOLDER.iterdir())
+PAGES = ("index.html", "docs.html")
+OF_THE_REFERENCE = {"docs.html", "docs.css", "docs.js", "openapi.json"}
+"""A page of its own, which the console only links to."""
 
 
 def test_the_whole_page_is_small():
-    assert sum(each.stat().st_size for each in FILES) < LIMIT_BYTES
+    assert sum(each.stat().st_size for each in FILES if each.name not in OF_THE_REFERENCE) < LIMIT_BYTES
 
 
 def test_the_reference_is_up_to_date():
@@ -40,15 +44,17 @@ def test_each_route_has_a_form_and_each_problem_its_meaning():
 
 
 def test_the_page_loads_its_own_files_and_nothing_else():
-    page = (FOLDER / "index.html").read_text(encoding="utf-8")
-    assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)", page)
-    named = set(re.findall(r'(?:src|href)="([^"#]+)"', page))
+    named: set[str] = set()
+    for name in PAGES:
+        page = (FOLDER / name).read_text(encoding="utf-8")
+        assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)", page)
+        named |= set(re.findall(r'(?:src|href)="([^"#]+)"', page))
     for file in FILES:
         text = file.read_text(encoding="utf-8")
         if file.suffix in {".js", ".css"}:
             assert not PARSED_OR_FOREIGN.search(text)
             named |= _imports(text)
-    assert named == {each.name for each in FILES} - {"index.html"}
+    assert named == {each.name for each in FILES}
 
 
 def _imports(text: str) -> set[str]:
@@ -59,6 +65,34 @@ def _imports(text: str) -> set[str]:
 def test_paths_below_console_belong_to_it(path):
     assert is_console(path)
     assert "Content-Security-Policy" in serve_console(FOLDER, path).headers
+
+
+def test_the_api_s_document_is_up_to_date():
+    assert json.loads((ROOT / openapi.SERVED).read_text(encoding="utf-8")) == openapi.document(), (
+        "make generate"
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "location"), [("/docs", "console/docs.html"), ("/docs/", "../console/docs.html")]
+)
+def test_the_reference_is_a_page_of_the_console_below_its_policy(path, location):
+    page = asyncio.run(pages_of(FOLDER).find(path)(""))
+    assert (page.status, page.headers["Location"]) == (308, location)
+    assert page.headers["Content-Security-Policy"] == CONSOLE_HEADERS["Content-Security-Policy"]
+
+
+def test_the_document_is_served_and_without_the_console_neither_is():
+    page = asyncio.run(pages_of(FOLDER).find("/openapi.json")(""))
+    assert json.loads(page.body)["openapi"]
+    assert page.headers.items() >= {"Content-Type": "application/json", **CONSOLE_HEADERS}.items()
+    for path in ("/docs", "/docs/", "/openapi.json", "/console/"):
+        assert pages_of(None).find(path) is None
+    assert pages_of(FOLDER).find("/docs/index.html") is None
+
+
+def pages_of(console):
+    return OwnPages(metrics=None, flush=lambda: None, console=console)
 
 
 @pytest.mark.parametrize("path", ["/consoles", "/", "/topics/console", "/Console"])

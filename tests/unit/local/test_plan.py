@@ -173,3 +173,17 @@ def test_a_part_of_the_stack_that_runs_is_not_replaced_by_one_from_outside(tmp_p
     options = StackOptions(**{f"outside_{part}": "there:1"})
     with pytest.raises(BadInput, match=f"a {part} of this stack runs; run `keylane down` first"):
         plan_stack(options, tmp_path, CONFIG, before, (part,))
+
+
+def test_the_job_s_metrics_are_served_at_a_port_that_is_kept_unless_its_file_says_otherwise(tmp_path):
+    config = tmp_path / "keylane.toml"
+    config.write_text("[topics.orders]\n")
+    assert _fresh(tmp_path, config=config).metrics_port is None
+    options = StackOptions(metrics=True)
+    before = _fresh(tmp_path, options, config)
+    assert before.metrics_port
+    with socket.create_server(("127.0.0.1", before.metrics_port)):
+        assert plan_stack(options, tmp_path, config, before, ()).metrics_port != before.metrics_port
+    assert plan_stack(options, tmp_path, config, before, ("job",)).metrics_port == before.metrics_port
+    config.write_text('[topics.orders]\n[job]\nmetrics = "emf"\n')
+    assert _fresh(tmp_path, options, config).metrics_port is None

@@ -185,6 +185,8 @@ def test_without_openmetrics_nothing_listens():
 def test_environment_turns_metrics_on_whatever_the_file_says(given, expected):
     config = Config.model_validate({"topics": {"orders": {}}})
     assert _with_environment(config, given).job.metrics == expected
+    assert _with_environment(config, {**given, "KEYLANE_JOB_METRICS_PORT": "7"}).job.metrics_port == 7
+    assert _with_environment(config, given).job.metrics_port == config.job.metrics_port
 
 
 def test_wrong_choice_of_metrics_is_named():

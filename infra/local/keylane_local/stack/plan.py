@@ -1,5 +1,6 @@
 """The ports and settings of a stack: those requested, else those it had, else defaults."""
 
+import tomllib
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +11,14 @@ from keylane_local.servers.redis_cluster import MIN_SHARDS
 from keylane_local.stack.state import StackState
 
 DEFAULT_KAFKA, DEFAULT_REDIS, DEFAULT_HTTP, DEFAULT_LOCALSTACK = 9092, 7000, 8080, 4566
+DEFAULT_METRICS = 9464
 
 
 @dataclass(frozen=True, slots=True)
 class StackOptions:
     """What the user requests. A port of None: any free one, but the default if `default_ports`.
 
+    `metrics`: the job serves its metrics for Prometheus, unless its file says what to do with them.
     `host`: the address of Kafka and Redis, which nothing protects there; None: as before, at first loopback.
     `outside_kafka`, `outside_redis`: addresses of those that exist, and are used instead of local ones.
     """
@@ -33,6 +36,7 @@ class StackOptions:
     host: str | None = None
     outside_kafka: str | None = None
     outside_redis: str | None = None
+    metrics: bool = False
 
 
 def plan_stack(
@@ -79,12 +83,22 @@ def plan_stack(
         host=host,
         outside_kafka=options.outside_kafka,
         outside_redis=options.outside_redis,
+        metrics_port=(
+            chosen.port("job", "metrics_port", DEFAULT_METRICS)
+            if options.metrics and not _has_metrics(config)
+            else None
+        ),
     )
 
 
 def _check_outside(part: str, wanted: str | None, running: Collection[str]) -> None:
     if wanted and part in running:
         raise BadInput(f"a {part} of this stack runs; run `keylane down` first to use that at {wanted}")
+
+
+def _has_metrics(config: Path | None) -> bool:
+    """Return whether a job's file, which is valid, says what is done with its metrics."""
+    return config is not None and "metrics" in tomllib.loads(config.read_text("utf-8")).get("job", {})
 
 
 def _choose_host(options: StackOptions, before: StackState | None, running: Collection[str]) -> str:

@@ -43,6 +43,12 @@ StackPart: TypeAlias = Kafka | RedisCluster | ServerPart | LocalStack | SparkJob
 _APPLIED = "applied.toml"
 
 
+def _metrics_variables(state: StackState) -> dict[str, str]:
+    if state.metrics_port is None:
+        return {}
+    return {"KEYLANE_JOB_METRICS": "openmetrics", "KEYLANE_JOB_METRICS_PORT": str(state.metrics_port)}
+
+
 def _report_nothing(part: str, event: str) -> None:
     pass
 
@@ -116,7 +122,7 @@ class Stack:
             run=run,
             log=logs / "job.log",
             config=Path(state.config or "keylane.toml"),
-            environment=self.environment(),
+            environment={**self.environment(), **_metrics_variables(state)},
         )
 
     @property

@@ -17,6 +17,7 @@ class StackState:
     """Ports and settings of the stack in one data folder. `host`: the address of Kafka and Redis.
 
     `outside_kafka` and `outside_redis` are the addresses of those that the stack does not start.
+    `metrics_port`: where the job serves its metrics for Prometheus; None: it does what its file says.
     """
 
     kafka_port: int
@@ -31,6 +32,7 @@ class StackState:
     host: str = HOST
     outside_kafka: str | None = None
     outside_redis: str | None = None
+    metrics_port: int | None = None
 
     def save(self, data: Path) -> None:
         """Write it to the folder `data`, atomically."""

@@ -267,6 +267,12 @@ JOB_AND_BUILD = SettingsTable(
         words=("none", "emf", "openmetrics"),
         shown="`metrics` of `[job]`",
     ),
+    Integer(
+        "KEYLANE_JOB_METRICS_PORT",
+        "The port at which the job serves its metrics for Prometheus, whatever `keylane.toml` says.",
+        bounds=(1, 65_535),
+        shown="`metrics_port` of `[job]`",
+    ),
     Raw(
         "KEYLANE_CHECKPOINT",
         "The folder of Spark's offset log, on the driver's own disk.",

@@ -1,0 +1,60 @@
+/** Records as a file: CSV for tables, JSON lines for programs. */
+
+import { element } from "./dom.js";
+import { fieldAt } from "./fields.js";
+import { count } from "./format.js";
+import { inline } from "./json.js";
+import { explain } from "./problem.js";
+
+const MOST = 100_000;
+const OWN = ["key", "key_format", "partition", "offset", "timestamp"];
+
+const textOf = (value) => (value === undefined || value === null ? "" : typeof value === "string" ? value : inline(value));
+const cell = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+
+/** RFC 4180. With `fields`, each is a column; without, the value is. */
+export function csvOf(records, fields) {
+  const heads = [...OWN, ...(fields.length ? fields : ["value_format", "value"])];
+  const rows = records.map((record) => [...OWN.map((name) => record[name]), ...(fields.length ? fields.map((path) => fieldAt(record.value, path)) : [record.value_format, record.value])]);
+  return [heads, ...rows].map((row) => `${row.map((each) => cell(textOf(each))).join(",")}\r\n`).join("");
+}
+
+export const linesOf = (records) => records.map((each) => `${inline(each)}\n`).join("");
+
+const FORMS = { csv: ["CSV", "text/csv", csvOf], jsonl: ["JSON lines", "application/x-ndjson", linesOf] };
+
+function save(name, type, text) {
+  const url = URL.createObjectURL(new Blob([text], { type: `${type};charset=utf-8` }));
+  element("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+}
+
+/** Buttons that save what is shown, or all. `shown()`: records; `fields()`: columns; `all()`: an async iterator of pages. */
+export function exportBar(name, { shown, fields, all }) {
+  const status = element("div", { class: "hint", role: "status" });
+  const stop = element("button", { type: "button", hidden: true, on: { click: () => { stop.hidden = true; } } }, "Stop");
+  const what = element("select", { "aria-label": "What to export" }, element("option", { value: "shown" }, "what is shown"), element("option", { value: "all" }, "all of it"));
+  async function run([label, type, form], ending) {
+    const records = [];
+    try {
+      if (what.value === "shown") records.push(...shown());
+      else {
+        stop.hidden = false;
+        for await (const page of all()) {
+          records.push(...page);
+          status.replaceChildren(`${count(records.length)} records`);
+          if (stop.hidden || records.length >= MOST || !status.isConnected) break;
+        }
+        stop.hidden = true;
+      }
+      if (!status.isConnected) return;
+      save(`${name}.${ending}`, type, form(records, fields()));
+      status.replaceChildren(`${count(records.length)} records as ${label}${records.length >= MOST ? ": the most that this page exports" : ""}`);
+    } catch (error) {
+      stop.hidden = true;
+      if (error.name !== "AbortError") status.replaceChildren(await explain(error));
+    }
+  }
+  const buttons = Object.entries(FORMS).map(([ending, form]) => element("button", { type: "button", on: { click: () => run(form, ending) } }, form[0]));
+  return element("div", { class: "row export" }, element("span", { class: "hint" }, "Export"), what, buttons, stop, status);
+}

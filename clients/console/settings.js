@@ -1,0 +1,51 @@
+/** A topic's settings: Kafka's, its partitions with their brokers, and what Keylane keeps of it. */
+
+import { element, facts, field, reading, table } from "./dom.js";
+import { parse } from "./json.js";
+import { guarded } from "./problem.js";
+import { Failed, get, pathOf, read } from "./session.js";
+import { topicField, topicTabs } from "./topicbar.js";
+
+/** REST Proxy's document of a topic has Kafka's settings. */
+const REST_PROXY = { Accept: "application/vnd.kafka.v2+json" };
+
+async function layoutOf(topic, signal) {
+  try {
+    return await read(pathOf("topics", topic), {}, signal);
+  } catch (error) {
+    if (error instanceof Failed) return null;
+    throw error;
+  }
+}
+
+function kafkaSettings(configs) {
+  const names = Object.keys(configs).sort();
+  if (!names.length) return element("p", { class: "hint" }, "Kafka does not show them: the service may not describe the topic's configuration (DescribeConfigs).");
+  return table("Kafka's settings", ["Setting", "Value"], names.map((name) => [element("code", {}, name), configs[name] ?? "–"]));
+}
+
+const partitionTable = (partitions) =>
+  table("Partitions", ["Partition", "Leader", "Replicas", "In sync", "Slot", "Shard"], partitions.map((each) => [each.partition, each.leader ?? "none", each.replicas.join(", "), each.in_sync.join(", "), each.slot ?? "–", each.shard ?? "–"]));
+
+export async function show(main, params, signal) {
+  const topic = params.get("topic") ?? "";
+  main.append(element("h1", {}, topic ? `Settings of ${topic}` : "Settings of a topic"), topicTabs(topic, "settings"),
+    element("form", { class: "fields", data: { route: "settings" } },
+      topicField(params),
+      element("button", { type: "submit", class: "main" }, "Show")));
+  if (!topic) return;
+  const place = element("div", {}, reading());
+  main.append(place);
+  await guarded(place, async () => {
+    const described = parse((await get(pathOf("topics", topic), { headers: REST_PROXY, signal })).text);
+    const { partitions, state } = await read(pathOf("topics", topic, "partitions"), {}, signal);
+    const layout = state === "kept" ? await layoutOf(topic, signal) : null;
+    place.replaceChildren(
+      element("h2", {}, "Keylane"),
+      layout
+        ? facts(Object.entries({ partitioner: layout.partitioner, partition_by: layout.partition_by, stripes: layout.stripes, generation: layout.generation, ...layout.options }).map(([name, value]) => [name, value === null ? null : String(value)]))
+        : element("p", { class: "hint" }, state === "not-kept" ? "Keylane does not keep this topic: keylane.toml does not name it." : "Keylane's options are not known now."),
+      element("h2", {}, "Kafka"), kafkaSettings(described.configs),
+      element("h2", {}, "Partitions"), partitionTable(partitions));
+  });
+}

@@ -126,6 +126,12 @@ def test_a_record_that_failed_is_422_for_the_request():
     assert (status, document["offsets"]) == (200, offsets[:1])
 
 
+@pytest.mark.parametrize(("size", "status"), [(1_048_576, 422), (1_048_577, 413)])
+def test_a_record_that_is_too_large_in_a_body_that_karapace_does_not_take_is_413(size, status):
+    failed = {"error_code": 50002, "error": "large", "retriable": False, "code": "MESSAGE_TOO_LARGE"}
+    assert adapted(post("application/json", b"x" * size), 200, offsets=[failed])[0] == status
+
+
 @pytest.mark.parametrize("body", ['["a"]', "not JSON", ""])
 def test_other_answers_stay_what_they_are(body):
     assert adapt_answer(get(), Response(200, V2, body, {})).body == body

@@ -7,7 +7,7 @@ import pytest
 
 import keylane_client
 from keylane_local.commands import progress
-from keylane_local.commands.progress import StateProgress, read_progress
+from keylane_local.commands.progress import StatusLine, read_progress
 
 CLIENT = keylane_client.Client
 TOPIC = {"partitions": 1, "stripes": 1, "lag": 5, "age_ms": 1500, "lanes": []}
@@ -52,12 +52,12 @@ def config(tmp_path, monkeypatch):
 
 def test_topics_and_views_have_a_line_each_with_what_is_going_on(config):
     assert list(read_progress("http://api.test", None, config)) == [
-        StateProgress("topic a", "complete", "lag 5, age 1.5 s, generation 4 is being built, 30 %"),
-        StateProgress("topic b", "building, 50 %", "lag 5, age 1.5 s"),
-        StateProgress("topic c", "not there", "404 unknown-topic: why"),
-        StateProgress("view x", "not there", "404 view-not-opened: why"),
-        StateProgress("view v", "complete", "age 0.1 s, 3 late"),
-        StateProgress("view w", "stopped", "no such column"),
+        StatusLine("topic a", "complete", "lag 5, age 1.5 s, generation 4 is being built, 30 %"),
+        StatusLine("topic b", "building, 50 %", "lag 5, age 1.5 s"),
+        StatusLine("topic c", "not there", "404 unknown-topic: why"),
+        StatusLine("view x", "not there", "404 view-not-opened: why"),
+        StatusLine("view v", "complete", "age 0.1 s, 3 late"),
+        StatusLine("view w", "stopped", "no such column"),
     ]
 
 

@@ -90,7 +90,7 @@ def test_a_view_whose_start_fails_unexpectedly_is_started_again(
     assert "Py4JError" in capsys.readouterr().err
 
 
-def test_an_error_that_does_not_pass_stops_its_view_alone_and_stays_noted_until_the_job_ends(
+def test_an_error_that_does_not_pass_stops_its_view_alone(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ):
     stop = threading.Event()

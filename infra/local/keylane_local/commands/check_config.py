@@ -22,7 +22,7 @@ _OF_TOOLS = {"KEYLANE_TOOLS", "KEYLANE_DATA", "KEYLANE_URL"}
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigFinding:
+class CheckFinding:
     """What is `wrong`, a `warning`, or a `note`; `where`: FILE:LINE, a topic or a view."""
 
     kind: Literal["wrong", "warning", "note"]
@@ -43,7 +43,7 @@ class ValidConfig:
         return f"{self.path}:{line_of(self.text, list(field))}"
 
 
-def check_file(path: Path) -> tuple[list[ConfigFinding], ValidConfig | None]:
+def check_file(path: Path) -> tuple[list[CheckFinding], ValidConfig | None]:
     """Return what is wrong with a keylane.toml, and the file itself if the job would take it."""
     try:
         config = load(path)
@@ -53,26 +53,26 @@ def check_file(path: Path) -> tuple[list[ConfigFinding], ValidConfig | None]:
     return list(_check_topics(valid)), valid
 
 
-def _parse_fault(line: str) -> ConfigFinding:
+def _parse_fault(line: str) -> CheckFinding:
     """Split what `load` says, FILE:LINE: FIELD: REASON, or FILE: REASON."""
     where, _, what = line.partition(": ")
-    return ConfigFinding("wrong", where, what)
+    return CheckFinding("wrong", where, what)
 
 
-def _check_topics(valid: ValidConfig) -> Iterator[ConfigFinding]:
+def _check_topics(valid: ValidConfig) -> Iterator[CheckFinding]:
     for name, topic in valid.config.topics.items():
         lanes = (topic.partitions or 1) * topic.stripes
         if lanes > MAX_LANES:
             what = f"partitions x stripes is {lanes}: a topic has at most {MAX_LANES} lanes"
-            yield ConfigFinding("wrong", valid.place("topics", name, "stripes"), what)
+            yield CheckFinding("wrong", valid.place("topics", name, "stripes"), what)
     for name, view in valid.config.views.items():
         near = get_close_matches(view.topic, sorted(valid.config.topics), 1)
         if view.topic not in valid.config.topics and near:
             what = f"topic {view.topic!r} has no table here: was {near[0]!r} meant? A view can do without one"
-            yield ConfigFinding("note", valid.place("views", name, "topic"), what)
+            yield CheckFinding("note", valid.place("views", name, "topic"), what)
 
 
-def check_settings(file: Path) -> list[ConfigFinding]:
+def check_settings(file: Path) -> list[CheckFinding]:
     """Return what is wrong with the variables of a keylane.env: unknown names, values out of bounds."""
     given = env_file.read(file)
     tables = [each for each in (vars(table) | vars(kafka_table)).values() if isinstance(each, SettingsTable)]
@@ -84,11 +84,11 @@ def check_settings(file: Path) -> list[ConfigFinding]:
         if name not in known:
             near = get_close_matches(name, sorted(known), 1)
             asked = f": did you mean {near[0]}?" if near else ""
-            found.append(ConfigFinding("wrong", str(file), f"{name} is no setting{asked}"))
+            found.append(CheckFinding("wrong", str(file), f"{name} is no setting{asked}"))
             continue
         try:
             if value:
                 known[name].read(given, name)
         except SettingsError as error:
-            found.append(ConfigFinding("wrong", str(file), str(error)))
+            found.append(CheckFinding("wrong", str(file), str(error)))
     return found

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from keylane.explore.log import find_ends
 from keylane.model.records import MAX_LANES
 from keylane.ports import Deadline
-from keylane_local.commands.check_config import ConfigFinding, ValidConfig
+from keylane_local.commands.check_config import CheckFinding, ValidConfig
 from keylane_local.commands.lane_balance import FULLEST, count_lanes, fullness, propose_stripes
 from keylane_local.commands.new_project import first_records, shard_numbers
 from keylane_local.commands.partitioner_guess import guess_partitioner
@@ -44,7 +44,7 @@ class Sample(NamedTuple):
     record_count: int
 
 
-def look_at(valid: ValidConfig, environment: Mapping[str, str]) -> list[ConfigFinding]:
+def look_at(valid: ValidConfig, environment: Mapping[str, str]) -> list[CheckFinding]:
     """Compare the file with Kafka, and with the shards of Redis if there is one.
 
     Raises PartUnreachable, KeylaneError.
@@ -64,19 +64,19 @@ def look_at(valid: ValidConfig, environment: Mapping[str, str]) -> list[ConfigFi
     return found
 
 
-def _find_missing(valid: ValidConfig, present: Mapping[str, int]) -> Iterator[ConfigFinding]:
+def _find_missing(valid: ValidConfig, present: Mapping[str, int]) -> Iterator[CheckFinding]:
     creates = valid.config.job.create_topics
     for name in valid.config.topics:
         for sentence in describe_missing([name], present):
             place = valid.place("topics", name)
             if creates:
-                yield ConfigFinding("note", place, f"{sentence}: the job creates it")
+                yield CheckFinding("note", place, f"{sentence}: the job creates it")
             else:
-                yield ConfigFinding("wrong", place, sentence)
+                yield CheckFinding("wrong", place, sentence)
     for name, view in valid.config.views.items():
         if view.topic not in valid.config.topics:
             for sentence in describe_missing([view.topic], present):
-                yield ConfigFinding("wrong", valid.place("views", name, "topic"), sentence)
+                yield CheckFinding("wrong", valid.place("views", name, "topic"), sentence)
 
 
 def _sample(outside: Outside, name: str) -> Sample:
@@ -91,23 +91,23 @@ def _sample(outside: Outside, name: str) -> Sample:
 
 def check_topic(
     valid: ValidConfig, name: str, topic: TopicConfig, sample: Sample, shards: Sequence[int]
-) -> Iterator[ConfigFinding]:
+) -> Iterator[CheckFinding]:
     """Yield what a topic's records say of its table. `shards`: the shard of each slot, [] if not known."""
     place = valid.place("topics", name)
     partitions = len(sample.topic.partitions)
     if partitions * topic.stripes > MAX_LANES:
         what = f"{partitions} partitions x {topic.stripes} stripes are more than {MAX_LANES} lanes"
-        yield ConfigFinding("wrong", valid.place("topics", name, "stripes"), what)
+        yield CheckFinding("wrong", valid.place("topics", name, "stripes"), what)
         return
     keyed = [(partition, record) for partition, record in sample.records if record.key is not None]
     if sample.records and not keyed:
-        yield ConfigFinding("warning", place, "the first records have no keys: nothing can be found by one")
+        yield CheckFinding("warning", place, "the first records have no keys: nothing can be found by one")
         return
     if keyed and topic.partition_by == "key":
         guess = guess_partitioner(((partition, record.key) for partition, record in keyed), partitions)
         if guess.reason.startswith("it explains") and guess.partitioner != topic.partitioner:
             what = f"{guess.partitioner!r} is the partitioner of the producers, not {topic.partitioner!r}"
-            yield ConfigFinding(
+            yield CheckFinding(
                 "warning", valid.place("topics", name, "partitioner"), f"{what}: {guess.reason}"
             )
     if keyed:
@@ -118,14 +118,14 @@ def check_topic(
 
 def _check_memory(
     valid: ValidConfig, name: str, topic: TopicConfig, sample: Sample, keyed: Sequence[LogRecord]
-) -> Iterator[ConfigFinding]:
+) -> Iterator[CheckFinding]:
     """Yield the memory that the topic needs at most: each of its records may have a key of its own."""
     key_bytes = sum(len(record.key or b"") for record in keyed) / len(keyed)
     value_bytes = sum(len(record.value or b"") for record in keyed) / len(keyed)
     of_key = bytes_of_key(name, key_bytes, value_bytes, indexed=topic.index)
     total = sample.record_count * of_key * _BUILT_BESIDE / _USABLE
     what = f"at most {sample.record_count:,} keys of {of_key:.0f} bytes: {total / _GIB:.2f} GiB of nodes"
-    yield ConfigFinding("note", valid.place("topics", name), f"{what} (docs/operate/sizing.md)")
+    yield CheckFinding("note", valid.place("topics", name), f"{what} (docs/operate/sizing.md)")
     if not topic.index:
         return
     lanes = len(sample.topic.partitions) * topic.stripes
@@ -136,7 +136,7 @@ def _check_memory(
             f"the index of a lane may reach {index_bytes / topic.index_parts / 1e6:.0f} MB, and ElastiCache"
             f" moves no key above 256 MB: more stripes, or index_parts = {parts}"
         )
-        yield ConfigFinding("warning", valid.place("topics", name, "index"), what)
+        yield CheckFinding("warning", valid.place("topics", name, "index"), what)
 
 
 def bytes_of_key(topic: str, key_bytes: float, value_bytes: float, *, indexed: bool) -> float:
@@ -147,7 +147,7 @@ def bytes_of_key(topic: str, key_bytes: float, value_bytes: float, *, indexed: b
 
 def _check_balance(
     valid: ValidConfig, name: str, topic: TopicConfig, partitions: int, shards: Sequence[int]
-) -> Iterator[ConfigFinding]:
+) -> Iterator[CheckFinding]:
     full = fullness(count_lanes(shards, max(shards) + 1, partitions, topic.stripes))
     if full <= FULLEST:
         return
@@ -156,16 +156,16 @@ def _check_balance(
         now = f"the fullest shard has {full:.2f} times the mean"
         uneven = "a shard has no lane" if math.isinf(full) else now
         what = f"{uneven}: with stripes = {proposed.stripes} it has {proposed.fullest:.2f} times"
-        yield ConfigFinding("warning", valid.place("topics", name, "stripes"), what)
+        yield CheckFinding("warning", valid.place("topics", name, "stripes"), what)
 
 
-def check_view(valid: ValidConfig, name: str, view: ViewConfig, sample: Sample) -> Iterator[ConfigFinding]:
+def check_view(valid: ValidConfig, name: str, view: ViewConfig, sample: Sample) -> Iterator[CheckFinding]:
     """Yield the fields that a view names and no record has."""
     values = [value for _, record in sample.records if (value := _json_object(record.value)) is not None]
     with_value = [record for _, record in sample.records if record.value is not None]
     if with_value and not values:
         what = f"no first record of topic {view.topic!r} is a JSON object: a view reads its fields"
-        yield ConfigFinding("warning", valid.place("views", name, "topic"), what)
+        yield CheckFinding("warning", valid.place("views", name, "topic"), what)
         return
     paths = Counter(path for value in values for path in _paths(value))
     wanted: list[tuple[tuple[str, ...], str | None]] = [(("key",), view.key), (("time",), view.time)]
@@ -177,7 +177,7 @@ def check_view(valid: ValidConfig, name: str, view: ViewConfig, sample: Sample) 
         near = get_close_matches(path, sorted(paths), 1)
         asked = f": did you mean {near[0]!r}?" if near else ""
         what = f"none of {len(values)} records has the field {path!r}{asked}"
-        yield ConfigFinding("warning", valid.place("views", name, *field), what)
+        yield CheckFinding("warning", valid.place("views", name, *field), what)
 
 
 def _json_object(value: bytes | None) -> dict[str, Any] | None:

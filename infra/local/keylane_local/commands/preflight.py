@@ -10,6 +10,7 @@ from keylane.config.table import SETTINGS
 from keylane.errors import KeylaneError
 from keylane.ports import Deadline
 from keylane_local import env_file, tools
+from keylane_local.commands import doctor_checks
 from keylane_local.errors import BadInput, StackError, ToolMissing
 from keylane_local.stack import outside, topics
 
@@ -38,12 +39,21 @@ def check(options: StackOptions, config: Path | None) -> Mapping[str, int]:
             present = reached.metadata.topics(Deadline.after_ms(outside.TIMEOUT_MS, reached.clock))
     except KeylaneError as error:
         raise StackError(str(error)) from error
+    if options.outside_redis:
+        _check_redis(given)
     if config and not _creates(config):
         wanted = topics.load_topics(config)
         if unknown := outside.describe_missing(wanted, present):
             advice = f"correct {config}, or let the job create it with [job] create_topics = true"
             raise BadInput(f"{'; '.join(unknown)}. {advice}")
     return present
+
+
+def _check_redis(variables: Mapping[str, str]) -> None:
+    """Raise StackError for a Redis that evicts keys: the state is not a cache. Some do not let one ask."""
+    for found in doctor_checks.check_redis(variables):
+        if found.result == "failed":
+            raise StackError(f"{found.name}: {found.found}: {found.advice}")
 
 
 def _creates(config: Path) -> bool:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _OPTIONS = ClientOptions(timeout_s=10.0, retries=RetryPolicy(attempts=1))
 
 
-class StateProgress(NamedTuple):
+class StatusLine(NamedTuple):
     """A topic or a view. `state`: in a word or a sentence; `details`: what else is going on."""
 
     name: str
@@ -33,7 +33,7 @@ def named_in(config: Path | None) -> tuple[list[str], list[str]]:
     return list(tables.get("topics", {})), list(tables.get("views", {}))
 
 
-def read_progress(url: str, auth: httpx.Auth | None, config: Path | None) -> Iterator[StateProgress]:
+def read_progress(url: str, auth: httpx.Auth | None, config: Path | None) -> Iterator[StatusLine]:
     """Yield what the API says of the topics of a keylane.toml, and of all views. Never raises."""
     topics, views = named_in(config)
     try:
@@ -43,15 +43,15 @@ def read_progress(url: str, auth: httpx.Auth | None, config: Path | None) -> Ite
             names = dict.fromkeys([*views, *listed])
             yield from (_describe(f"view {name}", lambda name=name: _view(client, name)) for name in names)
     except (KeylaneError, ValueError) as error:
-        yield StateProgress("api", f"{url}: {error}")
+        yield StatusLine("api", f"{url}: {error}")
 
 
-def _describe(title: str, read: Any) -> StateProgress:
+def _describe(title: str, read: Any) -> StatusLine:
     try:
         state, details = read()
     except (UnknownTopic, UnknownView) as error:
-        return StateProgress(title, "not there", str(error))
-    return StateProgress(title, state, details)
+        return StatusLine(title, "not there", str(error))
+    return StatusLine(title, state, details)
 
 
 def _topic(client: Client, name: str) -> tuple[str, str]:

@@ -34,7 +34,9 @@ _TOO_LARGE = (
     "The server has a configurable maximum message size to avoid unbounded memory allocation. "
     "This error is thrown if the client attempt to produce a message larger than this maximum."
 )
-NOT_FOUND, TIMEOUT = 404, 408
+NOT_FOUND, TIMEOUT, TOO_LARGE = 404, 408, 413
+LARGEST_BODY_BYTES = 1_048_576
+"""Karapace refuses larger bodies at once. Here the status says so where a record is too large as well."""
 UNKNOWN_TOPIC, UNKNOWN_TOPIC_OR_PARTITION, RETRIEVAL = 40401, 40403, 40801
 FATAL, RETRIABLE = 1, 2
 
@@ -70,7 +72,7 @@ def adapt_answer(request: Request, response: Response[Any]) -> Response[Any]:
     if "error_code" in document:
         _adapt_error(request, response, document)
     elif "offsets" in document:
-        _adapt_offsets(response, document["offsets"])
+        _adapt_offsets(request, response, document["offsets"])
     response.body = json.dumps(document)
     return response
 
@@ -106,7 +108,7 @@ def _field(request: Request, name: str) -> Any:
         return None
 
 
-def _adapt_offsets(response: Response[Any], offsets: list[dict[str, Any]]) -> None:
+def _adapt_offsets(request: Request, response: Response[Any], offsets: list[dict[str, Any]]) -> None:
     for each in offsets:
         if each["error_code"] is None:
             continue
@@ -114,6 +116,8 @@ def _adapt_offsets(response: Response[Any], offsets: list[dict[str, Any]]) -> No
         each["error_code"] = RETRIABLE if each.get("retriable") else FATAL
         if each.get("code") == "MESSAGE_TOO_LARGE":
             each["error"] = _TOO_LARGE
+            if len(request.body) > LARGEST_BODY_BYTES:
+                response.status_code = TOO_LARGE
 
 
 COMPATIBLE = Compatibility(adapt_request, {KARAPACE: adapt_answer})

@@ -33,7 +33,7 @@ MUTANTS = (
                 "self._context.metrics.count_stop(name)\n                self._failed(error)\n",
             ),
         ),
-        test="tests/unit/spark/test_unexpected_errors.py::test_an_error_that_does_not_pass_stops_its_view_alone_and_stays_noted_until_the_job_ends",
+        test="tests/unit/spark/test_unexpected_errors.py::test_an_error_that_does_not_pass_stops_its_view_alone",
         is_rare=True,
     ),
     # A record on which `where` fails fails its batch, again and again.

@@ -146,8 +146,15 @@ def _install(name: str, built: Path, version: str, constraints: Path) -> Iterato
         here.folder.mkdir()
         started_s = time.monotonic()
         subprocess.run([sys.executable, "-m", "venv", str(here.environment)], check=True)
-        pip = ("pip", "install", "--quiet", "--disable-pip-version-check", "--find-links", str(built))
-        here.run(*pip, f"{name}=={version}", "--constraint", str(constraints))
+        pip = ("pip", "install", "--quiet", "--disable-pip-version-check")
+        here.run(
+            *pip,
+            "--find-links",
+            str(built.absolute()),
+            f"{name}=={version}",
+            "--constraint",
+            str(constraints),
+        )
         print(f"{name}: installed in {time.monotonic() - started_s:.0f} s", flush=True)
         yield here
 

@@ -74,7 +74,9 @@ def try_client(here: Installed) -> None:
 def try_client_commands(here: Installed) -> None:
     """The client with its commands: those for any API, and no others."""
     here.expect("tail", "keylane", "--help")
-    here.expect("http://127.0.0.1:1", "keylane", "topics", "--url", "http://127.0.0.1:1", exit_code=5)
+    here.expect(
+        "127.0.0.1:1 cannot be reached", "keylane", "topics", "--url", "http://127.0.0.1:1", exit_code=5
+    )
     here.expect("pip install 'keylane[local]'", "keylane", "up", exit_code=2)
 
 

@@ -116,6 +116,10 @@ def test_a_file_that_names_a_path_of_this_machine_is_named(tmp_path):
     wheel = packed(tmp_path / "one.whl", ["a.pyc"], f"{ROOT}/layers/a.py")
     assert str(ROOT) in contents.paths_of_machine(ROOT)
     assert list(contents.check_paths(wheel, {str(ROOT), "/nowhere"})) == [f"one.whl: a.pyc names {ROOT}"]
+    (tmp_path / "list.txt").write_text(f"at {ROOT}\n")
+    assert list(contents.check_paths(tmp_path / "list.txt", {str(ROOT)})) == [
+        f"list.txt: list.txt names {ROOT}"
+    ]
 
 
 def test_what_pyproject_ships_exists_and_has_what_the_commands_read():

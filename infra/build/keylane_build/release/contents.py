@@ -84,10 +84,12 @@ def paths_of_machine(root: Path) -> set[str]:
 
 
 def read_members(archive: Path) -> dict[str, bytes]:
-    """Return name and bytes of each file of a zip or tar archive."""
+    """Return name and bytes of each file of a zip or tar archive; of another file, its own."""
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as files:
             return {each.filename: files.read(each) for each in files.infolist() if not each.is_dir()}
+    if not tarfile.is_tarfile(archive):
+        return {archive.name: archive.read_bytes()}
     with tarfile.open(archive) as packed:
         opened = ((each.name, packed.extractfile(each)) for each in packed.getmembers())
         return {name: file.read() for name, file in opened if file}

@@ -74,7 +74,9 @@ def try_client(here: Installed) -> None:
 def try_client_commands(here: Installed) -> None:
     """The client with its commands: those for any API, and no others."""
     here.expect("tail", "keylane", "--help")
-    here.expect("http://127.0.0.1:1", "keylane", "topics", "--url", "http://127.0.0.1:1", exit_code=5)
+    here.expect(
+        "127.0.0.1:1 cannot be reached", "keylane", "topics", "--url", "http://127.0.0.1:1", exit_code=5
+    )
     here.expect("pip install 'keylane[local]'", "keylane", "up", exit_code=2)
 
 
@@ -146,8 +148,15 @@ def _install(name: str, built: Path, version: str, constraints: Path) -> Iterato
         here.folder.mkdir()
         started_s = time.monotonic()
         subprocess.run([sys.executable, "-m", "venv", str(here.environment)], check=True)
-        pip = ("pip", "install", "--quiet", "--disable-pip-version-check", "--find-links", str(built))
-        here.run(*pip, f"{name}=={version}", "--constraint", str(constraints))
+        pip = ("pip", "install", "--quiet", "--disable-pip-version-check")
+        here.run(
+            *pip,
+            "--find-links",
+            str(built.absolute()),
+            f"{name}=={version}",
+            "--constraint",
+            str(constraints),
+        )
         print(f"{name}: installed in {time.monotonic() - started_s:.0f} s", flush=True)
         yield here
 

@@ -92,9 +92,9 @@ class Views:
                 return
             except Exception as error:  # noqa: BLE001 (of Spark or a client: a view must not end without a word)
                 self._context.metrics.count_view_restart(name)
-                reason = unexpected(error)
-                self._ownership.note_stopped(name, str(reason))
-                pauses.pause(reason)
+                # Clients read it: what Spark or a client says may have an address or a path in it.
+                self._ownership.note_stopped(name, "an unexpected error, which the job's log names")
+                pauses.pause(unexpected(error))
 
     def _keep_stopped(self, name: str, reason: str) -> None:
         """Store the reason again and again, until the job stops."""

@@ -85,7 +85,7 @@ def test_a_view_whose_start_fails_unexpectedly_is_started_again(
         "view 'delays' restarts in 0 s: unexpected error: Py4JError: An error occurred" in recorder.lines[0]
     )
     assert "java" not in recorder.lines[0]
-    noted = ("delays", "unexpected error: Py4JError: An error occurred while calling o42.load")
+    noted = ("delays", "an unexpected error, which the job's log names")
     assert recorder.noted == [noted] * 2
     assert "Py4JError" in capsys.readouterr().err
 

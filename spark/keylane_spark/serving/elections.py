@@ -2,7 +2,7 @@
 
 Only the partitions with new leaders are compared; the others are read, and their lanes beaten, a few
 milliseconds later than without a change. Where lanes hold more than a new log, all are opened again: that
-finds out what to build anew.
+finds out what to build again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,12 @@ class Elections:
         records = {topic: record for topic in topics if (record := self.ownership.record(topic))}
         if topics - records.keys():
             raise TopicChanged("there are new leaders, and the topics' records are lost")
-        known = {each: dict(enumerate(records[each[0]].lineages)).get(each[1], ()) for each in held}
+        lineages = {
+            (topic, partition): lineage
+            for topic, record in records.items()
+            for partition, lineage in enumerate(record.lineages)
+        }
+        known = {each: lineages.get(each, ()) for each in held}
         check = LogCheck(held, known, observe(), self.context.epoch_ends)
         for topic, why in check.find_truncated().items():
             raise TopicChanged(f"topic {topic!r}: {why}")
@@ -47,9 +52,9 @@ class Elections:
         epochs = last_epochs(extended)
         if unknown := held.keys() - epochs.keys():
             raise TopicChanged(f"the leaders of {sorted(unknown)} do not say which epoch they are of")
-        for topic, record in records.items():
+        lineages |= extended
+        for topic in records:
             count = sum(name == topic for name, _ in self.opening.positions)
-            before = dict(enumerate(record.lineages))
-            lineages = (extended.get((topic, each), before.get(each, ())) for each in range(count))
-            self.ownership.note_lineages(topic, tuple(lineages))
+            of_topic = tuple(lineages.get((topic, partition), ()) for partition in range(count))
+            self.ownership.note_lineages(topic, of_topic)
         return epochs

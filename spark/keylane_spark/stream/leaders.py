@@ -22,8 +22,8 @@ Follow = Callable[[Collection[TopicPartition], Observe], Mapping[TopicPartition,
 Raises TopicChanged where the lanes are to be opened again, Unavailable, Fenced.
 """
 
-_ELECTION_S = 30.0
-"""How long a batch waits for a partition that has no leader."""
+ELECTION_S = 30.0
+"""How long a batch waits for a partition that has no leader, or is read again because leaders change."""
 _PAUSE_S = 0.1
 
 
@@ -91,7 +91,7 @@ class Leaders:
         It is called before the first row below these offsets is read: none is then of a leader that the lanes
         were not compared with, or the next call reports a change.
         """
-        until_s = self._clock.monotonic_s() + _ELECTION_S
+        until_s = self._clock.monotonic_s() + ELECTION_S
         while True:
             try:
                 return self._reached(planned)

@@ -15,6 +15,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark.sql import DataFrame
 
@@ -31,7 +32,7 @@ from keylane_spark.stream.batch_query import STOP_S, batch_ends
 from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.stream.driver_share import DriverShare, PlannedBatch
 from keylane_spark.stream.heartbeat import Heartbeat
-from keylane_spark.stream.leaders import Leaders, Observe
+from keylane_spark.stream.leaders import ELECTION_S, Leaders, Observe
 from keylane_spark.stream.log_ranges import DirectReader
 from keylane_spark.stream.openings import Opening
 from keylane_spark.stream.reading_query import ReadingQuery
@@ -42,10 +43,11 @@ from keylane_spark.telemetry.tally import Tally
 
 _PARTITIONS_PER_MS = 4
 """For so many partitions an idle query looks for new records one millisecond later."""
-_ELECTIONS_S = 30.0
-"""How long a batch is read again because leaders change."""
 MOST_TRACES = 32
 """How many traces of its records a batch's span is linked to."""
+
+
+Compare = Callable[[Mapping[TopicPartition, int], Observe], Mapping[TopicPartition, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class OnChange:
     """
 
     check_topics: Callable[[], None] = lambda: None
-    follow: Callable[[Mapping[TopicPartition, int], Observe], Mapping[TopicPartition, int]] | None = None
+    follow: Compare | None = None
 
 
 NO_CHANGE = OnChange()
@@ -92,12 +94,11 @@ class TopicQuery(ReadingQuery):
         self._share = DriverShare(context.config.job.small_batch_records)
         self._totals = totals
         self._metrics = metrics
-        self._on_change = on_change
+        self._check_topics = on_change.check_topics
         counts = Counter(topic for topic, _ in (*opening.positions, *opening.unread))
         self._planned: Mapping[TopicPartition, int] = {}
-        self._leaders = Leaders(
-            context, counts, opening.leader_epochs, self._follow_leaders if on_change.follow else None
-        )
+        follow = partial(self._follow_leaders, on_change.follow) if on_change.follow else None
+        self._leaders = Leaders(context, counts, opening.leader_epochs, follow)
         self._reader = self._choose_reader()
         self._heartbeat = Heartbeat(context, self._writer, self._freshness, self._leaders, self)
         self._seen_topics: memoryview | None = None
@@ -133,7 +134,7 @@ class TopicQuery(ReadingQuery):
         """Raise TopicChanged when the topics are not as they were."""
         seen = self._leaders.topics()
         if seen != self._seen_topics:
-            self._on_change.check_topics()
+            self._check_topics()
             self._seen_topics = seen
 
     @property
@@ -205,7 +206,7 @@ class TopicQuery(ReadingQuery):
 
     def _write_rows(self, planned: PlannedBatch) -> tuple[BatchWriter, HeaderValues | None]:
         """Read and write the rows, again from the beginning where a leader changes meanwhile."""
-        until_s = self._context.clock.monotonic_s() + _ELECTIONS_S
+        until_s = self._context.clock.monotonic_s() + ELECTION_S
         while True:
             batch = BatchWriter(self._lanes, self._writer.layouts, planned.ranges)
             traces = HeaderValues(TRACEPARENT, MOST_TRACES) if self._context.spans is not None else None
@@ -221,14 +222,14 @@ class TopicQuery(ReadingQuery):
                 return batch, traces
 
     def _follow_leaders(
-        self, partitions: Collection[TopicPartition], observe: Observe
+        self, compare: Compare, partitions: Collection[TopicPartition], observe: Observe
     ) -> Mapping[TopicPartition, int]:
         """See `leaders.Follow`. Lanes may hold what was read before, or is read by the batch in progress."""
         positions, planned, before = self.positions, self._planned, self._opening.held
         held = {
             each: max(offsets.get(each, 0) for offsets in (positions, planned, before)) for each in partitions
         }
-        followed = self._on_change.follow(held, observe) if self._on_change.follow else {}
+        followed = compare(held, observe)
         self.say(f"{len(followed)} partitions have new leaders: their logs have all that the lanes hold")
         return followed
 

@@ -19,9 +19,9 @@ from tests.support import lanes as t
 
 from keylane.model.records import Layout
 from keylane.ports import Clock
-from keylane.state import codec
+from keylane.state import codec, redis_keys
 from keylane_spark.adapters.lane import LaneTarget
-from keylane_spark.adapters.topic_record import TopicRecord, topic_key
+from keylane_spark.adapters.topic_record import TopicRecord
 from keylane_spark.config.topics import TopicConfig
 
 if TYPE_CHECKING:
@@ -328,7 +328,7 @@ class World(Kafka):
     @property
     def can_sweep(self) -> bool:
         """Whether the topic's record lists generations that are to be removed."""
-        data, _ = self.contents().get(topic_key(TOPIC), (None, False))
+        data, _ = self.contents().get(redis_keys.record_key(TOPIC), (None, False))
         return data is not None and bool(TopicRecord.from_json(data).remove)
 
     @property

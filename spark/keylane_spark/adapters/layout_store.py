@@ -22,7 +22,7 @@ from keylane_spark.adapters import function_library as library
 from keylane_spark.adapters.function_library import DEFAULTS, CallRefused, WriteOptions
 from keylane_spark.adapters.lane import lanes_of
 from keylane_spark.adapters.record_copies import SLOTS, RecordCopies
-from keylane_spark.adapters.topic_record import TopicRecord, topic_key
+from keylane_spark.adapters.topic_record import TopicRecord
 
 T = TypeVar("T")
 
@@ -64,13 +64,13 @@ class LayoutStore:
     def record(self, topic: str) -> TopicRecord | None:
         """The newest of the topic's records; None when it has none. Raises CorruptState if none is valid."""
         found = self._copies.call(
-            lambda tag: encode_command(b"GET", topic_key(topic, tag)), writes=False
+            lambda tag: encode_command(b"GET", redis_keys.record_key(topic, tag)), writes=False
         ).items()
         records, faults = [], []
         for tag, data in found:
             if data is not None:
                 try:
-                    records.append(_decoded(topic_key(topic, tag), data, TopicRecord.from_json))
+                    records.append(_decoded(redis_keys.record_key(topic, tag), data, TopicRecord.from_json))
                 except CorruptState as error:
                     faults.append(error)
         if faults and not records:
@@ -142,7 +142,7 @@ class LayoutStore:
 
     def forget(self, topic: str, epoch: int) -> None:
         """Remove all records of a topic that has no generation any more. Raises Fenced."""
-        self._drop(topic, epoch, redis_keys.layout_key, topic_key, redis_keys.strays_key)
+        self._drop(topic, epoch, redis_keys.layout_key, redis_keys.record_key, redis_keys.strays_key)
 
     def _drop(self, topic: str, epoch: int, *names: Callable[[str, bytes], bytes]) -> None:
         with _refusals(topic, epoch):
@@ -247,7 +247,11 @@ class LayoutStore:
 
 
 def _keys(topic: str, tag: bytes) -> tuple[bytes, bytes, bytes]:
-    return redis_keys.epoch_key(topic, tag), redis_keys.layout_key(topic, tag), topic_key(topic, tag)
+    return (
+        redis_keys.epoch_key(topic, tag),
+        redis_keys.layout_key(topic, tag),
+        redis_keys.record_key(topic, tag),
+    )
 
 
 def _take(topic: str, tag: bytes, expected: int, above: int, run: str) -> bytes:

@@ -10,9 +10,6 @@ from typing import Any, Self
 
 from keylane.model.records import Layout
 from keylane.state import codec
-from keylane.state.redis_keys import record_key as topic_key
-
-__all__ = ["Lineage", "Owner", "TopicRecord", "topic_key"]
 
 Lineage = tuple[tuple[int, int], ...]
 """Leader epochs of a partition and the offsets at which they began, both rising: `generations.lineage`."""

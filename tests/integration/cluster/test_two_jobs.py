@@ -19,7 +19,6 @@ import keylane_spark
 from keylane.state import redis_keys
 from keylane.state.redis_keys import COPY_TAGS, RECORD_TAG
 from keylane_spark.adapters.function_library import VERSION
-from keylane_spark.adapters.topic_record import topic_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,7 +86,7 @@ class Side:
             names = [
                 name(self.topic, tag)
                 for tag in (RECORD_TAG, *COPY_TAGS)
-                for name in (redis_keys.layout_key, topic_key, redis_keys.epoch_key)
+                for name in (redis_keys.layout_key, redis_keys.record_key, redis_keys.epoch_key)
             ]
             return {name: client.get(name) for name in names}
 

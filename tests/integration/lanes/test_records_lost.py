@@ -21,7 +21,6 @@ from keylane.model.records import Layout
 from keylane.state import redis_keys
 from keylane.state.redis_keys import COPY_TAGS, RECORD_TAG
 from keylane_spark.adapters.function_library import WriteOptions
-from keylane_spark.adapters.topic_record import topic_key
 from keylane_spark.generations.ownership import Ownership
 
 NUMBERS = itertools.count()
@@ -52,7 +51,8 @@ def empty_shard_of(nodes: str, key: bytes) -> None:
 
 
 def record_keys(topic: str, tag: bytes) -> list[bytes]:
-    return [redis_keys.layout_key(topic, tag), topic_key(topic, tag), redis_keys.epoch_key(topic, tag)]
+    kinds = redis_keys.layout_key, redis_keys.record_key, redis_keys.epoch_key
+    return [kind(topic, tag) for kind in kinds]
 
 
 def lose_records(nodes: str, topic: str, *tags: bytes) -> None:

@@ -15,7 +15,6 @@ from keylane.errors import KeylaneError
 from keylane.model.records import Layout
 from keylane.state import redis_keys
 from keylane.state.redis_keys import COPY_TAGS, RECORD_TAG
-from keylane_spark.adapters.topic_record import topic_key
 from keylane_spark.config.topics import Config
 from keylane_spark.generations.sweeper import Sweeper
 
@@ -83,7 +82,7 @@ def test_generations_that_no_record_names_are_removed_after_a_start(redis_cluste
     scene.begin(topic)
     with t.client(redis_cluster) as client:
         for tag in (RECORD_TAG, *COPY_TAGS):
-            client.delete(redis_keys.layout_key(topic, tag), topic_key(topic, tag))
+            client.delete(redis_keys.layout_key(topic, tag), redis_keys.record_key(topic, tag))
     leftover = scene.begin(topic)
     # This one is in no record's list: it was left behind with another layout.
     leftover.ownership.note_removed(topic, 1)

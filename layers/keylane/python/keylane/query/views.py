@@ -171,7 +171,7 @@ def _why_stopped(store: Store, views: list[str], deadline: Deadline) -> list[str
         return []
     keys = [redis_keys.stopped_key(view) for view in views]
     found = store.state.read(routing.key_slot(keys[0]), keys, deadline)
-    return [(data or b"").decode(errors="replace") for data in found]
+    return list(map(_reason, found))
 
 
 def _why_unknown(store: Store, view: str, deadline: Deadline) -> UnknownView | ViewNotOpened:
@@ -211,16 +211,16 @@ def describe_view(store: Store, view: str, timeout_ms: float) -> ViewDescription
         )
         for lane, shard, (progress, watermark) in zip(lanes, shards, replies, strict=True)
     ]
-    (stopped,) = _why_stopped(store, [view], deadline)
-    building = building_layout(_writers_record(store, view, deadline))
+    # Both have the tag of records: one read.
+    names = [redis_keys.stopped_key(view), redis_keys.record_key(windows.state_name(view))]
+    stopped, record = store.state.read(routing.key_slot(names[0]), names, deadline)
+    building = building_layout(record)
     following = NextGeneration(building.generation) if building else None
-    return ViewDescription(definition_of(layout), layout, described, stopped, following)
+    return ViewDescription(definition_of(layout), layout, described, _reason(stopped), following)
 
 
-def _writers_record(store: Store, view: str, deadline: Deadline) -> bytes | None:
-    key = redis_keys.record_key(windows.state_name(view))
-    (data,) = store.state.read(routing.key_slot(key), [key], deadline)
-    return data
+def _reason(stored: bytes | None) -> str:
+    return (stored or b"").decode(errors="replace")
 
 
 def _progress_key(layout: Layout, lane: Lane) -> bytes:

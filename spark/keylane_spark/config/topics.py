@@ -6,13 +6,12 @@ no secrets: they come from the environment, as for the functions.
 
 import re
 import tomllib
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
-from keylane.errors import BadConfig
+from keylane.errors import BadConfig, ask_meant
 from keylane.model.kafka import NewTopic
 from keylane.model.records import WHOLE_KEY, Options, is_topic_name
 from keylane.routing import separator_of
@@ -201,9 +200,7 @@ def _nearest(field: list[str]) -> str:
     """Return the question after the field that was meant, "" where none is near."""
     tables: dict[str, type[ConfigTable]] = {"job": JobConfig, "topics": TopicConfig, "views": ViewConfig}
     table = Config if len(field) == 1 else tables.get(field[0])
-    known = sorted(table.model_fields) if table else []
-    near = get_close_matches(field[-1], known, 1)
-    return f": did you mean {near[0]}?" if near else ""
+    return ask_meant(field[-1], table.model_fields if table else ())
 
 
 def line_of(text: str, field: list[str]) -> int:

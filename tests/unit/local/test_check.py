@@ -13,7 +13,8 @@ from keylane_build.sizing.workload import Workload, bytes_per_key
 from keylane_client.cli.commands import keylane
 from keylane_local.commands import check_topics
 from keylane_local.commands.check_config import check_file, check_settings
-from keylane_local.commands.check_topics import Sample, bytes_of_key
+from keylane_local.commands.check_topics import Sample
+from keylane_local.commands.key_memory import bytes_of_key
 from keylane_local.commands.lane_balance import divide
 
 VIEW = '[views.v]\ntopic = "orders"\nkey = "{key}"\ncolumns = {{n = "count()", s = "sum({field})"}}\n'
@@ -94,7 +95,7 @@ def test_a_topic_without_keys_is_a_warning(tmp_path):
 def test_memory_is_that_of_the_calculator(tmp_path):
     for indexed in (False, True):
         workload = Workload(1, 1, keys=1, key_bytes=20, value_bytes=200, topic_bytes=10, indexed=indexed)
-        assert bytes_of_key("t" * 10, 20, 200, indexed=indexed) == bytes_per_key(workload)
+        assert bytes_of_key(10, 20, 200, indexed=indexed) == bytes_per_key(workload)
     [note] = check_topic(tmp_path, "[topics.orders]\n", sample_of(records_of("murmur2"), count=10**9))
     assert note.startswith("note 1: at most 1,000,000,000 keys of ")
 

@@ -1,7 +1,30 @@
 """What records, lanes, reads and keys cost, and what is assumed of the rest: all the figures.
 
-One place to change them after a measurement. `MEASURED` and `ASSUMED` are a table of docs/operate/sizing.md.
+One place to change them after a measurement; those of a key's memory are in `key_memory`, for `keylane check`
+counts with them, too. `MEASURED` and `ASSUMED` are a table of docs/operate/sizing.md.
 """
+
+from keylane_local.commands.key_memory import (
+    BYTES_PER_INDEXED_KEY,
+    BYTES_PER_KEY,
+    ENVELOPE_BYTES,
+    INDEX_ENTRY_BYTES,
+    INDEX_PART_MB,
+    MEMORY_USED,
+    NAME_BYTES,
+    REBUILD,
+)
+
+__all__ = [
+    "BYTES_PER_INDEXED_KEY",
+    "BYTES_PER_KEY",
+    "ENVELOPE_BYTES",
+    "INDEX_ENTRY_BYTES",
+    "INDEX_PART_MB",
+    "MEMORY_USED",
+    "NAME_BYTES",
+    "REBUILD",
+]  # besides those below: the calculator has all its figures from here
 
 # Measured on 2 cores with one broker and three primaries: a backlog of a million records of 14 + 170 bytes in
 # topics of 9 x 1, 100 x 1, 1,000 x 1 and 1,000 x 4 lanes; and by the benchmarks.
@@ -11,20 +34,8 @@ WORKER_MS_PER_LANE = 2.3
 JVM_US_PER_RECORD = 0.3
 REDIS_US_PER_WRITE = 2.2
 HEARTBEAT_US_PER_LANE = 8.0
-BYTES_PER_KEY, BYTES_PER_INDEXED_KEY = 94, 96
-"""Memory of Redis 7.0 per key, besides its name, envelope and value; and what an index adds to that.
-
-Measured with a million keys of 14 bytes (names of 31 bytes, envelopes and values of 188) on a node in cluster
-mode: 312 bytes per key, 422 with an index.
-"""
-NAME_BYTES, ENVELOPE_BYTES = 20, 18
-"""Bytes of a key's name in Redis besides topic and key, and of the envelope before a value."""
-INDEX_ENTRY_BYTES = 10
-"""Of a key in a serialized index, besides the key."""
 
 # Assumed.
-INDEX_PART_MB = 64
-"""Of a part of an index, serialized: a quarter of what ElastiCache moves."""
 BATCHES_PER_S = 1.0
 HEARTBEATS_PER_S = 2.0
 REDIS_US_PER_READ = 8.0
@@ -34,9 +45,7 @@ TASK_RECORDS = 250_000
 """Of a batch, by default, for each task that runs at once: about a second of work."""
 PARTITION_RECORDS_PER_S = 50_000
 FUNCTION_MS = 3.0
-MEMORY_USED = 0.75
 DISK_USED = 0.6
-REBUILD = 2.0
 
 MEASURED = (
     ("a worker's CPU of a record", WORKER_US_PER_RECORD, "µs", "1.32 with 9 lanes"),

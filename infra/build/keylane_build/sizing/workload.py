@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from keylane_build.sizing import costs, prices
 from keylane_build.sizing.at_rest import Charge, charges, deployed
 from keylane_build.stack.parameters import Refused
+from keylane_local.commands import key_memory
 from keylane_local.commands.lane_balance import MAX_NODES, Proposal, divide, propose_stripes
 
 FUNCTION_GB = 1.0
@@ -138,7 +139,11 @@ def size(workload: Workload) -> Sizing:
     return Sizing(
         partitions=partitions,
         stripes=stripes,
-        index_parts=_count_index_parts(workload, partitions * stripes.stripes) if workload.indexed else 0,
+        index_parts=key_memory.count_index_parts(
+            key_memory.index_megabytes(workload.keys / (partitions * stripes.stripes), workload.key_bytes)
+        )
+        if workload.indexed
+        else 0,
         shards=shards,
         bound=bound,
         node=next(name for name, gib in NODES.items() if gib >= memory_gib / shards),
@@ -157,8 +162,8 @@ def size(workload: Workload) -> Sizing:
 
 def bytes_per_key(workload: Workload) -> float:
     """Return the bytes that one key takes of a primary's memory."""
-    plain = costs.BYTES_PER_KEY + workload.name_bytes + costs.ENVELOPE_BYTES + workload.value_bytes
-    return plain + (costs.BYTES_PER_INDEXED_KEY + workload.key_bytes if workload.indexed else 0)
+    sizes = workload.topic_bytes, workload.key_bytes, workload.value_bytes
+    return key_memory.bytes_of_key(*sizes, indexed=workload.indexed)
 
 
 def busy_cores(records_per_s: float, lanes: int) -> float:
@@ -176,11 +181,6 @@ def _count_partitions(workload: Workload, shards: int) -> int:
             f"{workload.partitions} partitions are too few for these records: {needed} are needed"
         )
     return workload.partitions
-
-
-def _count_index_parts(workload: Workload, lanes: int) -> int:
-    part_bytes = workload.keys / lanes * (workload.key_bytes + costs.INDEX_ENTRY_BYTES)
-    return max(1, math.ceil(part_bytes / 1e6 / costs.INDEX_PART_MB))
 
 
 def _choose_brokers(bytes_per_s: float) -> tuple[str, int]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from keylane.config import kafka_table, table
 from keylane.config.settings import SettingsTable
-from keylane.errors import BadConfig, SettingsError
+from keylane.errors import BadConfig, SettingsError, ask_meant
 from keylane.model.records import MAX_LANES
 from keylane_local import env_file
 from keylane_spark.config.topics import Config, line_of, load
@@ -82,9 +82,7 @@ def check_settings(file: Path) -> list[CheckFinding]:
         if not name.startswith(PREFIX) or name in _OF_TOOLS:
             continue
         if name not in known:
-            near = get_close_matches(name, sorted(known), 1)
-            asked = f": did you mean {near[0]}?" if near else ""
-            found.append(CheckFinding("wrong", str(file), f"{name} is no setting{asked}"))
+            found.append(CheckFinding("wrong", str(file), f"{name} is no setting{ask_meant(name, known)}"))
             continue
         try:
             if value:

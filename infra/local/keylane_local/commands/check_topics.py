@@ -5,13 +5,21 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from keylane.errors import ask_meant
 from keylane.explore.log import find_ends
 from keylane.model.records import MAX_LANES
 from keylane.ports import Deadline
 from keylane_local.commands.check_config import CheckFinding, ValidConfig
+from keylane_local.commands.key_memory import (
+    LARGEST_PART_MB,
+    MEMORY_USED,
+    REBUILD,
+    bytes_of_key,
+    count_index_parts,
+    index_megabytes,
+)
 from keylane_local.commands.lane_balance import FULLEST, count_lanes, fullness, propose_stripes
 from keylane_local.commands.new_project import first_records, shard_numbers
 from keylane_local.commands.partitioner_guess import guess_partitioner
@@ -25,12 +33,6 @@ if TYPE_CHECKING:
     from keylane_spark.config.topics import TopicConfig
     from keylane_spark.config.views import ViewConfig
 
-KEY_BYTES, NAME_BYTES, ENVELOPE_BYTES, INDEXED_BYTES, INDEX_BYTES = 94, 20, 18, 96, 10
-"""Memory of a key, as docs/operate/sizing.md has it; `test_check.py` compares them with the calculator's."""
-LARGEST_INDEX_BYTES = 256_000_000
-"""ElastiCache moves no slot with a larger key, so the shard could not be divided."""
-GOOD_INDEX_BYTES = 64_000_000
-_BUILT_BESIDE, _USABLE = 2, 0.75
 _PARTITIONS = 20
 _GIB = 1 << 30
 _WHERE = {"kafka": KAFKA, "redis": REDIS}
@@ -122,27 +124,21 @@ def _check_memory(
     """Yield the memory that the topic needs at most: each of its records may have a key of its own."""
     key_bytes = sum(len(record.key or b"") for record in keyed) / len(keyed)
     value_bytes = sum(len(record.value or b"") for record in keyed) / len(keyed)
-    of_key = bytes_of_key(name, key_bytes, value_bytes, indexed=topic.index)
-    total = sample.record_count * of_key * _BUILT_BESIDE / _USABLE
+    of_key = bytes_of_key(len(name), key_bytes, value_bytes, indexed=topic.index)
+    total = sample.record_count * of_key * REBUILD / MEMORY_USED
     what = f"at most {sample.record_count:,} keys of {of_key:.0f} bytes: {total / _GIB:.2f} GiB of nodes"
     yield CheckFinding("note", valid.place("topics", name), f"{what} (docs/operate/sizing.md)")
     if not topic.index:
         return
     lanes = len(sample.topic.partitions) * topic.stripes
-    index_bytes = sample.record_count / lanes * (key_bytes + INDEX_BYTES)
-    if index_bytes / topic.index_parts > LARGEST_INDEX_BYTES:
-        parts = math.ceil(index_bytes / GOOD_INDEX_BYTES)
+    megabytes = index_megabytes(sample.record_count / lanes, key_bytes)
+    if megabytes / topic.index_parts > LARGEST_PART_MB:
         what = (
-            f"the index of a lane may reach {index_bytes / topic.index_parts / 1e6:.0f} MB, and ElastiCache"
-            f" moves no key above 256 MB: more stripes, or index_parts = {parts}"
+            f"the index of a lane may reach {megabytes / topic.index_parts:.0f} MB, and ElastiCache"
+            f" moves no key above {LARGEST_PART_MB} MB: more stripes, or"
+            f" index_parts = {count_index_parts(megabytes)}"
         )
         yield CheckFinding("warning", valid.place("topics", name, "index"), what)
-
-
-def bytes_of_key(topic: str, key_bytes: float, value_bytes: float, *, indexed: bool) -> float:
-    """Return the bytes that a key takes of a primary's memory."""
-    plain = KEY_BYTES + NAME_BYTES + len(topic) + key_bytes + ENVELOPE_BYTES + value_bytes
-    return plain + (INDEXED_BYTES + key_bytes if indexed else 0)
 
 
 def _check_balance(
@@ -174,9 +170,7 @@ def check_view(valid: ValidConfig, name: str, view: ViewConfig, sample: Sample) 
     for field, path in wanted:
         if path is None or not values or path in paths:
             continue
-        near = get_close_matches(path, sorted(paths), 1)
-        asked = f": did you mean {near[0]!r}?" if near else ""
-        what = f"none of {len(values)} records has the field {path!r}{asked}"
+        what = f"none of {len(values)} records has the field {path!r}{ask_meant(path, paths, quoted=True)}"
         yield CheckFinding("warning", valid.place("views", name, *field), what)
 
 

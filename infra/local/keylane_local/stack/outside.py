@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from keylane.adapters.aws import references
@@ -17,6 +16,7 @@ from keylane.adapters.kafka.reader import KafkaReader
 from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.state import RedisState
 from keylane.config.functions import ExploreSettings, redis_settings
+from keylane.errors import ask_meant
 from keylane.explore.health import check_health
 from keylane.metrics.meter import NO_METER
 from keylane.model.clusters import DEFAULT
@@ -86,9 +86,5 @@ def reach(environment: Mapping[str, str], options: Mapping[str, str]) -> Iterato
 
 def describe_missing(wanted: Iterable[str], present: Collection[str]) -> list[str]:
     """Return a sentence for each topic that is wanted and not present, with the name that was meant."""
-    sentences = []
-    for name in sorted(set(wanted) - set(present)):
-        near = get_close_matches(name, sorted(present), 1)
-        asked = f": did you mean {near[0]!r}?" if near else ""
-        sentences.append(f"Kafka has no topic {name!r}{asked}")
-    return sentences
+    missing = sorted(set(wanted) - set(present))
+    return [f"Kafka has no topic {name!r}{ask_meant(name, present, quoted=True)}" for name in missing]

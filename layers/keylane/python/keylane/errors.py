@@ -65,6 +65,7 @@
 Clients may see the messages: they contain no secret and no address.
 """
 
+from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Self
 
@@ -72,6 +73,14 @@ from typing import Self
 def called(topic: str) -> str:
     """Return what people call it: `topic 'flights'`, or `view 'delays'` for a view's name in the state."""
     return f"view {topic[1:]!r}" if topic.startswith("~") else f"topic {topic!r}"
+
+
+def ask_meant(given: str, known: Iterable[str], *, quoted: bool = False) -> str:
+    """Return the end of a sentence about an unknown name: `: did you mean flights?`, "" if none is near."""
+    from difflib import get_close_matches  # noqa: PLC0415 (for the few who make a mistake)
+
+    near = get_close_matches(given, sorted(known), 1)
+    return f": did you mean {repr(near[0]) if quoted else near[0]}?" if near else ""
 
 
 class KeylaneError(Exception):

@@ -15,7 +15,6 @@ from keylane_local.deploy.packaging import LAYER, archive
 ARCHITECTURES = ("x86_64", "arm64")
 RUNTIME = "python3.13"
 """The template's default."""
-FUNCTIONS = ("query", "produce", "drain", "explore", "authorizer")
 _PYTHON_OF_SPARK = "3.11"
 
 
@@ -42,8 +41,8 @@ def build_stack(root: Path, work: Path, folder: Path, name: str) -> None:
     (work / "infra").mkdir()
     for path in [root / "template.yaml", root / "samconfig.toml", *(root / "infra").glob("*.yaml")]:
         shutil.copy(path, work / path.relative_to(root))
-    for function in FUNCTIONS:
-        unwanted = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(root / "functions" / function, work / "functions" / function, ignore=unwanted)
+    for handler in (root / "functions").glob("*/handler.py"):
+        unwanted, function = shutil.ignore_patterns("__pycache__"), handler.parent
+        shutil.copytree(function, work / "functions" / function.name, ignore=unwanted)
     pin_parameters(work, LAYER)
     (folder / f"keylane-template-{name}.zip").write_bytes(archive(work))

@@ -9,19 +9,14 @@ import click
 
 from keylane_client.cli.printing import print_json
 from keylane_local import env_file
+from keylane_local.commands.options import with_config
 from keylane_local.errors import StackError
 
 _COLOURS = {"wrong": "red", "warning": "yellow", "note": "cyan"}
 
 
 @click.command()
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default="keylane.toml",
-    show_default=True,
-    help="Topics and views.",
-)
+@with_config
 @click.option(
     "--kafka",
     envvar=env_file.KAFKA,

@@ -7,18 +7,13 @@ from pathlib import Path
 import click
 
 from keylane_local import env_file
+from keylane_local.commands.options import with_config
 from keylane_local.errors import BadInput, ToolMissing
 from keylane_local.tools import MIN_JAVA, find_java, tools_dir
 
 
 @click.command()
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default="keylane.toml",
-    show_default=True,
-    help="Topics and views.",
-)
+@with_config
 def job(config: Path) -> None:
     """Run the Spark job in the foreground, until SIGTERM.
 

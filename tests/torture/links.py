@@ -9,8 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
+import json
+import subprocess
+import sys
 import threading
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.connections import Connector, Node
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
     from keylane.adapters.redis.connections import RedisSettings, Wire
     from keylane.ports import Deadline
 
+ROOT = Path(__file__).parents[2]
 _READ_BYTES = 65_536
 _DRIP_BYTES = 50
 _DRIP_PAUSE_S = 0.002
@@ -58,11 +63,6 @@ class Link:
     async def open(self) -> None:
         self._server = await asyncio.start_server(self._serve, HOST, 0)
         self.port = self._server.sockets[0].getsockname()[1]
-
-    async def close(self) -> None:
-        assert self._server
-        self._server.close()
-        await self.set(Mode.CUT, 0.0)
 
     async def set(self, mode: Mode, delay_s: float) -> None:
         self.mode, self.delay_s = mode, delay_s
@@ -112,20 +112,21 @@ class Link:
 
 
 class Links:
-    """A link to each node, served by a thread of its own."""
+    """A link to each node. They have a process of their own: readers here would keep them waiting."""
 
     def __init__(self, node_ports: Iterable[int]) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="links")
-        self._thread.start()
-        self._links = {port: Link(port) for port in node_ports}
-        for link in self._links.values():
-            asyncio.run_coroutine_threadsafe(link.open(), self._loop).result(10)
+        command = [sys.executable, "-m", __name__, *map(str, node_ports)]
+        # It ends when its input does, so with this process.
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, text=True, bufsize=1, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        self._lock = threading.Lock()
+        self._ports = {int(node): link for node, link in self._answer().items()}
 
     @property
     def ports(self) -> dict[int, int]:
         """The port of each node's proxy, by the node's own port."""
-        return {port: link.port for port, link in self._links.items()}
+        return self._ports
 
     @contextlib.contextmanager
     def set(self, node_port: int, mode: Mode, delay_s: float = 0.0) -> Iterator[None]:
@@ -137,22 +138,36 @@ class Links:
             self._set(node_port, Mode.OPEN, 0.0)
 
     def _set(self, node_port: int, mode: Mode, delay_s: float) -> None:
-        changing = self._links[node_port].set(mode, delay_s)
-        asyncio.run_coroutine_threadsafe(changing, self._loop).result(10)
+        assert self._process.stdin
+        with self._lock:
+            self._process.stdin.write(json.dumps([node_port, mode.name, delay_s]) + "\n")
+            self._answer()
+
+    def _answer(self) -> Any:
+        assert self._process.stdout
+        return json.loads(self._process.stdout.readline())
 
     def close(self) -> None:
-        """End all connections and the thread."""
-        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(10)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-        self._loop.close()
+        """End all connections and the process."""
+        assert self._process.stdin
+        assert self._process.stdout
+        with self._lock:
+            self._process.stdin.close()
+            self._process.wait(10)
+            self._process.stdout.close()
 
-    async def _close(self) -> None:
-        for link in self._links.values():
-            await link.close()
-        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        if others:
-            await asyncio.wait(others, timeout=5)
+
+async def _serve(node_ports: Iterable[int]) -> None:
+    """Answer commands: the ports at first, then each change of a link once it is made."""
+    links = {port: Link(port) for port in node_ports}
+    for link in links.values():
+        await link.open()
+    print(json.dumps({port: link.port for port, link in links.items()}), flush=True)
+    loop = asyncio.get_running_loop()
+    while line := await loop.run_in_executor(None, sys.stdin.readline):
+        port, mode, delay_s = json.loads(line)
+        await links[port].set(Mode[mode], delay_s)
+        print("null", flush=True)
 
 
 class LinkedConnector(Connector):
@@ -181,3 +196,7 @@ def link_all_clusters(ports: Mapping[int, int]) -> None:
         return _connect(self, Node(node.host, ports.get(node.port, node.port)), deadline)
 
     Connector.connect = connect  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(map(int, sys.argv[1:])))

@@ -121,6 +121,21 @@ def test_a_queued_record_is_there_at_least_once_and_once_for_each_delivery_or_a_
     assert any("it is no dead letter" in each for each in faults([queued], *copies[:1], queued=two))
 
 
+def test_where_the_queue_did_not_answer_the_record_may_have_one_id_more_for_each_time():
+    asked_again = sent(1, UNCERTAIN, Result("queued", id="q-1"))
+    once, twice = Queued(Counter({"q-0": 1, "q-1": 1}), {}), Queued(Counter({"q-0": 2, "q-1": 1}), {})
+    unanswered, answered, third = copy(1, 3, b"q-0"), copy(1, 5, b"q-1"), copy(1, 7, b"q-2")
+    assert faults([asked_again], answered, queued=once) == []
+    assert faults([asked_again], unanswered, answered, queued=once) == []
+    assert faults([asked_again], unanswered, copy(1, 4, b"q-0"), answered, queued=twice) == []
+    assert any(
+        "3 times" in each for each in faults([asked_again], unanswered, unanswered, answered, queued=once)
+    )
+    assert any(
+        "with the ids" in each for each in faults([asked_again], unanswered, answered, third, queued=once)
+    )
+
+
 def test_of_a_queue_the_last_copies_have_the_order_of_their_key():
     records = [sent(number, Result("queued", id=f"q-{number}")) for number in (1, 2)]
     deliveries = Queued(Counter({"q-1": 2, "q-2": 2}), {})

@@ -10,7 +10,7 @@ import uuid
 from abc import ABC, abstractmethod
 from pathlib import Path
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from keylane.errors import KeylaneError, Unavailable, WriterError
@@ -54,7 +54,11 @@ class BatchQuery(ABC):
         """Forget what a failed batch had in flight."""
 
     def start_reading(self, rows: DataFrame, every: str | None = None) -> StreamingQuery:
-        """Start the query; `every`: the interval of its batches, None: one after the other."""
+        """Start the query; `every`: the interval of its batches, None: one after the other.
+
+        Raises Unavailable while an earlier query of this name does not end.
+        """
+        self._end_earlier(rows.sparkSession)
         # Earlier queries' offset logs are never read (batch_ends). The folder's name is ours: the folder that
         # the environment names may hold other things.
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -80,6 +84,15 @@ class BatchQuery(ABC):
                 # the lanes already.
                 self.say(f"the query did not stop: {type(error).__name__}")
         return held
+
+    def _end_earlier(self, spark: SparkSession) -> None:
+        """Stop what is left of a query that did not end when it was stopped: Spark starts none beside it."""
+        for earlier in spark.streams.active:
+            if earlier.name == self._name:
+                try:
+                    earlier.stop()
+                except GATEWAY_ERRORS as error:
+                    raise Unavailable(f"{self._title}: the one before it does not end") from error
 
     def check(self) -> None:
         """Raise what broke the query, if anything has."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,6 +23,7 @@ class Rows:
 
     def __init__(self) -> None:
         self.writeStream = self
+        self.sparkSession = SimpleNamespace(streams=SimpleNamespace(active=[]))
         self.folder = Path()
 
     def foreachBatch(self, _write: Any) -> Rows:  # noqa: N802 (Spark's name)

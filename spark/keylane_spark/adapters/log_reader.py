@@ -10,6 +10,7 @@ records that the lanes have (see `stream.leaders`), and a topic that was created
 
 import base64
 import contextlib
+import itertools
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
@@ -37,7 +38,7 @@ RowsOfRange: TypeAlias = Generator[Rows, None, None]
 _AT_ONCE = 256
 """Of so many ranges the beginnings are asked for at once."""
 _BEGINS_BYTES = 16 * 1024 * 1024
-"""The most that one leader returns of them."""
+"""The most that all leaders together return of them."""
 FETCH_BYTES = 2 * 1024 * 1024
 """Of one partition. A broker returns a larger batch in full, if it is the first one."""
 _WAIT_MS = 100
@@ -115,14 +116,17 @@ class LogRangeReader:
         self, ranges: Sequence[PlannedRange], *, committed: bool, with_headers: bool
     ) -> Iterator[tuple[PlannedRange, RowsOfRange]]:
         """Each range with its records, as of `read`: they are read to the end before the next range comes."""
-        for at in range(0, len(ranges), _AT_ONCE):
-            some = ranges[at : at + _AT_ONCE]
-            begins = self.fetch_begins(some, committed=committed) if len(some) > 1 else {}
-            for each in some:
-                begin = begins.get(each.source)
-                read = self.read(each, committed=committed, with_headers=with_headers, begin=begin)
-                with contextlib.closing(read) as found:
-                    yield each, found
+        begins: dict[TopicPartition, Fetched] = {}
+        for number, each in enumerate(ranges):
+            if each.source not in begins and number + 1 < len(ranges):
+                # Its leader has sent what it may at once, or there is nothing yet: `read` finds out which.
+                following = (other for other in ranges[number:] if other.source not in begins)
+                some = list(itertools.islice(following, _AT_ONCE))
+                begins |= self.fetch_begins(some, committed=committed)
+            begin = begins.pop(each.source, None)
+            read = self.read(each, committed=committed, with_headers=with_headers, begin=begin)
+            with contextlib.closing(read) as found:
+                yield each, found
 
     def fetch_begins(
         self, ranges: Sequence[PlannedRange], *, committed: bool
@@ -139,8 +143,9 @@ class LogRangeReader:
             for each in ranges:
                 part = self._part(each, each.begin, each.leader_epoch)
                 of_node.setdefault(part.leader.node, []).append(part)
+            most_bytes = _BEGINS_BYTES // len(of_node)
             asked = [
-                self._send(parts, most_bytes=_BEGINS_BYTES, committed=committed) for parts in of_node.values()
+                self._send(parts, most_bytes=most_bytes, committed=committed) for parts in of_node.values()
             ]
             for each_asked in asked:
                 for part, response in self._receive(each_asked):

@@ -162,11 +162,11 @@ def test_what_will_not_pass_is_not_tried_again(read):
     assert "TopicAuthorizationFailed" in str(error)
 
 
-def several(monkeypatch, brokers: Brokers) -> list[tuple[int, list[int]]]:
-    """Reads three ranges together; the partitions in their order, with the offsets that came."""
+def several(monkeypatch, brokers: Brokers, count: int = 3) -> list[tuple[int, list[int]]]:
+    """Reads ranges together; the partitions in their order, with the offsets that came."""
     monkeypatch.setattr(log_reader, "BrokerSession", brokers)
     reader = LogRangeReader(Connection("b:1"), clock=Clock(pause_s=lambda _: None))
-    ranges = [PlannedRange("orders", partition, 0, 2, leader_epoch=4) for partition in range(3)]
+    ranges = [PlannedRange("orders", partition, 0, 2, leader_epoch=4) for partition in range(count)]
     return [
         (planned.partition, [offset for rows in found for offset in rows.offsets.tolist()])
         for planned, found in reader.read_each(ranges, committed=True, with_headers=False)
@@ -183,6 +183,18 @@ def test_ranges_are_read_by_one_request_to_their_leader(monkeypatch):
     monkeypatch.setattr(brokers, "receive", receive)
     assert several(monkeypatch, brokers) == [(0, [0, 1]), (1, [0, 1]), (2, [0, 1])]
     assert received == [3]
+
+
+def test_what_a_leader_may_not_send_at_once_is_asked_for_together(monkeypatch):
+    brokers, received = Brokers(b"", b"", None, None), []
+
+    def receive():
+        received.append(len(brokers.asked))
+        return Brokers.receive(brokers)
+
+    monkeypatch.setattr(brokers, "receive", receive)
+    assert several(monkeypatch, brokers, 4) == [(each, [0, 1]) for each in range(4)]
+    assert received == [4, 6]
 
 
 @pytest.mark.parametrize("step", [NOT_LEADER, b"", ConnectionError("reset")])

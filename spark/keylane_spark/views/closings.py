@@ -51,6 +51,13 @@ class Stretch:
             )
         return Stretch(self.begin, middle, self.watermark_ms), Stretch(middle, self.end, self.watermark_ms)
 
+    def parts(self, count: int) -> "list[Stretch]":
+        """Return at least so many stretches, in their order, or one for each offset if there are fewer."""
+        parts = [self]
+        while len(parts) < min(count, self.size):
+            parts = [half for each in parts for half in (each.halves() if each.size > 1 else (each,))]
+        return parts
+
 
 def cut(begin: Offsets, end: Offsets, closings: Sequence[Closing], decided_ms: int = 0) -> list[Stretch]:
     """Return [begin, end) in stretches, in the order in which they are to be counted; never none.

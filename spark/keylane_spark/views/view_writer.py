@@ -4,10 +4,12 @@ A lane stores the offsets below which its windows include all records. A range m
 offsets, and one call writes both the windows and the new offsets. So the lane refuses a range that is
 written a second time. `closings` decides which records are late.
 
-A range is divided in halves where it is too large, for one call of a lane or for the driver's memory, or
-where Spark fails on a record in it. In the end such a record is alone, and counted as failed.
+A range is divided where it is too large, for one call of a lane or for the driver's memory: into as many
+parts as it needs calls, as far as that is known. It is divided in halves where Spark fails on a record in it.
+In the end such a record is alone, and counted as failed.
 """
 
+import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
@@ -128,7 +130,7 @@ class ViewWriter:
     ) -> FoldCounts:
         """Add the records of [begin, end) of each partition to the lanes that have reached `begin`.
 
-        `lanes`: all by default. A range that is too large for one call a lane is split in halves. Raises
+        `lanes`: all by default. A range that is too large for one call a lane is divided. Raises
         Fenced, LaneBehind, StateUnavailable, CorruptState, TooLarge (windows of a single record), WriterError
         (Spark fails on many records).
         """
@@ -179,9 +181,9 @@ class ViewWriter:
         if stretch.size * self._view.windows_per_event <= MAX_RECORDS or not can_divide:
             found = self._read(source, stretch)
         by_lane = self._by_lane(found or ())
-        too_many = any(len(own) > MAX_WINDOWS or _bytes(own) > MAX_BYTES for own in by_lane.values())
-        if found is None or (too_many and can_divide):
-            return self._fold_halves(source, stretch, lanes)
+        calls = max((_calls_for(own) for own in by_lane.values()), default=1)
+        if found is None or (calls > 1 and can_divide):
+            return self._fold_parts(source, stretch.parts(max(calls, 2)), lanes)
         self._note_times(found)
         skipped = _skipped(found)
         windows = sum(map(len, by_lane.values()))
@@ -193,13 +195,15 @@ class ViewWriter:
             except TooLarge:
                 if not can_divide:
                     raise
-                counts.late += self._fold_halves(source, stretch, [target]).late
+                counts.late += self._fold_parts(source, stretch.halves(), [target]).late
         return counts
 
-    def _fold_halves(self, source: RowSource, stretch: Stretch, lanes: Collection[LaneTarget]) -> FoldCounts:
+    def _fold_parts(
+        self, source: RowSource, parts: Iterable[Stretch], lanes: Collection[LaneTarget]
+    ) -> FoldCounts:
         counts = FoldCounts()
-        for half in stretch.halves():
-            counts.add(self._fold(source, half, lanes))
+        for part in parts:
+            counts.add(self._fold(source, part, lanes))
         return counts
 
     def _read(self, source: RowSource, stretch: Stretch) -> list[PartialWindow] | None:
@@ -335,11 +339,12 @@ def _skipped(found: Iterable[PartialWindow]) -> Skipped:
     )
 
 
-def _bytes(found: Iterable[PartialWindow]) -> int:
-    """The size of the values in partial windows: a state of `latest` ends in one."""
-    return sum(
+def _calls_for(found: Sequence[PartialWindow]) -> int:
+    """How many calls partial windows of one lane need, at least: a state of `latest` ends in a value."""
+    size = sum(
         len(state[-1])
         for partial in found
         for state in partial.states
         if isinstance(state, list) and isinstance(state[-1], str)
     )
+    return max(math.ceil(len(found) / MAX_WINDOWS), math.ceil(size / MAX_BYTES))

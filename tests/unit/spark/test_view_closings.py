@@ -72,3 +72,12 @@ def test_a_closing_is_json_and_other_bytes_are_refused():
     for data in (b"no json", b"[]", b'{"offsets":[1]}'):
         with pytest.raises(CodecError):
             Closing.from_json(data)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 100])
+def test_a_stretch_is_divided_into_parts_that_follow_one_another_and_have_all_its_records(count):
+    whole = Stretch((0, 5, 7), (3, 5, 20), 9)
+    parts = whole.parts(count)
+    assert min(count, whole.size) <= len(parts) <= whole.size
+    assert [whole.begin, *(part.end for part in parts)] == [*(part.begin for part in parts), whole.end]
+    assert all(part.size >= 1 and part.watermark_ms == 9 for part in parts)

@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from keylane_local.commands import containers
 from keylane_local.errors import BadInput
 from keylane_local.process import processes
 from keylane_local.process.ports import HOST
+from keylane_local.stack.foreground import stay, stopped_afterwards
 from keylane_local.stack.plan import StackOptions
 from keylane_local.stack.stack import Stack
 from keylane_local.stack.state import StackState
@@ -52,6 +54,15 @@ _data_dir = click.option(
     help="Folder for everything that the stack writes.",
 )
 _port = click.IntRange(1, 65535)
+_http_host = click.option(
+    "--http-host",
+    default=HOST,
+    show_default=True,
+    help="Address of HTTP, which asks for no token; 0.0.0.0: all of them, as in a container.",
+)
+_foreground = click.option(
+    "--foreground", is_flag=True, help="Stay until SIGTERM, or until a part ends, and stop the stack then."
+)
 
 
 class _Progress:
@@ -76,10 +87,12 @@ class _Progress:
 @click.option("--shards", type=click.IntRange(3), help="Primaries of the Redis Cluster. Default: 3.")
 @click.option("--replicas", type=click.IntRange(0, 5), help="Replicas of each primary. Default: 1.")
 @click.option("--host", help="Address of Kafka and Redis, for containers. They have no passwords.")
+@_http_host
+@_foreground
 @click.option("--no-job", "job", flag_value=False, default=True, help="Do not start the Spark job.")
 @click.option("--localstack", is_flag=True, help="Also start LocalStack, and deploy template.yaml to it.")
 @click.option("--localstack-port", type=_port, help="LocalStack's port. Default: 4566, or a free one.")
-def up(*, data_dir: Path, config: Path | None, job: bool, **given: Any) -> None:
+def up(*, data_dir: Path, config: Path | None, job: bool, foreground: bool, **given: Any) -> None:
     """Start the stack, or those of its parts that are down.
 
     Job and server start again if keylane.toml or their settings have changed.
@@ -91,13 +104,16 @@ def up(*, data_dir: Path, config: Path | None, job: bool, **given: Any) -> None:
     options = StackOptions(job=job, default_ports=True, metrics=_serves_metrics(), **given, **settings)
     preflight.check(options, config if job else None)
     stack = Stack(data_dir, config, options=options, progress=_Progress().show)
-    if not stack.up():
-        _out.print("The stack is already running.")
-    deployed = stack.deploy() if options.localstack else None
-    _show(stack)
-    containers.explain(stack)
-    if deployed:
-        _show_deployed(deployed)
+    with stopped_afterwards(stack) if foreground else nullcontext():
+        if not stack.up():
+            _out.print("The stack is already running.")
+        deployed = stack.deploy() if options.localstack else None
+        _show(stack)
+        containers.explain(stack)
+        if deployed:
+            _show_deployed(deployed)
+        if foreground:
+            stay(stack)
 
 
 def _read_settings(config: Path | None) -> dict[str, Any]:
@@ -140,8 +156,10 @@ def deploy(data_dir: Path, parameter: tuple[str, ...]) -> None:
 
 @click.command()
 @_data_dir
+@_http_host
+@_foreground
 @click.option("--once", is_flag=True, help="Stop the stack afterwards.")
-def demo(data_dir: Path, once: bool) -> None:
+def demo(data_dir: Path, http_host: str, foreground: bool, once: bool) -> None:
     """Write the flights of New York 2013 into Kafka and read some of them over HTTP."""
     from keylane_local.commands import demo as flights  # noqa: PLC0415 - its imports take long
 
@@ -152,18 +170,18 @@ def demo(data_dir: Path, once: bool) -> None:
         )
     if flights.TOPIC not in load_topics(config):
         raise BadInput(f"{config} has no topic {flights.TOPIC!r}: run `keylane demo` in an empty folder")
-    options = StackOptions(default_ports=True, metrics=_serves_metrics())
+    options = StackOptions(default_ports=True, metrics=_serves_metrics(), http_host=http_host)
     stack = Stack(data_dir, config, options=options, progress=_Progress().show)
-    try:
+    with stopped_afterwards(stack) if once or foreground else nullcontext():
         stack.up()
         flights.run(stack, _out)
-    finally:
         if once:
-            stack.down()
-    if not once:
+            return
         _show(stack)
         program = ".venv/bin/keylane" if is_checkout() else "keylane"
         _out.print(_NEXT.format(url=stack.http_url, program=program))
+        if foreground:
+            stay(stack)
 
 
 def _write_demo_config(data_dir: Path) -> Path:

@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 
 from keylane_local.errors import BadInput, PortInUse
-from keylane_local.process.ports import Reservations, is_free
+from keylane_local.process.ports import HOST, Reservations, is_free
 from keylane_local.servers.redis_cluster import slot_range
+from keylane_local.stack.parts import ANY
 from keylane_local.stack.plan import StackOptions, plan_stack
+from keylane_local.stack.stack import Stack
 from keylane_local.stack.state import StackState
+from keylane_server.options import ServerOptions
 
 CONFIG = Path("keylane.toml")
 
@@ -187,3 +190,12 @@ def test_the_job_s_metrics_are_served_at_a_port_that_is_kept_unless_its_file_say
     assert plan_stack(options, tmp_path, config, before, ("job",)).metrics_port == before.metrics_port
     config.write_text('[topics.orders]\n[job]\nmetrics = "emf"\n')
     assert _fresh(tmp_path, options, config).metrics_port is None
+
+
+def test_the_server_listens_on_the_address_of_its_option_and_is_found_on_this_machine(tmp_path):
+    state = _fresh(tmp_path, StackOptions(http_host=ANY))
+    assert (state.http_host, _fresh(tmp_path).http_host) == (ANY, HOST)
+    state.save(tmp_path)
+    server = Stack(tmp_path).server
+    assert ServerOptions.from_environment(server.program.env).host == ANY
+    assert server.url == f"http://{HOST}:{state.http_port}"

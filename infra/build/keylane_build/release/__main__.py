@@ -14,7 +14,7 @@ from keylane_build.release.versions import NotReleasable, check_versions
 from keylane_local.tools import project_root, tools_dir
 
 SUMS = "SHA256SUMS"
-IMAGES = ("job", "server")
+IMAGES = ("job", "server", "keylane")
 _HEADER = "# All packages of keylane[local], for pip install --require-hashes on Linux and Python 3.11.\n"
 
 
@@ -78,7 +78,8 @@ def _build_images(root: Path, version: str) -> None:
         )
         return
     for image in IMAGES:
-        command = [engine, "build", "--tag", f"keylane-{image}:{version}"]
+        name = image if image == "keylane" else f"keylane-{image}"
+        command = [engine, "build", "--tag", f"{name}:{version}"]
         subprocess.run([*command, "--file", f"infra/docker/{image}.Dockerfile", "."], cwd=root, check=True)
 
 

@@ -10,6 +10,7 @@ from keylane_local.tools import console_dir, find_java
 from keylane_server.options import VARIABLE, ServerOptions
 
 READY = "keylane: ready"
+ANY = "0.0.0.0"  # noqa: S104 (compared with, and chosen by the user alone)
 JOB_START_TIMEOUT_S = 120.0
 SERVER_START_TIMEOUT_S = 30.0
 
@@ -54,10 +55,12 @@ class ServerPart(ProgramPart):
 
     name = "server"
 
-    def __init__(self, *, run: Path, log: Path, port: int, environment: Mapping[str, str]) -> None:
-        """Set port, log and variables."""
-        self.port = port
-        options = ServerOptions(HOST, port, logs_access=True, console=console_dir())
+    def __init__(
+        self, *, run: Path, log: Path, port: int, environment: Mapping[str, str], host: str = HOST
+    ) -> None:
+        """Set address, log and variables."""
+        self.host, self.port = host, port
+        options = ServerOptions(host, port, logs_access=True, console=console_dir())
         self.program = Program(
             self.name,
             [sys.executable, "-m", "keylane_server.server"],
@@ -69,8 +72,8 @@ class ServerPart(ProgramPart):
 
     @property
     def url(self) -> str:
-        """The address for clients, without a trailing slash."""
-        return f"http://{HOST}:{self.port}"
+        """The address for clients on this machine, without a trailing slash."""
+        return f"http://{HOST if self.host == ANY else self.host}:{self.port}"
 
     def wait_ready(self, timeout_s: float = SERVER_START_TIMEOUT_S) -> None:
         """Wait until it listens and its clients are built; raise PartFailed otherwise."""

@@ -19,6 +19,7 @@ class StackOptions:
     """What the user requests. A port of None: any free one, but the default if `default_ports`.
 
     `metrics`: the job serves its metrics for Prometheus, unless its file says what to do with them.
+    `http_host`: the address of the server; 0.0.0.0: all of them.
     `host`: the address of Kafka and Redis, which nothing protects there; None: as before, at first loopback.
     `outside_kafka`, `outside_redis`: addresses of those that exist, and are used instead of local ones.
     """
@@ -37,6 +38,7 @@ class StackOptions:
     outside_kafka: str | None = None
     outside_redis: str | None = None
     metrics: bool = False
+    http_host: str = HOST
 
 
 def plan_stack(
@@ -88,6 +90,7 @@ def plan_stack(
             if options.metrics and not _has_metrics(config)
             else None
         ),
+        http_host=options.http_host,
     )
 
 

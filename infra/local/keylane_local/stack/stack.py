@@ -108,7 +108,11 @@ class Stack:
             appendonly=state.appendonly,
         )
         self.server = ServerPart(
-            run=run, log=logs / "server.log", port=state.http_port, environment=self.environment()
+            run=run,
+            log=logs / "server.log",
+            host=state.http_host,
+            port=state.http_port,
+            environment=self.environment(),
         )
         self.localstack = (
             LocalStack(

@@ -16,6 +16,7 @@ _VERSION = 1
 class StackState:
     """Ports and settings of the stack in one data folder. `host`: the address of Kafka and Redis.
 
+    `http_host` is that of the server; 0.0.0.0: all of them.
     `outside_kafka` and `outside_redis` are the addresses of those that the stack does not start.
     `metrics_port`: where the job serves its metrics for Prometheus; None: it does what its file says.
     """
@@ -33,6 +34,7 @@ class StackState:
     outside_kafka: str | None = None
     outside_redis: str | None = None
     metrics_port: int | None = None
+    http_host: str = HOST
 
     def save(self, data: Path) -> None:
         """Write it to the folder `data`, atomically."""

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from keylane.adapters.aws import references
 from keylane.adapters.kafka.options import AWS_MSK_IAM, Connection
 from keylane.config import kafka as kafka_config
-from keylane.config.functions import renewable_redis
+from keylane.config.functions import renewable_redis, renewable_registry
 from keylane.config.settings import is_set
 from keylane.config.table import SETTINGS
 from keylane.errors import BadConfig, EngineEnded, Fenced, KeylaneError, SettingsError, SettingsUnavailable
@@ -70,6 +70,7 @@ def _run(config: Path, environment: Mapping[str, str], stop: threading.Event, ho
         kafka = partial(_kafka, environment, topics)
         connection = kafka()
         redis = renewable_redis(environment)
+        registry = renewable_registry(environment) if topics.needs_registry else None
         kafka_options.options(connection)
         if topics.job.reader == "direct":
             from keylane_spark.engine import fetch_options  # noqa: PLC0415 (brings kafka-python)
@@ -91,9 +92,8 @@ def _run(config: Path, environment: Mapping[str, str], stop: threading.Event, ho
         _warn_of_readable(spark, redis.password, connection.security.password, connection.security.key)
         renewed = kafka if references.has_references(environment) else None
         broker = JobKafka(connection, renewed=renewed)
-        context = JobContext(
-            topics, spark, broker, redis, Path(checkpoint), clock, ClaimClock(clock), _say, metrics, spans
-        )
+        outside = spark, broker, redis, Path(checkpoint), clock, ClaimClock(clock)
+        context = JobContext(topics, *outside, _say, metrics, spans, registry)
         job.run(context, stop)
     except Fenced as error:
         _say(f"stops: {error}")

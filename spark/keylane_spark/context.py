@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import SparkSession
 
 from keylane.adapters.redis.cluster import Cluster, RedisSettings
+from keylane.adapters.registry.login import RegistrySettings
 from keylane.model.kafka import TopicPartition
 from keylane.ports import Clock
 from keylane_spark.adapters.claim_clock import ClaimClock
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
-    """The config and the outside world. `say` prints log lines. `spans`: None if none are exported."""
+    """The config and the outside world. `say` prints log lines. `spans`: None if none are exported.
+
+    `registry`: None if no topic has change events that need one.
+    """
 
     config: Config
     spark: SparkSession
@@ -38,6 +42,7 @@ class JobContext:
     say: Callable[[str], None]
     metrics: JobMetrics
     spans: BatchSpans | None = None
+    registry: RegistrySettings | None = None
 
     @property
     def write_options(self) -> WriteOptions:

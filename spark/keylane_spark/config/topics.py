@@ -84,11 +84,14 @@ class TopicConfig(ConfigTable):
     max_value_bytes: Annotated[int, Field(ge=1, le=512 * 1024 * 1024 - 1024)] = Options().max_value_bytes
     tombstone_marker: Milliseconds = Options().marker_ms
     value_format: Literal["auto", "json", "text", "bytes", "registry"] = "auto"
+    envelope: Literal["none", "debezium"] = "none"
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
         if self.insert_once and (self.history_count or self.history_age):
             raise ValueError("insert_once keeps only the first value: remove history_count and history_age")
+        if self.envelope != "none" and self.value_format in {"text", "bytes"}:
+            raise ValueError('change events are JSON, or of value_format = "registry"')
         if self.index_parts > 1 and not self.index:
             raise ValueError("index_parts divides an index: add index = true")
         return self
@@ -116,6 +119,7 @@ class TopicConfig(ConfigTable):
             max_value_bytes=self.max_value_bytes,
             marker_ms=self.tombstone_marker,
             value_format=self.value_format,
+            envelope=self.envelope,
         )
 
 
@@ -158,6 +162,12 @@ class Config(ConfigTable):
                 if name in served:
                     raise ValueError(f"[job] {setting}: {name!r} has a table in this file: remove that first")
         return self
+
+    @property
+    def needs_registry(self) -> bool:
+        """Whether the job reads schemas: those of change events."""
+        tables = self.topics.values()
+        return any(each.envelope != "none" and each.value_format == "registry" for each in tables)
 
     @property
     def state_names(self) -> frozenset[str]:

@@ -286,7 +286,8 @@ class _TopicsOpener:
         )
 
     def _spec(self, layouts: Mapping[str, Layout], epoch: int) -> WriterSpec:
-        return WriterSpec(self.context.redis, layouts, epoch, self.context.write_options)
+        context = self.context
+        return WriterSpec(context.redis, layouts, epoch, context.write_options, context.registry)
 
     def _lane_writer(self, spec: WriterSpec) -> LaneWriter:
         return spec.lanes(self.cluster, self.context.clock, self.context.say)

@@ -13,8 +13,10 @@ import pyarrow as pa
 
 from keylane.model.kafka import TopicPartition
 from keylane.model.records import Layout
+from keylane_spark.adapters.event_schemas import judge_none
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
 from keylane_spark.adapters.lane_writer import LaneWriter
+from keylane_spark.columns.change_events import Judge, apply_events
 from keylane_spark.columns.chunks import COMPARED_RECORDS, MAX_BYTES, MAX_RECORDS, Chunk, Folded, Folder
 from keylane_spark.columns.records import Rows, stored_records
 from keylane_spark.columns.routing import lane_column
@@ -36,10 +38,13 @@ class BatchWriter:
         lanes: LaneWriter,
         layouts: Mapping[str, Layout],
         ranges: Mapping[TopicPartition, OffsetRange],
+        judge_framed: Judge = judge_none,
     ) -> None:
+        """`judge_framed`: as of `apply_events`, for topics with an envelope."""
         self.ranges = ranges
         self._layouts = layouts
         self._sender = ChunkSender(lanes)
+        self._judge_framed = judge_framed
         self._partitions: dict[TopicPartition, PartitionChunks] = {}
         self._open_bytes = 0
 
@@ -110,7 +115,7 @@ class BatchWriter:
 
     def _new_chunks(self, source: TopicPartition, begin: int) -> PartitionChunks:
         topic, partition = source
-        return PartitionChunks(self._sender, self._layouts[topic], partition, begin)
+        return PartitionChunks(self._sender, self._layouts[topic], partition, begin, self._judge_framed)
 
 
 @dataclass(slots=True)
@@ -133,7 +138,14 @@ class PartitionChunks:
     is held back: its watermark stays where it is.
     """
 
-    def __init__(self, sender: ChunkSender, layout: Layout, partition: int, begin: int) -> None:
+    def __init__(
+        self,
+        sender: ChunkSender,
+        layout: Layout,
+        partition: int,
+        begin: int,
+        judge_framed: Judge = judge_none,
+    ) -> None:
         """`begin`: the offset below which the partition's own lanes have its records."""
         self.tally = Tally()
         self.reached: int | None = None
@@ -141,6 +153,7 @@ class PartitionChunks:
         self._sender = sender
         self._layout = layout
         self._partition = partition
+        self._judge_framed = judge_framed
         first = partition * layout.stripes
         numbers = range(first, first + layout.stripes)
         self._own = {number: self._open_chunk(number, begin) for number in numbers}
@@ -165,7 +178,11 @@ class PartitionChunks:
     def add(self, rows: Rows) -> None:
         """Add rows to the chunks of their lanes, strays first, and send the chunks that are full."""
         self.reached = int(rows.offsets[-1]) + 1
-        records = stored_records(rows.with_keys(), self._layout.options)
+        keyed = rows.with_keys()
+        if self._layout.options.envelope != "none":
+            keyed, invalid_offsets = apply_events(keyed, self._judge_framed)
+            self.tally.add_invalid(invalid_offsets)
+        records = stored_records(keyed, self._layout.options)
         self.tally.add(len(rows), records)
         numbers = lane_column(records.keys, self._layout)
         is_one = bool((numbers == numbers[:1]).all())

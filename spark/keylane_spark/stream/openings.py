@@ -6,14 +6,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from keylane.adapters.redis.cluster import Cluster, RedisSettings
+from keylane.adapters.registry.login import RegistrySettings
 from keylane.model.kafka import TopicPartition
 from keylane.model.records import Layout
 from keylane.ports import Clock
+from keylane_spark.adapters.event_schemas import framed_judge
 from keylane_spark.adapters.function_library import FunctionLibrary, WriteOptions
 from keylane_spark.adapters.kafka_admin import TopicShape
 from keylane_spark.adapters.lane import LaneStart, LaneTarget, lanes_of
 from keylane_spark.adapters.lane_writer import LaneWriter
 from keylane_spark.adapters.parked_slots import ParkedSlots
+from keylane_spark.columns.change_events import Judge
 
 _BEAT_TIMEOUT_S = 1.0
 """A heartbeat gives a node that is silent for longer up: the next beat tries again."""
@@ -21,17 +24,26 @@ _BEAT_TIMEOUT_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class WriterSpec:
-    """What a task needs to make a lane writer: the cluster, the layouts, the epoch, the options."""
+    """What a task needs to make a lane writer: the cluster, the layouts, the epoch, the options.
+
+    `registry`: of the schemas of change events, None where no topic needs it.
+    """
 
     redis: RedisSettings
     layouts: Mapping[str, Layout]
     epoch: int
     options: WriteOptions
+    registry: RegistrySettings | None = None
 
     @property
     def stores_headers(self) -> bool:
         """Whether any of the topics keeps headers."""
         return any(layout.options.headers for layout in self.layouts.values())
+
+    @property
+    def judge_framed(self) -> Judge:
+        """The judge of change events in the wire format, as of `apply_events`."""
+        return framed_judge(self.registry)
 
     def lanes(
         self,

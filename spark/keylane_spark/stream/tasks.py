@@ -73,7 +73,7 @@ class PartitionWriter(ABC):
         _freeze_imports()
         parked = ParkedSlots(dict(self.parked))
         lanes = self.writer.lanes(_cluster(self.writer.redis), Clock(), _say, parked)
-        batch_writer = BatchWriter(lanes, self.writer.layouts, self.ranges)
+        batch_writer = BatchWriter(lanes, self.writer.layouts, self.ranges, self.writer.judge_framed)
         newer_epoch = 0
         try:
             self.write_rows(batches, batch_writer)

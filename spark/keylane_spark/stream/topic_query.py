@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame
 from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import Fenced, LeaderChanged
 from keylane.model.kafka import TopicPartition
-from keylane.model.records import TRACEPARENT
+from keylane.model.records import TRACEPARENT, Position
 from keylane_spark.adapters.layout_store import TOTALS_SLOT
 from keylane_spark.columns.headers import HeaderValues
 from keylane_spark.context import JobContext
@@ -90,6 +90,7 @@ class TopicQuery(ReadingQuery):
         self._cluster = Cluster(context.redis)
         self._lanes = self._writer.lanes(self._cluster, context.clock, self.say, self.parked)
         self._reported_null_keys: set[str] = set()
+        self._reported_invalid: set[str] = set()
         self._audit = PartitionerAudit(opening.writer.layouts)
         self._share = DriverShare(context.config.job.small_batch_records)
         self._totals = totals
@@ -208,7 +209,8 @@ class TopicQuery(ReadingQuery):
         """Read and write the rows, again from the beginning where a leader changes meanwhile."""
         until_s = self._context.clock.monotonic_s() + ELECTION_S
         while True:
-            batch = BatchWriter(self._lanes, self._writer.layouts, planned.ranges)
+            writer = self._writer
+            batch = BatchWriter(self._lanes, writer.layouts, planned.ranges, writer.judge_framed)
             traces = HeaderValues(TRACEPARENT, MOST_TRACES) if self._context.spans is not None else None
             try:
                 if not self._write_here(planned, batch, traces):
@@ -264,16 +266,24 @@ class TopicQuery(ReadingQuery):
                 self.parked.park(slots, why)
 
     def _report(self, batch_id: int, tallies: dict[TopicPartition, Tally], took_s: float) -> None:
-        for (topic, _), tally in tallies.items():
+        for (topic, partition), tally in tallies.items():
             if tally.null_keys and topic not in self._reported_null_keys:
                 self._reported_null_keys.add(topic)
                 self.say(
                     f"topic {topic!r} has records without a key: they can't be looked up, and are skipped"
                 )
+            if tally.invalid_events and topic not in self._reported_invalid:
+                self._reported_invalid.add(topic)
+                self.say(
+                    f"topic {topic!r} has values that are not change events, the first at "
+                    f"{Position(partition, tally.first_invalid)}: they are stored, and reads of them are "
+                    f"answered why"
+                )
         records = sum(tally.records for tally in tallies.values())
         skipped = sum(tally.null_keys for tally in tallies.values())
         strays = sum(tally.strays for tally in tallies.values())
         left = sum(tally.left_in_kafka for tally in tallies.values())
+        invalid = sum(tally.invalid_events for tally in tallies.values())
         for sentence in self._audit.add(tallies):
             self.say(sentence)
         lag = self._freshness.lag(self._positions)
@@ -284,6 +294,7 @@ class TopicQuery(ReadingQuery):
             + (f", {skipped:,} without a key skipped" if skipped else "")
             + (f", {strays:,} strays" if strays else "")
             + (f", {left:,} values left in Kafka" if left else "")
+            + (f", {invalid:,} values that are not change events" if invalid else "")
         )
 
     def _time_left(self, lag: int) -> str:

@@ -67,6 +67,7 @@ class JobMetrics:
                     "Records": tally.records,
                     "Strays": tally.strays,
                     "LeftInKafka": tally.left_in_kafka,
+                    "InvalidEvents": tally.invalid_events,
                 }
                 self._totals["topic", topic].update(counts)
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from keylane.model.records import WHOLE_KEY, Layout
 from keylane.routing import PARTITIONERS
@@ -24,6 +25,9 @@ class Tally:
     null_keys: int = 0
     record_bytes: int = 0
     left_in_kafka: int = 0
+    invalid_events: int = 0
+    first_invalid: int = -1
+    """The offset of the first value that is not a change event, where the topic's values should be."""
     strays: int = 0
     """Records whose key belongs to another partition. The next three: how many each partitioner explains."""
     murmur2: int = 0
@@ -45,6 +49,12 @@ class Tally:
         self.record_bytes += records.total_bytes
         if records.left_bytes is not None:
             self.left_in_kafka += int(np.count_nonzero(records.left_bytes))
+
+    def add_invalid(self, offsets: NDArray[np.int64]) -> None:
+        """Count values that are not change events, by their offsets in rising order."""
+        self.invalid_events += len(offsets)
+        if self.first_invalid < 0 and len(offsets):
+            self.first_invalid = int(offsets[0])
 
     def add_strays(self, keys: pa.BinaryArray, partition: int, layout: Layout) -> None:
         """Count strays in a partition by their keys."""

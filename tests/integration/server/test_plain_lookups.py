@@ -55,13 +55,18 @@ VALUES: dict[str, dict[str, Any]] = {
     "left": {"value": LeftInKafka(7_000_000)},
     "early": {"value": b"1", "timestamp_ms": 0},
     "large": {"value": b"x" * 600_000},
+    "event": {"value": b'{"before": null, "after": {"n": 1}, "op": "u"}'},
 }
+OPTIONS = [
+    *(Options(value_format=each) for each in ("auto", "text", "json", "bytes")),
+    Options(envelope="debezium"),
+]
 
 
-@pytest.fixture(scope="module", params=["auto", "text", "json", "bytes"])
+@pytest.fixture(scope="module", params=OPTIONS, ids=lambda each: f"{each.value_format}-{each.envelope}")
 def topic(request: pytest.FixtureRequest, redis_cluster: str) -> str:
     """A topic with a key for each kind of value."""
-    layout = a_layout(options=Options(value_format=request.param))
+    layout = a_layout(options=request.param)
     for key, record in VALUES.items():
         envelope = encode_record(**({"offset": 3, "timestamp_ms": NOW_MS} | record))
         fill(redis_cluster, a_lane(layout, key.encode(), b"") | {value_key(layout, key.encode()): envelope})
@@ -115,9 +120,19 @@ def test_what_is_not_plain_takes_the_way_of_all(
     assert not found.is_short
 
 
+def test_the_short_way_answers_the_row_of_a_change_event(process: Process, redis_cluster: str):
+    layout = a_layout(options=Options(envelope="debezium"))
+    fill(redis_cluster, a_lane(layout, b"k", b'{"before": null, "after": {"n": 1.0}, "op": "u"}'))
+    path = f"/topics/{layout.topic}/keys/k"
+    process.get(path, OTHER_WAY)
+    found = process.get(path)
+    assert (found.is_short, found.status, found.body) == (True, 200, b'{"n": 1.0}')
+    assert not process.get(f"{path}?event=true").is_short
+
+
 def test_a_head_is_not_plain_and_has_no_body(process: Process, topic: str):
     warm(process, topic)
-    found = process.get(f"/topics/{topic}/keys/json", method="HEAD")
+    found = process.get(f"/topics/{topic}/keys/event", method="HEAD")
     assert (found.is_short, found.status, found.body) == (False, 200, b"")
 
 
@@ -144,7 +159,7 @@ def test_the_answers_are_counted_with_those_of_all(process: Process, topic: str)
     requests, ages = 'http_requests_duration_count{code="200",method="get_key"}', f'topic="{topic}"'
     before = count(requests)
     for _ in range(3):
-        assert process.get(f"/topics/{topic}/keys/json").is_short
+        assert process.get(f"/topics/{topic}/keys/event").is_short
     assert count(requests) == before + 3
     assert ages in process.metrics
 

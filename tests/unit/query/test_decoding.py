@@ -159,3 +159,60 @@ def test_entries_of_a_history_are_decoded_but_tombstones():
 )
 def test_bytes_are_asked_for_by_name_and_weight(accept, is_bytes):
     assert preferences.prefers_bytes(accept) is is_bytes
+
+
+EVENT = '{"before": null, "after": {"id": 1, "price": 1.50}, "op": "u"}'
+
+
+def events_layout(value_format: str = "auto"):
+    return a_layout(options=Options(value_format=value_format, envelope="debezium"))
+
+
+@pytest.mark.parametrize("value_format", ["auto", "json"])
+def test_a_change_event_decodes_to_its_row(value_format):
+    decoder = decoder_of(FakeSchemas())
+    layout = events_layout(value_format)
+    record = decoder.decode(layout, a_record(EVENT.encode()))
+    assert (record.value, record.form and record.form.name) == (b'{"id": 1, "price": 1.50}', "json")
+    assert not decoder.keeps_values(layout)
+
+
+def test_a_change_event_of_a_schema_decodes_to_its_row_and_names_the_schema():
+    schemas = FakeSchemas(s7=Decoder("AVRO", lambda _: EVENT), s8=Decoder("PROTOBUF", lambda _: EVENT))
+    record = decoder_of(schemas).decode(events_layout("registry"), a_record(join(7, b"")))
+    assert record.value == b'{"id": 1, "price": 1.50}'
+    assert record.form
+    assert (record.form.schema_id, record.form.schema_type) == (7, "AVRO")
+    with pytest.raises(ValueNotDecodable, match="by schema 8: change events in Protobuf are not supported"):
+        decoder_of(schemas).decode(events_layout("registry"), a_record(join(8, b"")))
+
+
+def test_who_wants_the_event_or_its_bytes_gets_it_whole():
+    decoder = ValueDecoder(FakeSchemas, FakeTime().clock, 2_000, events=True)
+    assert decoder.decode(events_layout(), a_record(EVENT.encode())).value == EVENT.encode()
+    as_bytes = decoder_of(FakeSchemas(), as_bytes=True)
+    assert as_bytes.decode(events_layout(), a_record(EVENT.encode())).value == EVENT.encode()
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"no", "it is not a JSON object"),
+        (b"\xff", "it is not UTF-8"),
+        (b'{"id": 1}', "it has no op"),
+        (b'{"op": "d"}', "the event deletes the row"),
+    ],
+)
+def test_what_is_not_a_change_event_with_a_row_is_explained(value, reason):
+    decoder, layout = decoder_of(FakeSchemas()), events_layout()
+    with pytest.raises(ValueNotDecodable, match=reason):
+        decoder.decode(layout, a_record(value))
+    explained = decoder.decode_or_explain(layout, a_record(value))
+    assert explained.form
+    assert (explained.form.name, explained.value) == ("base64", value)
+    assert reason in str(explained.form.undecoded)
+
+
+def test_an_event_that_is_left_in_kafka_has_no_row_to_decode():
+    record = a_record(b"", left_in_kafka_bytes=9)
+    assert decoder_of(FakeSchemas()).decode(events_layout(), record) is record

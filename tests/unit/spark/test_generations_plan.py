@@ -57,6 +57,7 @@ CHANGES: dict[str, Any] = {
     "headers": True,
     "guarded": True,
     "max_value_bytes": 10,
+    "envelope": "debezium",
 }
 
 

@@ -43,7 +43,7 @@ def get_key(app: QueryApp, request: Request, topic: str, key: str) -> Response[A
         answer = read_latest(use.store, read.topic, read.key, read.terms, read.wait)
     else:
         answer = read_as_of(use.store, read.topic, read.key, read.as_of, read.terms)
-    return render_record(answer, read, use.decoder(as_bytes=read.as_bytes), use.now_ms)
+    return render_record(answer, read, use.decoder(as_bytes=read.as_bytes, events=read.events), use.now_ms)
 
 
 @OPERATIONS.operation(pages.PAGE_SCHEMA, parameters=pages.RANGE, refusals=(409, 413))
@@ -156,4 +156,4 @@ def get_partitions(app: QueryApp, request: Request) -> Response[Any]:
 
 
 def _envelopes(use: QueryParts, values: ValueOptions) -> Envelopes:
-    return Envelopes(use.now_ms, values.fields, use.decoder(as_bytes=values.as_bytes))
+    return Envelopes(use.now_ms, values.fields, use.decoder(as_bytes=values.as_bytes, events=values.events))

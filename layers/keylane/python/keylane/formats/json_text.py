@@ -109,3 +109,40 @@ def is_json(text: str) -> bool:
     except (ValueError, RecursionError, StopIteration):
         return False
     return True
+
+
+def members(text: str) -> dict[str, str]:
+    """Return the members of a JSON object: each value's text, as the document has it.
+
+    Of two members with one name it is the last. Raises ValueError where the text is not a JSON object.
+    """
+    found: dict[str, str] = {}
+    at = _after_space(text, 0)
+    if text[at : at + 1] != "{":
+        raise ValueError("it is not a JSON object")
+    at = _after_space(text, at + 1)
+    has_more = text[at : at + 1] != "}"
+    try:
+        while has_more:
+            name, begin, end = _scan_member(text, at)
+            found[name] = text[begin:end]
+            at = _after_space(text, end)
+            if has_more := text[at : at + 1] == ",":
+                at = _after_space(text, at + 1)
+    except (StopIteration, ValueError):
+        raise ValueError("it is not valid JSON") from None
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if text[at : at + 1] != "}" or _after_space(text, at + 1) < len(text):
+        raise ValueError("it is not valid JSON")
+    return found
+
+
+def _scan_member(text: str, at: int) -> tuple[str, int, int]:
+    """Return a member's name, and where its value begins and ends."""
+    name, end = _scan_once(text, at)
+    colon = _after_space(text, end)
+    if text[at] != '"' or text[colon : colon + 1] != ":":
+        raise ValueError
+    begin = _after_space(text, colon + 1)
+    return name, begin, _scan_once(text, begin)[1]

@@ -259,6 +259,12 @@ JOB: dict[str, dict[str, Metric]] = {
         "LeftInKafka": _of(
             "topic", COUNTER, "left_in_kafka", "Values over max_value_bytes, which stay in Kafka"
         ),
+        "InvalidEvents": _of(
+            "topic",
+            COUNTER,
+            "invalid_events",
+            "Values that are not the change events which the topic should have",
+        ),
     },
     "view": _job("view")
     | {

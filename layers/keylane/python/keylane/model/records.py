@@ -52,6 +52,9 @@ def _is_u63(text: str) -> bool:
 VALUE_FORMATS = ("auto", "json", "text", "bytes", "registry")
 """`auto`: the bytes decide; `registry`: Confluent's wire format, by a Schema Registry."""
 
+ENVELOPES = ("none", "debezium")
+"""What values are: `none`: the value itself; `debezium`: a change event of a row, see `change_events`."""
+
 UNSTORED = frozenset({"marker_ms", "value_format"})
 """Options that can change without a new generation: stored records stay as they are."""
 
@@ -66,8 +69,8 @@ class Options:
     until a tombstone. `headers`: are kept. `guarded`: strays are expected from the first record on.
     `max_value_bytes`: a larger value is left in Kafka, and the state keeps its position. `marker_ms`: how
     long a tombstone leaves a marker, so that no older record comes back from another partition; 0: not at
-    all. `value_format`: how readers decode values, one of VALUE_FORMATS. `view`: the definition of a view
-    whose windows are stored, as JSON.
+    all. `value_format`: how readers decode values, one of VALUE_FORMATS. `envelope`: what they are
+    then, one of ENVELOPES. `view`: the definition of a view whose windows are stored, as JSON.
     """
 
     ttl_ms: int | None = None
@@ -80,6 +83,7 @@ class Options:
     max_value_bytes: int = 4 * 1024 * 1024
     marker_ms: int = 24 * 3600 * 1000
     value_format: str = "auto"
+    envelope: str = "none"
     view: str | None = None
 
     @property

@@ -6,6 +6,9 @@
     bytes      bytes, whatever they look like
     registry   Confluent's wire format with Avro, Protobuf or JSON Schema: the value becomes JSON
 
+Of a topic with an envelope a value is a change event, JSON or `registry`, and decodes to its row: see
+`formats.change_events`.
+
 A client that asks for bytes gets the value as it is in Kafka, whatever the format.
 """
 
@@ -27,37 +30,51 @@ class ValueDecoder:
     """Decodes the values of one request.
 
     `schemas` is called when the first value needs a schema; all schemas of the request are read within
-    `timeout_ms`. With `as_bytes` no value is decoded.
+    `timeout_ms`. With `as_bytes` no value is decoded. With `events` a change event is decoded, and stays
+    whole.
     """
 
     def __init__(
-        self, schemas: Callable[[], Schemas], clock: Clock, timeout_ms: float, *, as_bytes: bool = False
+        self,
+        schemas: Callable[[], Schemas],
+        clock: Clock,
+        timeout_ms: float,
+        *,
+        as_bytes: bool = False,
+        events: bool = False,
     ) -> None:
         self._schemas = schemas
         self._clock = clock
         self._timeout_ms = timeout_ms
         self._as_bytes = as_bytes
+        self._events = events
         self._deadline: Deadline | None = None
         self._logged = False
         self._found: dict[int, Decoder | Exception] = {}
 
     def keeps_values(self, layout: Layout) -> bool:
         """Return whether `decode` returns every record of the topic as it is."""
-        return layout.options.value_format == "auto" and not self._as_bytes
+        options = layout.options
+        return options.value_format == "auto" and options.envelope == "none" and not self._as_bytes
 
     def decode(self, layout: Layout, record: Record) -> Record:
         """Return the record with its value decoded and its `form` set.
 
         Raises ValueNotDecodable, RegistryUnavailable, BadConfig where no registry is set up.
         """
-        value_format = layout.options.value_format
+        options = layout.options
+        value_format = options.value_format
         if self._as_bytes or value_format == "bytes":
             return record._replace(form=BYTES)
-        if value_format == "auto" or record.left_in_kafka_bytes is not None:
+        if value_format == "auto" and options.envelope == "none":
+            return record
+        if record.left_in_kafka_bytes is not None:
             return record
         if value_format == "registry":
-            return self._decode_by_schema(record)
-        return _decode_text(record, value_format) if value_format in {"text", "json"} else record
+            decoded = self._decode_by_schema(record)
+        else:
+            decoded = _decode_text(record, value_format) if value_format in {"text", "json"} else record
+        return decoded if self._events or options.envelope == "none" else _row_of(decoded)
 
     def decode_or_explain(self, layout: Layout, record: Record) -> Record:
         """As `decode`, but a value that can't be decoded stays as it is, and its form says why."""
@@ -122,3 +139,26 @@ def _decode_text(record: Record, value_format: str) -> Record:
     if value_format == "json" and not is_json(text):
         raise ValueNotDecodable(position, "it is not valid JSON")
     return record._replace(form=ValueForm(value_format))
+
+
+def _row_of(event: Record) -> Record:
+    """Return the record with the row of its decoded change event as its value."""
+    form = event.form or ValueForm("json")
+    if form.schema_type == "PROTOBUF":
+        reason = "change events in Protobuf are not supported"
+        raise ValueNotDecodable(str(event.position), reason, form.schema_id)
+    try:
+        row = _change_events().parse_event(event.value.decode()).row
+    except ValueError as error:
+        reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+        raise ValueNotDecodable(str(event.position), reason, form.schema_id) from error
+    if row is None:
+        # The job deletes such a row: it could not read the event, for want of its schema at that time.
+        raise ValueNotDecodable(str(event.position), "the event deletes the row", form.schema_id)
+    return event._replace(value=row.encode(), form=form)
+
+
+def _change_events() -> Any:
+    from keylane.formats import change_events  # noqa: PLC0415 (as for the wire format)
+
+    return change_events

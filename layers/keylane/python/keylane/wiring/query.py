@@ -41,10 +41,10 @@ class QueryParts:
         """The wall-clock time, ms since 1970."""
         return self.store.clock.now_ms()
 
-    def decoder(self, *, as_bytes: bool) -> ValueDecoder:
+    def decoder(self, *, as_bytes: bool, events: bool = False) -> ValueDecoder:
         """Return a decoder for the values of one request."""
         timeout_ms = self.settings.registry_timeout_ms
-        return ValueDecoder(self.schemas, self.store.clock, timeout_ms, as_bytes=as_bytes)
+        return ValueDecoder(self.schemas, self.store.clock, timeout_ms, as_bytes=as_bytes, events=events)
 
     @property
     def change_reader(self) -> ChangeReader:

@@ -66,15 +66,20 @@ AS_OF = Parameter(
 IF_NONE_MATCH = header(
     "If-None-Match", "ETags of records that the client has; with Prefer: wait the answer waits for a change"
 )
-TERMS_OF_LISTS = (PARTIAL, MAX_AGE_MS, FIELDS)
+EVENT = switch("event", "of a topic with an envelope the change event, instead of its row")
+TERMS_OF_LISTS = (PARTIAL, MAX_AGE_MS, FIELDS, EVENT)
 """What all reads of several records take."""
 
 
 class ValueOptions(NamedTuple):
-    """How a client wants values: these fields of JSON objects alone; or bytes, as they are in Kafka."""
+    """How a client wants values: these fields of JSON objects alone; or bytes, as they are in Kafka.
+
+    `events`: change events instead of their rows.
+    """
 
     fields: Fields | None = None
     as_bytes: bool = False
+    events: bool = False
 
 
 def parse_terms(request: Request, settings: QuerySettings) -> ReadTerms:
@@ -84,8 +89,8 @@ def parse_terms(request: Request, settings: QuerySettings) -> ReadTerms:
 
 
 def parse_value_options(request: Request) -> ValueOptions:
-    """Parse `fields` and `Accept`. Raises BadRequest."""
-    return ValueOptions(FIELDS.of(request), prefers_bytes(request.headers.get("accept")))
+    """Parse `fields`, `Accept` and `event`. Raises BadRequest."""
+    return ValueOptions(FIELDS.of(request), prefers_bytes(request.headers.get("accept")), EVENT.of(request))
 
 
 def parse_key(request: Request, raw: str) -> bytes:

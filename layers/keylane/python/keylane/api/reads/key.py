@@ -38,6 +38,7 @@ from keylane.api.http import problems, rendering
 from keylane.api.http.common_parameters import (
     AS_OF,
     ENVELOPE,
+    EVENT,
     FIELDS,
     IF_NONE_MATCH,
     KEY_FORMAT,
@@ -71,7 +72,7 @@ from keylane.query.latest import NO_WAIT, Wait
 from keylane.query.store import ReadTerms
 
 READ = (
-    *(KEY_FORMAT, MIN_OFFSET, ENVELOPE, PARTIAL, MAX_AGE_MS, FIELDS, AS_OF),
+    *(KEY_FORMAT, MIN_OFFSET, ENVELOPE, PARTIAL, MAX_AGE_MS, FIELDS, AS_OF, EVENT),
     *(MIN_POSITION, PREFER, IF_NONE_MATCH, *CONDITIONS),
 )
 """What a read of one key takes."""
@@ -89,7 +90,7 @@ RECORD_SCHEMA = Schema.of(
 )
 """With `envelope=true`; else the body is the value itself."""
 _NO_TERMS = ReadTerms(0)
-_CHOICES = (ENVELOPE, PARTIAL, MAX_AGE_MS, FIELDS, AS_OF)
+_CHOICES = (ENVELOPE, PARTIAL, MAX_AGE_MS, FIELDS, AS_OF, EVENT)
 _NO_CHOICE = [each.default for each in _CHOICES]
 
 
@@ -117,7 +118,8 @@ class KnownTags(NamedTuple):
 class ReadKeyRequest(NamedTuple):
     """A read of one key. `as_of`: a time in ms since 1970, or a position; None for the latest record.
 
-    `preference_applied`: the value of the header, None where there was nothing to wait for.
+    `preference_applied`: the value of the header, None where there was nothing to wait for. `events`: as of
+    ValueOptions.
     """
 
     topic: str
@@ -133,6 +135,7 @@ class ReadKeyRequest(NamedTuple):
     request_id: str = ""
     conditions: Conditions | None = None
     accept: str | None = None
+    events: bool = False
 
 
 def parse_read_key(request: Request, topic: str, key: str, settings: QuerySettings) -> ReadKeyRequest:
@@ -141,7 +144,7 @@ def parse_read_key(request: Request, topic: str, key: str, settings: QuerySettin
     preferred_ms = preferred_wait_ms(PREFER.of(request)) if "prefer" in headers else None
     # Most reads have no query, and wait for nothing: nothing is looked up for them.
     wanted = _parse_min_position(request) if request.query or MIN_POSITION.key in headers else None
-    envelope, partial, max_age_ms, fields, as_of = (
+    envelope, partial, max_age_ms, fields, as_of, events = (
         [each.of(request) for each in _CHOICES] if request.query else _NO_CHOICE
     )
     if as_of is not None and wanted is not None:
@@ -175,6 +178,7 @@ def parse_read_key(request: Request, topic: str, key: str, settings: QuerySettin
         request.id,
         Conditions.parse(headers),
         accept,
+        events,
     )
 
 

@@ -1,0 +1,86 @@
+"""Judges change events in a Schema Registry's wire format by their schemas."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from keylane.adapters.registry.client import AVRO, JSON, RegistryClient
+from keylane.adapters.registry.login import RegistrySettings
+from keylane.formats.confluent import PREFIX_BYTES
+from keylane.ports import Clock, Deadline
+from keylane_spark.columns.avro_events import AvroEvents
+from keylane_spark.columns.change_events import INVALID, Judge, Verdicts, judge_json
+
+TIMEOUT_MS = 5_000
+UNKNOWN_S = 10.0
+"""How long a schema that the registry does not have, or that cannot be used, is not asked for again."""
+
+
+@functools.cache
+def framed_judge(settings: RegistrySettings | None) -> Judge:
+    """Return the judge of values in the wire format: one for each process, for it keeps the schemas.
+
+    Without a registry none of them is an event.
+    """
+    return judge_none if settings is None else EventSchemas(RegistryClient(settings), Clock()).judge
+
+
+def judge_none(values: pa.BinaryArray) -> Verdicts:
+    """Return that no value is an event."""
+    return np.full(len(values), INVALID)
+
+
+class EventSchemas:
+    """One registry's schemas of change events: Avro and JSON Schema."""
+
+    def __init__(self, client: RegistryClient, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._judges: dict[int, Judge] = {}
+        self._unknown_until: dict[int, float] = {}
+
+    def judge(self, values: pa.BinaryArray) -> Verdicts:
+        """Return the verdicts of values that begin with the byte 0. Raises RegistryUnavailable."""
+        verdicts = np.full(len(values), INVALID)
+        sizes = pc.binary_length(values).to_numpy()
+        framed = np.flatnonzero(sizes >= PREFIX_BYTES)
+        if not len(framed):
+            return verdicts
+        prefixes = pc.binary_slice(values.take(pa.array(framed)), 0, PREFIX_BYTES).dictionary_encode()
+        codes = prefixes.indices.to_numpy()
+        for code, prefix in enumerate(prefixes.dictionary.to_pylist()):
+            rows = framed[codes == code]
+            judge = self._judge_of(int.from_bytes(prefix[1:], "big"))
+            verdicts[rows] = judge(values if len(rows) == len(values) else values.take(pa.array(rows)))
+        return verdicts
+
+    def _judge_of(self, schema_id: int) -> Judge:
+        found = self._judges.get(schema_id)
+        if found is not None:
+            return found
+        now_s = self._clock.monotonic_s()
+        if self._unknown_until.get(schema_id, now_s) > now_s:
+            return judge_none
+        try:
+            found = self._judges[schema_id] = self._read_schema(schema_id)
+        except ValueError:
+            # Readers of such a value are answered why.
+            self._unknown_until[schema_id] = now_s + UNKNOWN_S
+            return judge_none
+        return found
+
+    def _read_schema(self, schema_id: int) -> Judge:
+        deadline = Deadline.after_ms(TIMEOUT_MS, self._clock)
+        schema = self._client.schema(schema_id, deadline)
+        if schema.kind == AVRO:
+            references = [text for _, text in self._client.referenced(schema, deadline)]
+            return AvroEvents(schema.text, references).judge
+        return _judge_json_schema if schema.kind == JSON else judge_none
+
+
+def _judge_json_schema(values: pa.BinaryArray) -> Verdicts:
+    return judge_json(pc.binary_slice(values, PREFIX_BYTES))

@@ -1,0 +1,255 @@
+"""Change events in Avro as columns, against fastavro's encoding and the reader of readers."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.fakes import FakeTime
+
+from keylane.adapters.registry.client import RegisteredSchema
+from keylane.errors import RegistryUnavailable
+from keylane.formats.confluent import join
+from keylane.ports import SchemaRefused
+from keylane_spark.adapters import event_schemas
+from keylane_spark.adapters.event_schemas import EventSchemas, framed_judge
+from keylane_spark.columns import avro_events
+from keylane_spark.columns.avro_cursors import Cursors, compile_skip
+from keylane_spark.columns.avro_events import AvroEvents
+from keylane_spark.columns.change_events import DELETION, INVALID, SET
+
+ROW = {
+    "type": "record",
+    "name": "Value",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "name", "type": ["null", "string"], "default": None},
+        {"name": "ok", "type": ["null", "boolean"]},
+        {
+            "name": "price",
+            "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}],
+        },
+        {"name": "mass", "type": ["null", "double", "float"]},
+        {"name": "tags", "type": {"type": "array", "items": ["null", "string"]}},
+        {"name": "sizes", "type": {"type": "map", "values": "int"}},
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["a", "b"]}},
+        {"name": "code", "type": {"type": "fixed", "name": "Code", "size": 3}},
+    ],
+}
+ENVELOPE = {
+    "type": "record",
+    "name": "Envelope",
+    "namespace": "shop.public.items",
+    "fields": [
+        {"name": "before", "type": ["null", ROW], "default": None},
+        {"name": "after", "type": ["null", "Value"], "default": None},
+        {
+            "name": "source",
+            "type": {"type": "record", "name": "Source", "fields": [{"name": "db", "type": "string"}]},
+        },
+        {"name": "transaction", "type": ["null", "string"], "default": None},
+        {"name": "op", "type": "string"},
+        {"name": "ts_ms", "type": ["null", "long"], "default": None},
+    ],
+}
+FLAT = {
+    "type": "record",
+    "name": "Row",
+    "fields": [
+        {"name": "op", "type": "string"},
+        {"name": "__deleted", "type": ["null", "string"], "default": None},
+    ],
+}
+A_ROW = st.fixed_dictionaries(
+    {
+        "id": st.integers(-(2**63), 2**63 - 1),
+        "name": st.none() | st.text(max_size=200),
+        "ok": st.none() | st.booleans(),
+        "price": st.none() | st.decimals(0, 1000, places=2),
+        "mass": st.none() | st.floats(allow_nan=False, allow_infinity=False),
+        "tags": st.lists(st.none() | st.text(max_size=3), max_size=4),
+        "sizes": st.dictionaries(st.text(max_size=3), st.integers(-9, 9), max_size=3),
+        "kind": st.sampled_from("ab"),
+        "code": st.binary(min_size=3, max_size=3),
+    }
+)
+AN_EVENT = st.fixed_dictionaries(
+    {
+        "before": st.none() | A_ROW,
+        "after": st.none() | A_ROW,
+        "source": st.fixed_dictionaries({"db": st.text(max_size=20)}),
+        "transaction": st.none() | st.text(max_size=3),
+        "op": st.sampled_from(["c", "u", "r", "d", "t", "", "a long operation that is none"]),
+        "ts_ms": st.none() | st.integers(0, 2**50),
+    }
+)
+SOME_ROW = {
+    "id": 1,
+    "name": "ann",
+    "ok": True,
+    "price": None,
+    "mass": 1.5,
+    "tags": [None, "x"],
+    "sizes": {"a": 1},
+}
+SOME_ROW |= {"kind": "b", "code": b"abc"}
+
+
+def encode(schema: dict, value: dict, schema_id: int = 7) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
+    return join(schema_id, out.getvalue())
+
+
+def event(operation: str, **fields) -> bytes:
+    row = None if operation == "d" else SOME_ROW
+    value = {"before": SOME_ROW, "after": row, "source": {"db": "shop"}, "op": operation, "ts_ms": 5}
+    return encode(ENVELOPE, {"transaction": None} | value | fields)
+
+
+def column(*values: bytes) -> pa.BinaryArray:
+    return pa.array(values, pa.binary())
+
+
+def expected_of(value: dict) -> int:
+    if value["op"] == "d":
+        return int(DELETION)
+    return int(SET if value["op"] in ("c", "u", "r") and value["after"] is not None else INVALID)
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.lists(AN_EVENT, min_size=1, max_size=20), st.integers(0, 5))
+def test_whatever_fastavro_writes_is_judged_by_its_op(values, start):
+    events = AvroEvents(json.dumps(ENVELOPE))
+    start = min(start, len(values) - 1)
+    sliced = column(*[encode(ENVELOPE, value) for value in values])[start:]
+    assert events.judge(sliced).tolist() == [expected_of(value) for value in values[start:]]
+    many = column(*[encode(ENVELOPE, value) for value in values[start:]] * 20)
+    assert events.judge(many).tolist() == [expected_of(value) for value in values[start:]] * 20
+
+
+def test_complete_events_are_not_read_one_by_one(monkeypatch):
+    monkeypatch.setattr(avro_events, "judge_each", None)
+    events = AvroEvents(json.dumps(ENVELOPE))
+    values = [event("c"), event("d"), event("r"), event("t")] * 5
+    assert events.judge(column(*values)).tolist() == [0, 1, 0, 2] * 5
+
+
+@pytest.mark.parametrize("left", range(0, 50, 3))
+def test_an_event_that_is_cut_off_or_longer_than_its_schema_is_none(left):
+    events, whole = AvroEvents(json.dumps(ENVELOPE)), event("d")
+    assert left < len(whole)
+    cut = [whole[:left], whole + b"x", whole]
+    for times in (1, 10):
+        assert events.judge(column(*cut * times)).tolist() == [INVALID, INVALID, DELETION] * times
+
+
+def test_an_unwrapped_event_is_judged_by_deleted_and_not_by_a_column_called_op():
+    events = AvroEvents(json.dumps(FLAT))
+    rows = [
+        {"op": "d", "__deleted": "false"},
+        {"op": "c", "__deleted": "true"},
+        {"op": "c", "__deleted": None},
+    ]
+    assert events.judge(column(*[encode(FLAT, row) for row in rows])).tolist() == [SET, DELETION, INVALID]
+
+
+@pytest.mark.parametrize(
+    "schema", ['"string"', '{"type":"record","name":"R","fields":[{"name":"a","type":"int"}]}']
+)
+def test_a_schema_without_op_has_no_events(schema):
+    assert AvroEvents(schema).judge(column(event("c"))).tolist() == [INVALID]
+
+
+@settings(deadline=None)
+@given(st.lists(st.binary(max_size=40), min_size=1, max_size=30))
+def test_any_bytes_are_judged_as_the_reader_judges_them(values):
+    events = AvroEvents(json.dumps(ENVELOPE))
+    framed = [join(7, value) for value in values] * 20
+    one_by_one = avro_events.judge_each(column(*framed), lambda value: events._decode(value[5:]))
+    assert events.judge(column(*framed)).tolist() == one_by_one.tolist()
+    cursors = Cursors(column(*values), 0)
+    compile_skip(json.dumps(ENVELOPE), ())(cursors, np.arange(len(values)))
+    assert (cursors.at <= cursors.ends).all()
+
+
+def test_a_block_that_claims_a_billion_empty_items_ends_soon():
+    schema = {"type": "array", "items": "null"}
+    cursors = Cursors(column(b"\x80\x94\xeb\xdc\x03\0"), 0)
+    compile_skip(json.dumps(schema), ())(cursors, np.arange(1))
+    assert cursors.lost.tolist() == [True]
+
+
+def test_blocks_with_their_sizes_are_skipped_by_them():
+    schema = {"type": "array", "items": "string"}
+    cursors = Cursors(column(b"\x03\x08\x02a\x02b\0"), 0)
+    compile_skip(json.dumps(schema), ())(cursors, np.arange(1))
+    assert (cursors.lost.tolist(), cursors.at.tolist()) == ([False], [7])
+
+
+def test_a_value_that_is_nested_without_end_does_not_end_the_process():
+    schema = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["Node", "null"]}]}
+    cursors = Cursors(column(b"\0" * 300), 0)
+    compile_skip(json.dumps(schema), ())(cursors, np.arange(1))
+    assert cursors.lost.tolist() == [True]
+
+
+class FakeRegistry:
+    """Schemas by id, or what is raised; `asked` for which."""
+
+    def __init__(self, **held: tuple[str, str] | Exception) -> None:
+        self.held = {int(name[1:]): found for name, found in held.items()}
+        self.asked: list[int] = []
+
+    def schema(self, schema_id, _):
+        self.asked.append(schema_id)
+        found = self.held.get(schema_id, SchemaRefused("the Schema Registry does not have it"))
+        if isinstance(found, Exception):
+            raise found
+        return RegisteredSchema(*found, [])
+
+    def referenced(self, _schema, _deadline):
+        return []
+
+
+def test_each_value_is_judged_by_its_own_schema():
+    document = b'{"op":"d"}'
+    registry = FakeRegistry(
+        s7=("AVRO", json.dumps(ENVELOPE)),
+        s8=("AVRO", json.dumps(FLAT)),
+        s9=("JSON", "{}"),
+        s10=("PROTOBUF", ""),
+    )
+    judge = EventSchemas(registry, FakeTime().clock).judge
+    values = [event("c"), encode(FLAT, {"op": "", "__deleted": "true"}, 8), event("d"), join(9, document)]
+    values += [join(10, document), join(11, document), b"\0abc", event("c")]
+    expected = [SET, DELETION, DELETION, DELETION, INVALID, INVALID, INVALID, SET]
+    assert judge(column(*values)).tolist() == expected
+    assert registry.asked == [7, 8, 9, 10, 11]
+
+
+def test_a_schema_is_read_once_and_one_that_is_missing_not_again_for_a_while():
+    registry, time = FakeRegistry(s7=("AVRO", json.dumps(ENVELOPE))), FakeTime()
+    judge = EventSchemas(registry, time.clock).judge
+    for _ in range(3):
+        judge(column(event("c"), join(8, b"")))
+    assert registry.asked == [7, 8]
+    time.move(event_schemas.UNKNOWN_S)
+    judge(column(event("c"), join(8, b"")))
+    assert registry.asked == [7, 8, 8]
+
+
+def test_a_registry_that_does_not_answer_is_no_verdict():
+    judge = EventSchemas(FakeRegistry(s7=RegistryUnavailable("away")), FakeTime().clock).judge
+    with pytest.raises(RegistryUnavailable):
+        judge(column(event("c")))
+
+
+def test_without_a_registry_no_framed_value_is_an_event():
+    assert framed_judge(None)(column(event("c"))).tolist() == [INVALID]

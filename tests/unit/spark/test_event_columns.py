@@ -1,0 +1,130 @@
+"""Change events as columns: Arrow's verdicts are those of the reader that readers' answers come from."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keylane.formats.change_events import parse_event
+from keylane_spark.columns import change_events
+from keylane_spark.columns.change_events import DELETION, INVALID, SET, apply_events, judge_json
+from keylane_spark.columns.records import Rows
+
+SETTING = b'{"before":null,"after":{"id":1},"op":"c"}'
+DELETING = b'{"before":{"id":1},"after":null,"op":"d"}'
+ENDS = [
+    *(SETTING, DELETING, b'{"op": "u", "after": {"op": "d"}}', b'{"op":"u","before":{},"after":null}'),
+    *(
+        b'{"schema":{"x":[1]},"payload":{"after":{},"op":"r"}}',
+        b'{"payload":{"op":"d"}}',
+        b'{"payload":null}',
+    ),
+    *(b'{"id":1,"__deleted":"true"}', b'{"id":1,"__deleted":"false","payload":{"op":"d"}}'),
+    *(b'{"schema":{},"payload":{"id":1,"__deleted":"true"}}', b'{"__deleted":true}', b'{"__deleted":"x"}'),
+    *(b"", b"null", b"1", b"[]", b"{}", b'{"op":"t"}', b'{"op":1}', b'{"op":null}', b'{"op":"d"', b"\xff"),
+    # What would be other events if it ran into its neighbours.
+    *(
+        b'{}}{"event":{"op":"d"}',
+        b'{"op":"d"}{"op":"d"}',
+        b'{"a":"',
+        b'"}',
+        b'{"a":[',
+        b"]}",
+        b'{}\n{"op":"d"}',
+    ),
+    *(
+        b'{"op":"c","op":"d"}',
+        b'{"op":\n"d"}',
+        b'{"\\u006fp":"d"}',
+        b'{"op":"d","a":"\n"}',
+        b'{},"b":{"op":"d"}',
+    ),
+]
+
+
+def column(*values: bytes | None) -> pa.BinaryArray:
+    return pa.array(values, pa.binary())
+
+
+def rows_of(*values: bytes | None) -> Rows:
+    offsets = np.arange(100, 100 + len(values))
+    return Rows(offsets, offsets, column(*[b"k"] * len(values)), column(*values))
+
+
+def expected_of(document: bytes) -> int:
+    try:
+        return int(DELETION if parse_event(document.decode()).row is None else SET)
+    except ValueError:
+        return int(INVALID)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.sampled_from(ENDS), min_size=1, max_size=60), st.integers(0, 20))
+def test_verdicts_are_those_of_the_reader_whatever_the_neighbours_are(documents, start):
+    start = min(start, len(documents) - 1)
+    sliced = column(*documents)[start:]
+    assert judge_json(sliced).tolist() == [expected_of(each) for each in documents[start:]]
+
+
+@pytest.mark.parametrize("document", ENDS)
+def test_each_document_is_judged_among_many_as_alone(document):
+    many = [SETTING] * 40 + [document] + [DELETING] * 40
+    assert judge_json(column(*many)).tolist() == [0] * 40 + [expected_of(document)] + [1] * 40
+
+
+def test_events_that_arrow_takes_are_not_read_one_by_one(monkeypatch):
+    one_by_one = []
+    monkeypatch.setattr(change_events, "judge_each", lambda values, _: one_by_one.append(len(values)))
+    judge_json(column(*[SETTING, DELETING, b"{}", ENDS[4], ENDS[7]] * 20))
+    assert not one_by_one
+
+
+def test_a_value_that_is_not_json_costs_its_few_neighbours_alone(monkeypatch):
+    judge_each, one_by_one = change_events.judge_each, []
+    monkeypatch.setattr(
+        change_events,
+        "judge_each",
+        lambda values, as_json: one_by_one.append(len(values)) or judge_each(values, as_json),
+    )
+    verdicts = judge_json(column(*[SETTING] * 700, b"no", *[DELETING] * 300))
+    assert (verdicts == INVALID).nonzero()[0].tolist() == [700]
+    assert sum(one_by_one) <= 2 * 16
+
+
+def test_deep_nesting_is_parsed_without_recursion():
+    deep = b'{"op":"c","after":{"a":' + b"[" * 1_000_000 + b"]" * 1_000_000 + b"}}"
+    assert judge_json(column(*[SETTING] * 20, deep)).tolist()[:20] == [0] * 20
+
+
+def test_deletions_become_tombstones_and_the_rest_stays_as_it_is():
+    framed = b"\0\0\0\0\7abc"
+    given = rows_of(SETTING, DELETING, None, b"no", framed, b"", framed + b"d")
+
+    def judge_framed(values):
+        assert values.to_pylist() == [framed, framed + b"d"]
+        return np.array([SET, DELETION], np.int8)
+
+    applied = apply_events(given, judge_framed)
+    assert applied.rows.values.to_pylist() == [SETTING, None, None, b"no", framed, b"", None]
+    assert applied.invalid_offsets.tolist() == [103, 105]
+
+
+def test_rows_without_deletions_are_not_copied():
+    given = rows_of(SETTING, None, SETTING)
+    assert apply_events(given, change_events.judge_json).rows.values is given.values
+
+
+def test_empty_rows_have_no_events():
+    applied = apply_events(rows_of(), change_events.judge_json)
+    assert (len(applied.rows), len(applied.invalid_offsets)) == (0, 0)
+
+
+def test_columns_of_a_row_do_not_decide():
+    row = json.dumps({"op": "d", "__deleted": "true", "after": None, "payload": {"op": "d"}})
+    event = f'{{"before": {row}, "after": {row}, "source": {row}, "op": "u"}}'.encode()
+    assert judge_json(column(*[event] * 40)).tolist() == [0] * 40

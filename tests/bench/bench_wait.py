@@ -25,6 +25,7 @@ from keylane_spark.adapters.function_library import FunctionLibrary, WriteOption
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
 from keylane_spark.adapters.lane_writer import LaneWriter
 from keylane_spark.columns.chunks import Chunk
+from keylane_spark.columns.encoding import OrderedWrites
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,7 +79,9 @@ class WaitingWriter:
     def _apply(self, lane: LaneTarget, arguments: bytes, count: int) -> None:
         begin = self._lanes[lane]
         self._lanes[lane] = begin + count
-        chunk = Chunk(begin + count, 0, count, has_tombstones=False, arguments=memoryview(arguments))
+        packed = memoryview(arguments)
+        ordered = OrderedWrites(count, packed, (), 0)
+        chunk = Chunk(begin + count, 0, count, has_tombstones=False, arguments=packed, ordered=ordered)
         self._writer.apply(lane, OffsetRange(begin, begin + count), chunk)
 
 

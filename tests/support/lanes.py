@@ -17,6 +17,7 @@ from keylane_spark.adapters.function_library import FunctionLibrary, WriteOption
 from keylane_spark.adapters.lane import OffsetRange
 from keylane_spark.adapters.lane_writer import LaneWriter
 from keylane_spark.columns.chunks import MAX_BYTES, MAX_RECORDS, Chunk, Folder
+from keylane_spark.columns.encoding import OrderedWrites
 from keylane_spark.columns.records import Records
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ def chunk_of(lane: LaneTarget, *pairs: tuple[bytes, bytes], **fields) -> Chunk:
     parts = [part for key, envelope in pairs for part in (lane.key_prefix + key, envelope)]
     arguments = memoryview(b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts))
     defaults = {"end_offset": 0, "newest_timestamp_ms": 0, "has_tombstones": False}
+    if not lane.options.compared and not fields.get("has_tombstones"):
+        defaults["ordered"] = OrderedWrites(len(pairs), arguments, (), 0)
     return Chunk(**{**defaults, "count": len(pairs), "arguments": arguments, **fields})
 
 

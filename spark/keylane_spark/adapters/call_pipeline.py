@@ -52,6 +52,10 @@ class CallPipeline:
         """Whether calls for this lane do nothing."""
         return self._parked is not None and lane.slot in self._parked
 
+    def has_met_strays(self, lane: LaneTarget) -> bool:
+        """Whether a chunk of this lane could not go as a transaction, because the lane has strays."""
+        return self._transactions.has_met_strays(lane.watermark_key)
+
     def node_of(self, lane: LaneTarget) -> Node | None:
         """The lane's primary, None where none is known."""
         return self._cluster.known_primary(lane.slot)
@@ -131,9 +135,9 @@ class CallPipeline:
             self._recover(error, None, call)
             return
         self.written.add(node)
-        if call.is_plain or self._transactions.is_sent(node):
+        if call.is_ordered or self._transactions.is_sent(node):
             self._receive(node, leave=0)
-        if call.is_plain and self._transactions.begin(node, call):
+        if call.is_ordered and self._transactions.begin(node, call):
             self._in_flight[node] = deque([call])
             return
         calls = self._in_flight.setdefault(node, deque())

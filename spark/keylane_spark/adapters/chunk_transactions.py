@@ -1,10 +1,12 @@
-"""Applies chunks that only set values by transactions: WATCH and GET the watermark, then MULTI, MSET, EXEC.
+"""Applies chunks to lanes that take records as they come, by transactions: WATCH and GET, then MULTI to EXEC.
 
-A function call costs Redis about 1 us a record more, for every key and value passes through Lua.
+A function call costs Redis 1 us a record more, for every key and value passes through Lua; where it compares
+each record because the lane has an index, 5 us.
 
 1. The watermark is watched and read. Only if the reply shows that this writer owns the lane, that the lane
    has no strays, and that the chunk brings it forward without a gap, the transaction is sent: one MSET of the
-   records and of the moved watermark. Nothing is sent before that reply has arrived.
+   records and of the moved watermark, then tombstones, and what changes in an index. Nothing is sent before
+   that reply has arrived.
 2. EXEC does nothing if the watermark was written in between, as by this writer's heartbeat. It is read again
    right behind EXEC, and that reading decides. If the chunk was applied, it serves the lane's next chunk, so
    chunks of one lane wait for one round trip each.
@@ -19,6 +21,7 @@ from keylane.adapters.redis.cluster import Node
 from keylane.adapters.redis.error_replies import RedisError
 from keylane.adapters.redis.resp import encode_command
 from keylane.state import codec
+from keylane_spark.adapters import function_library as library
 from keylane_spark.adapters.function_library import FunctionLibrary
 from keylane_spark.adapters.lane import LaneCall
 from keylane_spark.columns.chunks import Chunk
@@ -51,6 +54,10 @@ class ChunkTransactions:
         """Whether a transaction is in flight; `finish` reads its replies."""
         return node in self._sent
 
+    def has_met_strays(self, watermark_key: bytes) -> bool:
+        """Whether the lane of this watermark had strays when a chunk was to be sent."""
+        return watermark_key in self._with_strays
+
     def forget(self, node: Node) -> None:
         """Forget what was sent to a node: its connection is closed."""
         self._sent.discard(node)
@@ -70,11 +77,17 @@ class ChunkTransactions:
             return False  # the connection is closed; the call meets the error too, if it lasts
 
     def finish(self, node: Node, call: LaneCall) -> bool:
-        """Wait for a chunk that was sent; False: it must go as a call. Raises RedisError, OSError."""
+        """Wait for a chunk that was sent; False: it must go as a call.
+
+        Raises CallRefused (another type is in the way of the index), RedisError, OSError.
+        """
+        others = call.chunk.ordered.other_count if call.chunk and call.chunk.ordered else 0
         for _ in range(_ATTEMPTS):
             self._sent.discard(node)
-            *_, applied, _, stored = self._receive(node, 5)
-            if applied == [b"OK"]:
+            *_, applied, _, stored = self._receive(node, 5 + others)
+            if isinstance(applied, list):
+                for reply in applied:
+                    library.checked(reply)
                 if isinstance(stored, bytes):
                     connection = self._cluster.connection_number(node)
                     self._watched[node] = _Watched(connection, call.lane.watermark_key, stored)
@@ -92,14 +105,15 @@ class ChunkTransactions:
 
     def _send(self, node: Node, call: LaneCall, stored: object) -> bool:
         """Send a chunk over a connection that watches its lane; `stored`: the reply to GET."""
-        key, records = call.lane.watermark_key, call.chunk
-        if records is None or (watermark := self._moved(call, records, stored)) is None:
+        key, chunk = call.lane.watermark_key, call.chunk
+        writes = chunk.ordered if chunk else None
+        if chunk is None or writes is None or (watermark := self._moved(call, chunk, stored)) is None:
             return False
         head = b"*%d\r\n$4\r\nMSET\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (
-            *(3 + 2 * records.count, len(key), key),
+            *(3 + 2 * writes.count, len(key), key),
             *(len(watermark), watermark),
         )
-        packed = b"".join((_MULTI, head, records.arguments, _EXEC, _watch_and_get(key)))
+        packed = b"".join((_MULTI, head, writes.arguments, *writes.others, _EXEC, _watch_and_get(key)))
         self._cluster.send(node, packed, self._library.attempt())
         self._sent.add(node)
         return True

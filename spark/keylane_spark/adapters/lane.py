@@ -11,6 +11,7 @@ from keylane.adapters.redis.resp import encode_words
 from keylane.model.records import Layout, Options
 from keylane.state import lanes, redis_keys
 from keylane_spark.columns.chunks import Chunk
+from keylane_spark.columns.encoding import InOrder
 
 LONGEST_MS = 10**15
 """Longer times are cut to this, 31,000 years: Redis refuses a date beyond 63 bits."""
@@ -52,6 +53,15 @@ class LaneTarget:
         """Its name within the topic, as in Redis keys: "partition.stripe"."""
         return f"{self.partition}.{self.stripe}"
 
+    @property
+    def in_order(self) -> InOrder | None:
+        """How it takes records as they come, while it has no strays; None: it does not."""
+        if not self.options.in_log_order:
+            return None
+        index = b"%bi:%b" % (self.key_prefix.removesuffix(b"v:"), self.name.encode())
+        parts = redis_keys.parts_of(index, self.options.index) if self.options.index else ()
+        return InOrder(tuple(parts), min(self.options.marker_ms, LONGEST_MS))
+
     def __str__(self) -> str:
         return f"{self.topic}/{self.name}"
 
@@ -81,14 +91,14 @@ class LaneCall:
     """A call for a lane, and the offsets that it covers. Its reply is stored in `replies`, if that is needed.
 
     `words`: the command, but for the records of `chunk`. `when_full`: the function that a full node may take
-    instead, if there is one. `is_plain`: a transaction may apply the chunk instead.
+    instead, if there is one. `is_ordered`: a transaction may apply the chunk instead.
     """
 
     lane: LaneTarget
     covered: OffsetRange
     words: tuple[bytes, ...]
     chunk: Chunk | None = None
-    is_plain: bool = False
+    is_ordered: bool = False
     replies: dict[LaneTarget, Any] | None = None
     when_full: bytes = b""
 

@@ -142,11 +142,11 @@ class LaneWriter:
             *option_arguments(lane.options, len(lane.key_prefix)),
         )
         # Only the function bounds the time of which a lane is complete by its node's clock.
-        needs_function = lane.options.compared or unless_failed_over or covered.complete_as_of_ms
-        pays = chunk and chunk.count >= PAYS_FROM_RECORDS and not chunk.has_tombstones
-        is_plain = bool(pays and not needs_function)
+        needs_function = unless_failed_over or covered.complete_as_of_ms
+        pays = chunk and chunk.ordered and chunk.count >= PAYS_FROM_RECORDS
+        is_ordered = bool(pays and not needs_function)
         when_full = library.WHEN_FULL[function]
-        return LaneCall(lane, covered, words, chunk, is_plain, when_full=when_full)
+        return LaneCall(lane, covered, words, chunk, is_ordered, when_full=when_full)
 
     def put_strays(self, lane: LaneTarget, chunk: Chunk, source_partition: int, after: int = 0) -> None:
         """Send records of another partition to the lane where readers look for their keys.
@@ -184,6 +184,10 @@ class LaneWriter:
         pairs = [part for lane, to in given.items() for part in (lane.name.encode(), b"%d" % to)]
         words = self._command(library.GAVE, source, b"%d" % len(source.key_prefix), *pairs)
         self._pipeline.send(LaneCall(source, _NOTHING, words))
+
+    def is_compared(self, lane: LaneTarget) -> bool:
+        """Whether chunks of this lane are compared with what is stored, as far as is known."""
+        return not lane.options.in_log_order or self._pipeline.has_met_strays(lane)
 
     def is_parked(self, lane: LaneTarget) -> bool:
         """Whether calls for this lane do nothing."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from keylane.model.records import Options
-from keylane_spark.columns.encoding import encode_records
+from keylane_spark.columns.encoding import InOrder, OrderedWrites, encode_in_order, encode_records
 from keylane_spark.columns.fold import Repeats, first_set_stays, kept, most_per_key, needless_sets, risen
 from keylane_spark.columns.records import Records
 
@@ -28,7 +28,8 @@ class Chunk:
     """One call's records as RESP.
 
     `end_offset`: one past the last record read, carried or not. `arguments`: `count` pairs of key and
-    envelope (see `state.codec`) as bulk strings, in offset order.
+    envelope (see `state.codec`) as bulk strings, in offset order. `ordered`: the same as commands, for a lane
+    that takes records as they come; None for others.
     """
 
     end_offset: int
@@ -36,6 +37,7 @@ class Chunk:
     count: int
     has_tombstones: bool
     arguments: memoryview
+    ordered: OrderedWrites | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +51,19 @@ class Folded:
     end_offset: int
     newest_timestamp_ms: int
 
-    def encode(self, key_prefix: bytes, source_partition: int | None = None) -> Chunk:
+    def encode(
+        self, key_prefix: bytes, source_partition: int | None = None, in_order: InOrder | None = None
+    ) -> Chunk:
         """Encode as RESP; `key_prefix` precedes each key in Redis, a source partition marks strays."""
+        records = self.records
+        arguments = encode_records(records, key_prefix, source_partition)
         return Chunk(
             self.end_offset,
             self.newest_timestamp_ms,
-            len(self.records),
-            self.records.values.null_count > 0,
-            encode_records(self.records, key_prefix, source_partition),
+            len(records),
+            records.values.null_count > 0,
+            arguments,
+            encode_in_order(records, key_prefix, in_order, arguments) if in_order else None,
         )
 
 
@@ -76,10 +83,15 @@ class Folder:
         self._open: Folded | None = None
         self.open_bytes = 0
 
-    def add(self, records: Records) -> Iterator[Folded]:
-        """Add records in offset order; yields the chunks that are full."""
+    def add(self, records: Records, max_records: int | None = None) -> Iterator[Folded]:
+        """Add records in offset order; yields the chunks that are full. `max_records`: from now on."""
         if not len(records):
             return
+        self._max_records = max_records or self._max_records
+        if self._open is not None and len(self._open.records) > self._max_records:
+            # Divided it would lack what its later records have replaced.
+            yield self._open
+            self._open = None
         end_offset = int(records.offsets[-1]) + 1
         newest_ms = 0
         if self._open is not None:

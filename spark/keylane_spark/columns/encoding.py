@@ -1,4 +1,11 @@
-"""Records -> RESP bulk strings, key and envelope in turn, by Arrow kernels. Envelopes: `state.codec`."""
+"""Records -> RESP, by Arrow kernels: bulk strings, key and envelope in turn, or commands.
+
+Envelopes: `state.codec`.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -13,28 +20,115 @@ _HEADER = np.dtype([("version", "u1"), ("flags", "u1"), ("offset", ">u8"), ("tim
 _STRAY_HEADER = np.dtype([*_HEADER.descr, ("source", ">u4")])
 
 
-def encode_records(rows: Records, key_prefix: bytes, source_partition: int | None) -> memoryview:
-    """Encode all rows, at least one; `source_partition` marks them as strays."""
+@dataclass(frozen=True, slots=True)
+class InOrder:
+    """How a lane changes that takes records as they come, without a look at what is stored.
+
+    `index_keys`: of the sets of its live keys, as `redis_keys.parts_of` returns them; () without an index.
+    `marker_ms`: how long a tombstone leaves a marker; 0: not at all.
+    """
+
+    index_keys: tuple[bytes, ...]
+    marker_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedWrites:
+    """The changes as commands: MSET of `count` pairs, as `encode_records` has them, and `others`."""
+
+    count: int
+    arguments: memoryview
+    others: Sequence[bytes | memoryview]
+    """Each has one or more whole commands: `other_count` in all."""
+    other_count: int
+
+
+def encode_in_order(rows: Records, key_prefix: bytes, lane: InOrder, arguments: memoryview) -> OrderedWrites:
+    """Encode rows, at most one of a key; `arguments`: what `encode_records` makes of them."""
+    sets, deleted = rows, None
+    if rows.values.null_count:
+        is_set = rows.values.is_valid().to_numpy(zero_copy_only=False)
+        sets, deleted = rows.where(is_set), rows.where(~is_set)
+        arguments = encode_records(sets, key_prefix, None) if len(sets) else memoryview(b"")
+    # Members before removals: Redis deletes a set that is empty.
+    others: list[bytes | memoryview] = []
+    others += _index_commands(b"ZADD", lane.index_keys, sets.keys, b"$1\r\n0\r\n")
+    count = len(others)
+    if deleted is not None:
+        if lane.marker_ms:
+            after = b"$2\r\nPX\r\n$%d\r\n%d\r\n" % (len(str(lane.marker_ms)), lane.marker_ms)
+            others.append(encode_records(deleted, key_prefix, None, b"*5\r\n$3\r\nSET\r\n", after))
+        else:
+            others.append(_words(deleted.keys, b"*2\r\n$3\r\nDEL\r\n", key_prefix))
+        removals = list(_index_commands(b"ZREM", lane.index_keys, deleted.keys, b""))
+        others += removals
+        count += len(deleted) + len(removals)
+    return OrderedWrites(len(sets), arguments, others, count)
+
+
+def _index_commands(
+    name: bytes, index_keys: Sequence[bytes], members: pa.BinaryArray, before: bytes
+) -> Iterator[bytes]:
+    """A command for each part of an index, with `before` before each of its members."""
+    if not index_keys or not len(members):
+        return
+    # In their order members cost the server a sixth less.
+    members = members.take(pc.array_sort_indices(members))
+    parts = [members]
+    if len(index_keys) > 1:
+        numbers = _part_numbers(members, len(index_keys))
+        parts = [members.filter(pa.array(numbers == part)) for part in range(len(index_keys))]
+    for key, own in zip(index_keys, parts, strict=True):
+        if len(own):
+            words = 2 + (2 if before else 1) * len(own)
+            head = b"*%d\r\n$4\r\n%b\r\n$%d\r\n%b\r\n" % (words, name, len(key), key)
+            yield head + _words(own, before)
+
+
+def _part_numbers(members: pa.BinaryArray, count: int) -> NDArray[np.int64]:
+    """The part of an index that each member is in, as `in_parts` in merge.lua has it."""
+    digests = (hashlib.sha1(each, usedforsecurity=False).digest() for each in members.to_pylist())
+    return np.fromiter((int.from_bytes(each[:4]) for each in digests), np.int64, len(members)) % count
+
+
+def _words(keys: pa.BinaryArray, before: bytes, prefix: bytes = b"") -> memoryview:
+    """`before`, and each key behind the prefix as a bulk string."""
+    lengths = _decimal(pc.binary_length(keys), len(prefix), before + b"$", b"\r\n" + prefix)
+    return _content(pc.binary_join_element_wise(lengths, keys, b"\r\n", b""))
+
+
+def _content(strings: pa.BinaryArray) -> memoryview:
+    """The bytes of all strings, one behind the other."""
+    _, ends, data = strings.buffers()
+    bounds = np.frombuffer(ends, np.int32)[strings.offset :]
+    return memoryview(data)[bounds[0] : bounds[len(strings)]]
+
+
+def encode_records(
+    rows: Records, key_prefix: bytes, source_partition: int | None, before: bytes = b"", after: bytes = b""
+) -> memoryview:
+    """Encode all rows, at least one; `source_partition` marks them as strays.
+
+    `before` and `after` surround each pair.
+    """
     kind = _HEADER if source_partition is None else _STRAY_HEADER
     optional = _OptionalFields(rows)
     lengths = pc.fill_null(pc.binary_length(rows.values), 0)
     for column in optional.columns:
         lengths = pc.add(lengths, pc.binary_length(column))
     arguments = pc.binary_join_element_wise(
-        _decimal(pc.binary_length(rows.keys), len(key_prefix), b"$", b"\r\n" + key_prefix),
+        _decimal(pc.binary_length(rows.keys), len(key_prefix), before + b"$", b"\r\n" + key_prefix),
         rows.keys,
         _decimal(lengths, kind.itemsize, b"\r\n$", b"\r\n"),
         _fixed_headers(rows, kind, optional.flags, source_partition),
         *optional.columns,
         rows.values,
-        b"\r\n",
+        b"\r\n" + after,
         b"",
         null_handling="replace",
         null_replacement=b"",
     )
-    _, ends, data = arguments.buffers()
-    bounds = np.frombuffer(ends, np.int32)[arguments.offset :]
-    return memoryview(data)[bounds[0] : bounds[len(rows)]]
+    return _content(arguments)
 
 
 class _OptionalFields:

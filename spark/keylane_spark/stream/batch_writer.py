@@ -166,8 +166,7 @@ class PartitionChunks:
 
     def _open_chunk(self, lane_number: int, sent_to: int) -> _OpenChunk:
         partition, stripe = divmod(lane_number, self._layout.stripes)
-        is_compared = self._layout.options.compared or partition != self._partition
-        folder = Folder(self._layout.options, COMPARED_RECORDS if is_compared else MAX_RECORDS)
+        folder = Folder(self._layout.options, COMPARED_RECORDS)
         return _OpenChunk(LaneTarget.of(self._layout, partition, stripe), folder, sent_to)
 
     @property
@@ -193,7 +192,8 @@ class PartitionChunks:
         for number in sorted(lanes, key=lambda each: each in self._own):  # strays first
             part = records if is_one else records.where(numbers == number)
             if chunk := self._own.get(number):
-                for folded in chunk.folder.add(part):
+                most = COMPARED_RECORDS if self._sender.lanes.is_compared(chunk.lane) else MAX_RECORDS
+                for folded in chunk.folder.add(part, most):
                     self._apply(chunk, folded)
                 continue
             if number not in self._strays:
@@ -238,7 +238,7 @@ class PartitionChunks:
             return
         if given:
             self._sender.lanes.note_strays(self._first_lane, given)
-        encoded = folded.encode(chunk.lane.key_prefix) if folded else None
+        encoded = folded.encode(chunk.lane.key_prefix, in_order=chunk.lane.in_order) if folded else None
         if last is not None:
             covered = OffsetRange(chunk.sent_to, last.end, last.complete_as_of_ms, last.log_end)
         else:

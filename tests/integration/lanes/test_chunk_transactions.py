@@ -6,23 +6,28 @@ between two chunks happens between that reading and EXEC.
 
 from __future__ import annotations
 
+import itertools
+import random
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.integration.lanes.test_lanes import new_lane, opened, primary_of
 from tests.support import lanes as t
+from tests.support.lanes import Event
 
-from keylane.errors import Fenced, LaneBehind
-from keylane.model.records import Watermark
+from keylane.errors import CorruptState, Fenced, LaneBehind
+from keylane.model.records import Layout, Options, Watermark
 from keylane.state import codec
 from keylane_spark.adapters import lane_writer
-from keylane_spark.adapters.lane import OffsetRange
+from keylane_spark.adapters.lane import LaneTarget, OffsetRange
+from keylane_spark.columns.chunks import Folder
 
 if TYPE_CHECKING:
     from redis import Redis
 
-    from keylane_spark.adapters.lane import LaneTarget
     from keylane_spark.adapters.lane_writer import LaneWriter
+
+NUMBERS = itertools.count()
 
 
 def put(lanes: LaneWriter, lane: LaneTarget, offset: int, key: bytes = b"a") -> None:
@@ -174,3 +179,75 @@ def test_chunks_of_several_lanes_of_one_node_take_turns_and_all_arrive(redis_clu
     for lane in lanes_of_node:
         assert len(values(redis_cluster, lane, *(b"k%d" % n for n in range(5)))) == 5
         assert t.held(redis_cluster, lane, [])[1].next_offset == 5
+
+
+def content(nodes: str, lane: LaneTarget) -> dict[bytes, object]:
+    """All that Redis has of the lane but its watermark: values, and members of the index."""
+    with primary_of(nodes, lane) as primary:
+        names = primary.cluster("GETKEYSINSLOT", lane.slot, 10_000)
+        own = {name.encode() if isinstance(name, str) else name for name in names}
+        found: dict[bytes, object] = {}
+        for name in own:
+            kind = name.removeprefix(lane.key_prefix.removesuffix(b"v:"))
+            if name.startswith(lane.key_prefix):
+                found[name.removeprefix(lane.key_prefix)] = primary.get(name), primary.pttl(name) > 0
+            elif kind.startswith(b"i:"):
+                found[kind] = primary.zrange(name, 0, -1, withscores=True)
+        return found
+
+
+@pytest.mark.parametrize("options", [{}, {"index": 1}, {"index": 3}, {"index": 1, "marker_ms": 0}])
+def test_a_log_leaves_what_the_function_would_have_left(redis_cluster, monkeypatch, options):
+    source = random.Random(str(options))
+    keys = [b"key-%d" % number for number in range(12)]
+    events = [
+        Event(offset, source.choice(keys), source.choice([None, b"a", b"b" * 200])) for offset in range(300)
+    ]
+    left = []
+    for pays in (1, 10**6):
+        monkeypatch.setattr(lane_writer, "PAYS_FROM_RECORDS", pays)
+        lane = LaneTarget.of(Layout(f"ordered-{next(NUMBERS)}", 9, options=Options(**options)), 4, 0)
+        lanes = opened(redis_cluster, lane)
+        with primary_of(redis_cluster, lane) as primary:
+            functions = calls(primary, "fcall")
+            folder, begin = Folder(lane.options, 7), 0
+            for at in range(0, len(events), 40):
+                folded = [*folder.add(t.columns(events[at : at + 40]), 7)]
+                for chunk in (each.encode(lane.key_prefix, in_order=lane.in_order) for each in folded):
+                    lanes.apply(lane, OffsetRange(begin, chunk.end_offset), chunk)
+                    begin = chunk.end_offset
+            lanes.flush()
+            assert (calls(primary, "fcall") == functions) is (pays == 1)
+        left.append(content(redis_cluster, lane))
+    assert left[0] == left[1]
+    assert len(left[0]) > len(keys) // 3
+
+
+def test_another_type_in_the_way_of_the_index_is_refused(redis_cluster):
+    lane = LaneTarget.of(Layout(f"ordered-{next(NUMBERS)}", 9, options=Options(index=1)), 4, 0)
+    lanes = opened(redis_cluster, lane)
+    assert lane.in_order
+    with primary_of(redis_cluster, lane) as primary:
+        primary.set(lane.in_order.index_keys[0], b"no set")
+    (folded,) = Folder(lane.options, 1).add(t.columns([Event(0, b"a", b"v"), Event(1, b"b", b"v")]))
+    lanes.apply(lane, OffsetRange(0, 1), folded.encode(lane.key_prefix, in_order=lane.in_order))
+    with pytest.raises(CorruptState):
+        lanes.flush()
+
+
+def test_a_lane_with_an_index_and_strays_is_known_to_compare_and_takes_the_chunk_by_the_function(
+    redis_cluster,
+):
+    lane = LaneTarget.of(Layout(f"ordered-{next(NUMBERS)}", 9, options=Options(index=1)), 4, 0)
+    lanes, others = opened(redis_cluster, lane), t.writer(redis_cluster, 1)
+    assert not lanes.is_compared(lane)
+    stray = codec.encode_record(b"stray", 7, t.BASE_MS + 50, source_partition=5)
+    others.put_strays(lane, t.chunk_of(lane, (b"a", stray), end_offset=8), 5)
+    others.flush()
+    folded, _ = Folder(lane.options, 1).add(
+        t.columns([Event(0, b"a", b"v"), Event(1, b"b", b"v"), Event(2, b"c", b"v")])
+    )
+    lanes.apply(lane, OffsetRange(0, 1), folded.encode(lane.key_prefix, in_order=lane.in_order))
+    lanes.flush()
+    assert lanes.is_compared(lane)
+    assert values(redis_cluster, lane, b"a") == {b"a": b"stray"}

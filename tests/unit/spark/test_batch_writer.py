@@ -36,6 +36,9 @@ class NotedLanes:
     def is_parked(self, lane) -> bool:
         return lane in self.parked
 
+    def is_compared(self, lane) -> bool:
+        return not lane.options.in_log_order
+
     def apply(self, lane, covered, chunk=None) -> None:
         newest_ms = chunk.newest_timestamp_ms if chunk else 0
         more = {

@@ -97,6 +97,11 @@ class Options:
         has_expiry = self.ttl_ms is not None
         return self.guarded or self.insert_once or self.index > 0 or self.has_history or has_expiry
 
+    @property
+    def in_log_order(self) -> bool:
+        """Whether a lane without strays takes records as they come, without a look at what is stored."""
+        return not (self.guarded or self.insert_once or self.has_history or self.ttl_ms is not None)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the options that differ from the defaults, for JSON.
 

@@ -76,8 +76,8 @@ class Late(NamedTuple):
 class SharedCluster(Cluster):
     """The real connections, which all jobs of the model share, for only one of them runs at a time.
 
-    `calls`: what changed the lanes of each slot (by its hash tag), in order: calls of the library, and the
-    commands of transactions. `fault`: what happens to the next job that sends; None: nothing, or it has.
+    `calls`: what changed the lanes of each slot (by its hash tag), in order: calls of the library, and
+    transactions. `fault`: what happens to the next job that sends; None: nothing, or it has.
     `late`: what has not arrived yet. `traffic` counts what was sent: while it stays, so do the keys.
     """
 
@@ -146,8 +146,8 @@ class SharedCluster(Cluster):
         packed = encode_command(b"MULTI") + b"".join(raw for raw, _ in queued) + encode_command(b"EXEC")
         *_, reply = self.roundtrip(node, packed, len(queued) + 2, self.deadline())
         if isinstance(reply, list):
-            for raw, words in queued:
-                self._note(words[1], raw)
+            # Replicas have a transaction whole, or not at all.
+            self._note(queued[0][1][1], packed)
         return reply  # type: ignore[no-any-return]
 
     def _one(self, node: Node, raw: bytes, words: list[bytes]) -> Any:

@@ -113,6 +113,8 @@ class _Seen:
                 claims = b"apply" in words[1] or b"whole" in words[1]
                 arguments = [b"" if claims and at == 3 else word for at, word in enumerate(words[5:])]
                 found.append((words[1], *words[3:4], self.epoch(int(words[4])), *arguments))
+            elif words[0] in (b"SET", b"DEL", b"ZADD", b"ZREM"):
+                found.append(tuple(words))
         return found or packed
 
     def watched(self, watched: dict[bytes, bytes | None]) -> Any:

@@ -97,6 +97,7 @@ class Jobs:
             say=lambda _: None,
             write=lambda _: None,
             write_options=options,
+            registry=None,
             library=lambda cluster: FunctionLibrary(cluster, clock, options),
         )
         # Nobody knows of strays but by the lanes themselves.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.model.connections import tag_of
+from tests.model.connections import commands_in, tag_of
 
 from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
@@ -118,7 +118,8 @@ class Inspector:
                 notes = [key for key in self._keys_of(node, tag) if b":l:" in key]
                 self._ask(node, [(b"SET", key, ELSEWHERE) for key in notes])
             elif call != HOUR:
-                self._cluster.roundtrip(node, call, 1, self._writers.deadline())
+                commands = sum(1 for _ in commands_in(call))
+                self._cluster.roundtrip(node, call, commands, self._writers.deadline())
         self._known = None
 
     def _keys_of(self, node: Node, tag: bytes) -> list[bytes]:

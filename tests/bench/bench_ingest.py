@@ -195,12 +195,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--records", type=int, default=2_000_000)
     parser.add_argument("--warm-up", type=int, default=3_000_000)
     parser.add_argument("--value-bytes", type=int, default=170)
+    parser.add_argument(
+        "--option", action="append", default=[], metavar="LINE", help="of the topic, as 'index = true'"
+    )
     add_settings(parser)
     chosen = parse(parser, arguments)
     value = value_of(chosen.value_bytes)
     with tempfile.TemporaryDirectory(prefix="keylane-bench-") as name:
         folder = Path(name)
         config = CONFIG.format(partitions=LAYOUT.partition_count, stripes=LAYOUT.stripes)
+        config += "".join(f"{line}\n" for line in chosen.option)
         with running(folder, configured(config, chosen)) as (stack, lanes):
             job_seconds(stack, lanes, 0, chosen.warm_up, value)
             before = memory_bytes(stack)

@@ -93,6 +93,12 @@ export async function read(path, query, signal) {
   return parse((await get(path, { query, signal })).text);
 }
 
+/** The ids of the Kafka clusters. Who may not read all topics may not ask for them. */
+export async function clustersOf(signal) {
+  const { data } = await read("/v3/clusters", {}, signal);
+  return data.map((each) => each.cluster_id);
+}
+
 /**
  * As `read`, for what the page repeats by itself: one after the other. The function `explore` has few environments,
  * and people's own requests must not wait for samples.

@@ -3,7 +3,7 @@
 import { element, facts, field, reading, table } from "./dom.js";
 import { parse } from "./json.js";
 import { guarded } from "./problem.js";
-import { Failed, get, pathOf, read } from "./session.js";
+import { clustersOf, Failed, get, pathOf, read } from "./session.js";
 import { topicField, topicTabs } from "./topicbar.js";
 
 /** REST Proxy's document of a topic has Kafka's settings. */
@@ -18,7 +18,31 @@ async function layoutOf(topic, signal) {
   }
 }
 
-function kafkaSettings(configs) {
+/** Where Kafka has a value from, by its names. */
+const SOURCES = { DYNAMIC_TOPIC_CONFIG: "this topic", DYNAMIC_BROKER_CONFIG: "the broker, changed while it ran", DYNAMIC_DEFAULT_BROKER_CONFIG: "all brokers, changed while they ran", STATIC_BROKER_CONFIG: "the broker's file", DEFAULT_CONFIG: "Kafka's default" };
+
+/** Each setting with its source; null for those who may not ask the cluster. */
+async function sourcesOf(topic, signal) {
+  try {
+    for (const cluster of await clustersOf(signal)) {
+      try {
+        return (await read(pathOf("v3", "clusters", cluster, "topics", topic, "configs"), {}, signal)).data;
+      } catch (error) {
+        if (!(error instanceof Failed) || error.problem.status !== 404) throw error;
+      }
+    }
+  } catch (error) {
+    if (!(error instanceof Failed)) throw error;
+  }
+  return null;
+}
+
+function kafkaSettings(configs, sources) {
+  if (sources) {
+    const own = (each) => Number(each.source !== "DYNAMIC_TOPIC_CONFIG");
+    const sorted = [...sources].sort((one, other) => own(one) - own(other));
+    return table("Kafka's settings", ["Setting", "Value", "From"], sorted.map((each) => [element("code", {}, each.name), each.value ?? "–", SOURCES[each.source] ?? each.source]));
+  }
   const names = Object.keys(configs).sort();
   if (!names.length) return element("p", { class: "hint" }, "Kafka does not show them: the service may not describe the topic's configuration (DescribeConfigs).");
   return table("Kafka's settings", ["Setting", "Value"], names.map((name) => [element("code", {}, name), configs[name] ?? "–"]));
@@ -39,13 +63,14 @@ export async function show(main, params, signal) {
   await guarded(place, async () => {
     const described = parse((await get(pathOf("topics", topic), { headers: REST_PROXY, signal })).text);
     const { partitions, state } = await read(pathOf("topics", topic, "partitions"), {}, signal);
+    const sources = await sourcesOf(topic, signal);
     const layout = state === "kept" ? await layoutOf(topic, signal) : null;
     place.replaceChildren(
       element("h2", {}, "Keylane"),
       layout
         ? facts(Object.entries({ partitioner: layout.partitioner, partition_by: layout.partition_by, stripes: layout.stripes, generation: layout.generation, ...layout.options }).map(([name, value]) => [name, value === null ? null : String(value)]))
         : element("p", { class: "hint" }, state === "not-kept" ? "Keylane does not keep this topic: keylane.toml does not name it." : "Keylane's options are not known now."),
-      element("h2", {}, "Kafka"), kafkaSettings(described.configs),
+      element("h2", {}, "Kafka"), kafkaSettings(described.configs, sources),
       element("h2", {}, "Partitions"), partitionTable(partitions));
   });
 }

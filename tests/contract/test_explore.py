@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from tests.servers.own import create_topic, deadline
+from tests.servers.own import create_topic, deadline, eventually
 from tests.support.builders import a_topic, reader_settings
 from tests.support.fakes import FakeKafka
 
@@ -16,11 +16,12 @@ from keylane.adapters.kafka.admin import KafkaAdmin, KafkaMetadata
 from keylane.adapters.kafka.reader import KafkaReader
 from keylane.errors import LogUnavailable, UnknownTopic
 from keylane.model.kafka import EARLIEST, LATEST, MAX, READ_COMMITTED, READ_UNCOMMITTED, LogRange, LogRecord
+from keylane.model.kafka_groups import BROKER, TOPIC, SettingOwner, SettingSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from keylane.ports import DetailedMetadata, LogReader
+    from keylane.ports import ClusterMetadata, LogReader
 
 IN_TIME_MS = 15_000
 RECORDS = (
@@ -36,10 +37,12 @@ RECORDS = (
 class Held:
     """A Kafka, how to make a topic of so many partitions, and how to write to one of them."""
 
-    metadata: DetailedMetadata
+    metadata: ClusterMetadata
     reader: LogReader
     create: Callable[[str, int], None]
     write: Callable[[str, int, tuple[LogRecord, ...]], None]
+    consume: Callable[[str, str, dict[int, int]], object]
+    """Makes a group with one member, which reads all of a topic, and has committed offsets by partition."""
 
     def read(self, topic: str, partition: int = 1, **wanted):
         asked = {"offset": 0, "end": 5, "limit": 100, "max_bytes": 1 << 20} | wanted
@@ -73,22 +76,54 @@ def write(bootstrap: str, topic: str, partition: int, records: tuple[LogRecord, 
     assert producer.flush(20) == 0
 
 
+def consume(bootstrap: str, group: str, topic: str, committed: dict[int, int]) -> Consumer:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "client.id": "client",
+            "enable.auto.commit": False,
+            "partition.assignment.strategy": "range",
+        }
+    )
+    consumer.subscribe([topic])
+
+    def has_joined() -> bool:
+        consumer.poll(0.1)
+        return bool(consumer.assignment())
+
+    eventually(has_joined)
+    offsets = [TopicPartition(topic, number, offset) for number, offset in committed.items()]
+    consumer.commit(offsets=offsets, asynchronous=False)
+    return consumer
+
+
 @pytest.fixture(params=["fake", pytest.param("kafka", marks=pytest.mark.integration)])
 def held(request: pytest.FixtureRequest) -> Iterator[Held]:
     if request.param == "fake":
         fake = FakeKafka()
-        yield Held(fake, fake, fake.create, lambda topic, p, records: fake.logs[topic][p].add(*records))
+        yield Held(
+            fake,
+            fake,
+            fake.create,
+            lambda topic, p, records: fake.logs[topic][p].add(*records),
+            fake.consume,
+        )
         return
     bootstrap = request.getfixturevalue("kafka")
     settings = reader_settings(bootstrap)
     admin = KafkaAdmin(settings)
     reader = KafkaReader(admin)
+    consumers: list[Consumer] = []
     yield Held(
         KafkaMetadata(admin),
         reader,
         lambda topic, count: create_topic(bootstrap, topic, count),
         lambda topic, partition, records: write(bootstrap, topic, partition, records),
+        lambda group, topic, committed: consumers.append(consume(bootstrap, group, topic, committed)),
     )
+    for consumer in consumers:
+        consumer.close()
     reader.close()
     admin.close()
 
@@ -127,6 +162,38 @@ def test_topics_are_described_with_their_settings(held: Held, topic: str):
     assert held.metadata.settings(topic, deadline(IN_TIME_MS))["cleanup.policy"] == "delete"
     with pytest.raises(UnknownTopic):
         held.metadata.settings(a_topic(), deadline(IN_TIME_MS))
+
+
+def test_settings_of_a_topic_and_of_a_broker_say_where_their_values_come_from(held: Held, topic: str):
+    of_topic = held.metadata.all_settings(SettingOwner(TOPIC, topic), deadline(IN_TIME_MS))
+    assert of_topic == sorted(of_topic)
+    [policy] = [each for each in of_topic if each.name == "cleanup.policy"]
+    assert policy[:6] == ("cleanup.policy", "delete", "DEFAULT_CONFIG", True, False, False)
+    assert SettingSource("log.cleanup.policy", "delete", "DEFAULT_CONFIG") in policy.synonyms
+    number = held.metadata.cluster(deadline(IN_TIME_MS)).brokers[0].number
+    of_broker = held.metadata.all_settings(SettingOwner(BROKER, str(number)), deadline(IN_TIME_MS))
+    assert [each.value for each in of_broker if each.name == "log.cleanup.policy"] == ["delete"]
+    with pytest.raises(UnknownTopic):
+        held.metadata.all_settings(SettingOwner(TOPIC, a_topic()), deadline(IN_TIME_MS))
+
+
+def test_a_consumer_group_has_members_and_committed_offsets(held: Held, topic: str):
+    group = a_topic()
+    held.consume(group, topic, {1: 3, 2: 0})
+    assert group in held.metadata.groups(deadline(IN_TIME_MS))
+    [found] = held.metadata.describe_groups([group, a_topic()], deadline(IN_TIME_MS))
+    assert found[:5] == (group, "STABLE", False, "range", 1)
+    [member] = found.members
+    assert (bool(member.member_id), member.client_id, member.instance_id) == (True, "client", None)
+    assert sorted(member.partitions) == [(topic, number) for number in range(3)]
+    assert held.metadata.committed(group, deadline(IN_TIME_MS)) == {(topic, 1): 3, (topic, 2): 0}
+    assert held.metadata.describe_groups([], deadline(IN_TIME_MS)) == []
+
+
+def test_ends_are_those_of_the_partitions_that_exist(held: Held, topic: str):
+    asked = [(topic, 0), (topic, 1), (a_topic(), 0)]
+    assert held.metadata.ends(asked, deadline(IN_TIME_MS)) == {(topic, 0): 0, (topic, 1): 5}
+    assert held.metadata.ends([], deadline(IN_TIME_MS)) == {}
 
 
 def test_topics_and_their_partitions_are_told(held: Held, topic: str):

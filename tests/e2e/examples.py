@@ -120,6 +120,31 @@ EXAMPLES = {
     "get_brokers": Example("GET", "/brokers"),
     "get_v3_clusters": Example("GET", "/v3/clusters"),
     "get_v3_cluster": Example("GET", f"/v3/clusters/{NO_CLUSTER}", status=404),
+    "get_v3_brokers": Example("GET", f"/v3/clusters/{NO_CLUSTER}/brokers", status=404),
+    "get_v3_broker": Example("GET", f"/v3/clusters/{NO_CLUSTER}/brokers/1", status=404),
+    "get_v3_broker_configs": Example("GET", f"/v3/clusters/{NO_CLUSTER}/brokers/1/configs", status=404),
+    "get_v3_broker_config": Example(
+        "GET", f"/v3/clusters/{NO_CLUSTER}/brokers/1/configs/log.retention.ms", status=404
+    ),
+    "get_v3_groups": Example("GET", f"/v3/clusters/{NO_CLUSTER}/consumer-groups", status=404),
+    "get_v3_group": Example("GET", f"/v3/clusters/{NO_CLUSTER}/consumer-groups/billing", status=404),
+    "get_v3_consumers": Example(
+        "GET", f"/v3/clusters/{NO_CLUSTER}/consumer-groups/billing/consumers", status=404
+    ),
+    "get_v3_lag_summary": Example(
+        "GET", f"/v3/clusters/{NO_CLUSTER}/consumer-groups/billing/lag-summary", status=404
+    ),
+    "get_v3_lags": Example("GET", f"/v3/clusters/{NO_CLUSTER}/consumer-groups/billing/lags", status=404),
+    "get_v3_topic_configs": Example("GET", f"/v3/clusters/{NO_CLUSTER}/topics/flights/configs", status=404),
+    "get_v3_topic_config": Example(
+        "GET", f"/v3/clusters/{NO_CLUSTER}/topics/flights/configs/retention.ms", status=404
+    ),
+    "get_v3_replicas": Example(
+        "GET", f"/v3/clusters/{NO_CLUSTER}/topics/flights/partitions/2/replicas", status=404
+    ),
+    "get_v3_replica": Example(
+        "GET", f"/v3/clusters/{NO_CLUSTER}/topics/flights/partitions/2/replicas/1", status=404
+    ),
     "get_v3_topics": Example("GET", f"/v3/clusters/{NO_CLUSTER}/topics", status=404),
     "get_v3_topic": Example("GET", f"/v3/clusters/{NO_CLUSTER}/topics/flights", status=404),
     "get_v3_partitions": Example("GET", f"/v3/clusters/{NO_CLUSTER}/topics/flights/partitions", status=404),

@@ -13,6 +13,9 @@ from urllib.parse import urlsplit
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from playwright.sync_api import expect
 from tests.e2e.client import Client
 from tests.servers.own import eventually
@@ -640,6 +643,58 @@ def test_a_topic_s_settings_are_kafka_s_and_keylane_s(tab):
     expect(page.get_by_role("region", name="Partitions").locator("tbody tr")).to_have_count(9)
 
 
+def test_a_topic_s_own_settings_come_first_and_each_says_where_it_is_from(tab, applied_stack):
+    name = f"console-settings-{next(NAMES)}"
+    admin = AdminClient({"bootstrap.servers": applied_stack.kafka_bootstrap})
+    admin.create_topics([NewTopic(name, 1, config={"retention.ms": "1234567"})])[name].result(30)
+    page = tab.open("settings", topic=name)
+    rows = page.get_by_role("region", name="Kafka's settings").locator("tbody tr")
+    expect(rows.first.locator("td")).to_have_text(["retention.ms", "1234567", "this topic"])
+    expect(rows.last).to_contain_text("Kafka's default")
+
+
+def test_who_may_not_ask_the_cluster_sees_the_settings_without_their_source(tab):
+    tab.expected = "403"
+    tab.page.route("**/v3/clusters", lambda route: route.fulfill(status=403, json={"title": "No"}))
+    page = tab.open("settings", topic="bookings")
+    expect(page.locator("tr", has=page.get_by_text("cleanup.policy", exact=True))).to_contain_text("delete")
+    expect(page.get_by_role("columnheader", name="From")).to_have_count(0)
+    tab.open("groups", topic="bookings")
+    expect(page.get_by_role("alert")).to_contain_text("No")
+
+
+@pytest.fixture(scope="module")
+def consumers(applied_stack, bookings):
+    """The group `console-group`, which has committed all of `bookings` but one record of a partition."""
+    settings = {"bootstrap.servers": applied_stack.kafka_bootstrap, "group.id": "console-group"}
+    consumer = Consumer(settings | {"enable.auto.commit": False})
+    partitions = [TopicPartition("bookings", number) for number in range(9)]
+    ends = [consumer.get_watermark_offsets(each)[1] for each in partitions]
+    behind = next(number for number, end in enumerate(ends) if end)
+    ends[behind] -= 1
+    offsets = [TopicPartition("bookings", number, end) for number, end in enumerate(ends)]
+    consumer.commit(offsets=offsets, asynchronous=False)
+    consumer.close()
+    return behind
+
+
+def test_the_consumer_groups_of_a_topic_show_their_lag(tab, consumers):
+    page = tab.open("topic", topic="bookings")
+    page.get_by_role("link", name="Groups").click()
+    expect(page.locator("h1")).to_have_text("Consumer groups of bookings")
+    row = page.get_by_role("region", name="Consumer groups").locator("tr", has_text="console-group")
+    expect(row.locator("td")).to_have_text(["console-group", "empty", "0", "9", re.compile(r"^\d+$")])
+    page.get_by_text("console-group by partition").click()
+    lag = page.get_by_role("region", name="Lag of console-group").locator("tbody tr")
+    expect(lag).to_have_count(9)
+    expect(lag.nth(consumers).locator("td").nth(3)).not_to_have_text("0")
+
+
+def test_a_topic_without_consumer_groups_says_so(tab, consumers):
+    page = tab.open("groups", topic="joined")
+    expect(page.get_by_text("No consumer group has committed an offset of joined.")).to_be_visible()
+
+
 def test_an_address_that_names_no_view_says_so(tab):
     page = tab.open("rnage", topic="bookings")
     expect(page.locator("h1")).to_have_text("No such view")
@@ -714,6 +769,7 @@ VIEWS = {
     "records": ({"topic": "bookings", "start": "oldest", "fields": "to"}, "tbody a"),
     "range": ({"topic": "bookings", "prefix": "console|"}, "tbody a"),
     "key": ({"topic": "bookings", "key": "console|1"}, ".timeline li"),
+    "groups": ({"topic": "bookings"}, "tbody td"),
     "settings": ({"topic": "bookings"}, "tbody code"),
     "view": ({"view": "puts", "key": "console"}, ".chart rect"),
     "try": ({"operation": "put_key"}, "form.try"),
@@ -742,7 +798,7 @@ def axe_faults(page, name, sizes=(PHONE, TABLET, DESK)):
     return faults
 
 
-def test_axe_finds_nothing_in_any_view_at_any_width(tab, bookings):
+def test_axe_finds_nothing_in_any_view_at_any_width(tab, bookings, consumers):
     faults = []
     for name, (query, ready) in VIEWS.items():
         page = tab.open(name, **query)
@@ -786,7 +842,7 @@ def test_the_reference_has_each_operation_and_its_links_lead_to_the_forms(tab, a
 
 
 def test_a_phone_shows_every_view_without_scrolling_sideways_below_a_header_of_two_lines(
-    browser, applied_stack, bookings
+    browser, applied_stack, bookings, consumers
 ):
     wide, high = {}, set()
     tab = ConsoleTab(browser, applied_stack.http_url, viewport=PHONE)

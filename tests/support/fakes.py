@@ -36,15 +36,23 @@ from keylane.model.kafka import (
     LogRecord,
     OffsetFound,
 )
+from keylane.model.kafka_groups import (
+    BROKER,
+    ConsumerGroup,
+    GroupMember,
+    KafkaSetting,
+    SettingOwner,
+    SettingSource,
+)
 from keylane.model.records import NewRecord, Position
 from keylane.ports import Claimed, Clock, SchemaEncoder, SchemaRefused
 from keylane.produce.rate_limits import RateLimitState
 from keylane.wiring.runtime import Runtime
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from keylane.model.kafka import At, LogRange
+    from keylane.model.kafka import At, LogRange, TopicPartition
     from keylane.ports import AppendResult, Call, Deadline, Message
     from keylane.produce.rate_limits import Rate, RateLimitSubject
 
@@ -301,7 +309,7 @@ class FakePartition:
 
 @dataclass
 class FakeKafka:
-    """The ports Metadata, TopicDetails and LogReader over lists: one broker, one partition list a topic.
+    """The ports ClusterMetadata and LogReader over lists: one broker, one partition list a topic.
 
     `before_read` is called before each read.
     """
@@ -311,6 +319,7 @@ class FakeKafka:
     away: bool = False
     before_read: Callable[[], None] = lambda: None
     cluster_id: str = "fake"
+    consumers: dict[str, tuple[ConsumerGroup, dict[TopicPartition, int]]] = field(default_factory=dict)
 
     def create(self, topic: str, partition_count: int) -> list[FakePartition]:
         self.logs[topic] = [FakePartition() for _ in range(partition_count)]
@@ -344,6 +353,44 @@ class FakeKafka:
     def settings(self, topic: str, deadline: Deadline) -> dict[str, str | None]:
         self.topic(topic, deadline)
         return {"cleanup.policy": "delete"}
+
+    def all_settings(self, owner: SettingOwner, deadline: Deadline) -> list[KafkaSetting]:
+        self._answer(deadline)
+        if owner.kind == BROKER:
+            return [KafkaSetting("log.cleanup.policy", "delete", "DEFAULT_CONFIG", True, False, False)]
+        self.topic(owner.name, deadline)
+        synonym = SettingSource("log.cleanup.policy", "delete", "DEFAULT_CONFIG")
+        return [KafkaSetting("cleanup.policy", "delete", "DEFAULT_CONFIG", True, False, False, (synonym,))]
+
+    def groups(self, deadline: Deadline) -> list[str]:
+        self._answer(deadline)
+        return sorted(self.consumers)
+
+    def describe_groups(self, groups: Sequence[str], deadline: Deadline) -> list[ConsumerGroup]:
+        self._answer(deadline)
+        return [self.consumers[each][0] for each in groups if each in self.consumers]
+
+    def committed(self, group: str, deadline: Deadline) -> dict[TopicPartition, int]:
+        self._answer(deadline)
+        return dict(self.consumers[group][1])
+
+    def ends(self, partitions: Sequence[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
+        self._answer(deadline)
+        return {
+            (topic, number): self.logs[topic][number].high
+            for topic, number in partitions
+            if topic in self.logs
+        }
+
+    def consume(
+        self, group: str, topic: str, committed: Mapping[int, int], member: str = "c-1"
+    ) -> ConsumerGroup:
+        """Make a group whose one member reads all of a topic, and has committed offsets by partition."""
+        own = tuple((topic, number) for number in range(len(self.logs[topic])))
+        members = (GroupMember(member, "client", None, own),)
+        made = ConsumerGroup(group, "STABLE", False, "range", 1, members)
+        self.consumers[group] = made, {(topic, number): offset for number, offset in committed.items()}
+        return made
 
     def offsets(
         self, topic: str, partition: int, ats: Sequence[At], isolation: str, deadline: Deadline

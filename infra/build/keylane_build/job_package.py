@@ -16,6 +16,7 @@ import pyspark
 
 from keylane_build.layer import pin_requirements
 from keylane_local import jars as jar_list
+from keylane_local.deploy.packaging import archive
 from keylane_local.tools import OLDER_SPARK, jars_dir, project_root
 from keylane_spark.engine.session import CONNECTOR, IAM
 
@@ -45,7 +46,7 @@ def build(folder: Path, config: Path, python_version: str, spark: str = pyspark.
         for source in ("layers/keylane/python/keylane", "spark/keylane_spark"):
             unwanted = shutil.ignore_patterns("__pycache__")
             shutil.copytree(project_root() / source, target / Path(source).name, ignore=unwanted)
-        shutil.make_archive(str(folder / "python"), "zip", target)
+        (folder / "python.zip").write_bytes(archive(target))
 
 
 def list_requirements() -> list[str]:

@@ -62,6 +62,9 @@ _PATH_PARTS = {
     "topic": ("a topic's name", {"type": "string", "pattern": "^[a-zA-Z0-9._-]{1,249}$"}),
     "view": ("a view's name", {"type": "string", "pattern": f"^[a-zA-Z0-9._-]{{1,{NAME_LIMIT}}}$"}),
     "cluster": ("a Kafka cluster's id", {"type": "string", "minLength": 1}),
+    "broker": ("a broker's number", {"type": "integer", "minimum": 0}),
+    "group": ("a consumer group's id, percent-encoded", {"type": "string", "minLength": 1}),
+    "name": ("a setting's name", {"type": "string", "minLength": 1}),
     "partition": ("a partition's number", {"type": "integer", "minimum": 0, "maximum": LAST_PARTITION}),
     "key": (
         "a key, percent-encoded, or in base64 with key_format=base64",

@@ -199,6 +199,165 @@ def test_v3_partitions_and_their_offsets(get: Get):
     assert (offsets["earliest_offset"], offsets["latest_offset"]) == (0, 3)
 
 
+def test_v3_brokers_and_replicas(get: Get):
+    status, document = get("/v3/clusters/fake/brokers")
+    assert (status, document["kind"]) == (200, "KafkaBrokerList")
+    [broker] = document["data"]
+    assert broker == {
+        "kind": "KafkaBroker",
+        "metadata": {"self": f"{BASE}/fake/brokers/1", "resource_name": "crn:///kafka=fake/broker=1"},
+        "cluster_id": "fake",
+        "broker_id": 1,
+        "host": "kafka",
+        "port": 9092,
+        "rack": None,
+        "configs": {"related": f"{BASE}/fake/brokers/1/configs"},
+        "partition_replicas": {"related": f"{BASE}/fake/brokers/1/partition-replicas"},
+    }
+    assert get("/v3/clusters/fake/brokers/1") == (200, broker)
+    status, document = get("/v3/clusters/fake/topics/t/partitions/1/replicas")
+    assert (status, document["kind"]) == (200, "KafkaReplicaList")
+    [replica] = document["data"]
+    own = "crn:///kafka=fake/topic=t/partition=1/replica=1"
+    assert replica == {
+        "kind": "KafkaReplica",
+        "metadata": {"self": f"{BASE}/fake/topics/t/partitions/1/replicas/1", "resource_name": own},
+        "cluster_id": "fake",
+        "topic_name": "t",
+        "partition_id": 1,
+        "broker_id": 1,
+        "is_leader": True,
+        "is_in_sync": True,
+        "broker": {"related": f"{BASE}/fake/brokers/1"},
+    }
+    assert get("/v3/clusters/fake/topics/t/partitions/1/replicas/1") == (200, replica)
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "owner", "name", "synonyms"),
+    [
+        ("topics/t", "KafkaTopicConfig", {"topic_name": "t"}, "cleanup.policy", ["log.cleanup.policy"]),
+        ("brokers/1", "KafkaBrokerConfig", {"broker_id": 1}, "log.cleanup.policy", []),
+    ],
+)
+def test_v3_settings_of_a_topic_and_of_a_broker(get: Get, path, kind, owner, name, synonyms):
+    status, document = get(f"/v3/clusters/fake/{path}/configs")
+    assert (status, document["kind"]) == (200, f"{kind}List")
+    assert document["metadata"] == {"self": f"{BASE}/fake/{path}/configs", "next": None}
+    [setting] = document["data"]
+    own = f"crn:///kafka=fake/{path.replace('s/', '=')}/config={name}"
+    assert setting == {
+        "kind": kind,
+        "metadata": {"self": f"{BASE}/fake/{path}/configs/{name}", "resource_name": own},
+        "cluster_id": "fake",
+        **owner,
+        "name": name,
+        "value": "delete",
+        "is_default": True,
+        "is_read_only": False,
+        "is_sensitive": False,
+        "source": "DEFAULT_CONFIG",
+        "synonyms": [{"name": each, "value": "delete", "source": "DEFAULT_CONFIG"} for each in synonyms],
+    }
+    assert get(f"/v3/clusters/fake/{path}/configs/{name}") == (200, setting)
+
+
+def test_v3_consumer_groups_and_their_members(kafka: FakeKafka, get: Get):
+    kafka.consume("b/1 2", "t", {})
+    kafka.consume("a", "t", {})
+    status, document = get("/v3/clusters/fake/consumer-groups")
+    assert (status, document["kind"]) == (200, "KafkaConsumerGroupList")
+    assert [each["consumer_group_id"] for each in document["data"]] == ["a", "b/1 2"]
+    group = f"{BASE}/fake/consumer-groups/b%2F1%202"
+    assert document["data"][1] == {
+        "kind": "KafkaConsumerGroup",
+        "metadata": {"self": group, "resource_name": "crn:///kafka=fake/consumer-group=b/1 2"},
+        "cluster_id": "fake",
+        "consumer_group_id": "b/1 2",
+        "is_simple": False,
+        "partition_assignor": "range",
+        "state": "STABLE",
+        "coordinator": {"related": f"{BASE}/fake/brokers/1"},
+        "consumers": {"related": f"{group}/consumers"},
+        "lag_summary": {"related": f"{group}/lag-summary"},
+    }
+    assert get("/v3/clusters/fake/consumer-groups/b%2F1%202") == (200, document["data"][1])
+    status, document = get("/v3/clusters/fake/consumer-groups/b%2F1%202/consumers")
+    own = "crn:///kafka=fake/consumer-group=b/1 2/consumer=c-1"
+    assert (status, document["kind"]) == (200, "KafkaConsumerList")
+    assert document["data"] == [
+        {
+            "kind": "KafkaConsumer",
+            "metadata": {"self": f"{group}/consumers/c-1", "resource_name": own},
+            "cluster_id": "fake",
+            "consumer_group_id": "b/1 2",
+            "consumer_id": "c-1",
+            "instance_id": None,
+            "client_id": "client",
+            "assignments": {"related": f"{group}/consumers/c-1/assignments"},
+        }
+    ]
+
+
+def test_v3_lags_are_of_topics_that_are_served_the_largest_first(kafka: FakeKafka, get: Get):
+    kafka.logs["t"][1].add(LogRecord(0, b"k", b"v"))
+    kafka.logs["secret"][0].add(LogRecord(0, b"k", b"v"))
+    kafka.consume("g", "t", {0: 1, 1: 2})
+    kafka.consumers["g"][1].update({("secret", 0): 0, ("eu.t", 0): 0, ("gone", 0): 0})
+    status, document = get("/v3/clusters/fake/consumer-groups/g/lags")
+    assert (status, document["kind"]) == (200, "KafkaConsumerLagList")
+    found = [(each["topic_name"], each["partition_id"], each["lag"]) for each in document["data"]]
+    assert found == [("t", 0, 2), ("t", 1, 0)]  # a committed offset may be above the end: no lag
+    own = "crn:///kafka=fake/consumer-group=g/lag=t/partition=0"
+    assert document["data"][0] == {
+        "kind": "KafkaConsumerLag",
+        "metadata": {"self": f"{BASE}/fake/consumer-groups/g/lags/t/partitions/0", "resource_name": own},
+        "cluster_id": "fake",
+        "consumer_group_id": "g",
+        "topic_name": "t",
+        "partition_id": 0,
+        "consumer_id": "c-1",
+        "instance_id": None,
+        "client_id": "client",
+        "current_offset": 1,
+        "log_end_offset": 3,
+        "lag": 2,
+    }
+    summary = f"{BASE}/fake/consumer-groups/g/lag-summary"
+    assert get("/v3/clusters/fake/consumer-groups/g/lag-summary") == (
+        200,
+        {
+            "kind": "KafkaConsumerGroupLagSummary",
+            "metadata": {
+                "self": summary,
+                "resource_name": "crn:///kafka=fake/consumer-group=g/lag-summary",
+            },
+            "cluster_id": "fake",
+            "consumer_group_id": "g",
+            "max_lag_consumer_id": "c-1",
+            "max_lag_instance_id": None,
+            "max_lag_client_id": "client",
+            "max_lag_topic_name": "t",
+            "max_lag_partition_id": 0,
+            "max_lag": 2,
+            "total_lag": 2,
+            "max_lag_consumer": {"related": f"{BASE}/fake/consumer-groups/g/consumers/c-1"},
+            "max_lag_partition": {"related": f"{BASE}/fake/topics/t/partitions/0"},
+        },
+    )
+
+
+def test_v3_lags_of_a_partition_that_nobody_reads_have_no_consumer(kafka: FakeKafka, get: Get):
+    group = kafka.consume("g", "t", {0: 3})
+    kafka.consumers["g"] = group._replace(members=(), state="EMPTY"), {("t", 0): 3}
+    _, document = get("/v3/clusters/fake/consumer-groups/g/lags")
+    assert [(each["consumer_id"], each["client_id"], each["lag"]) for each in document["data"]] == [
+        ("", "", 0)
+    ]
+    kafka.consumers["g"] = group, {("secret", 0): 0}
+    assert get("/v3/clusters/fake/consumer-groups/g/lags")[0] == 404
+
+
 @pytest.mark.parametrize(
     ("path", "status", "code"),
     [
@@ -210,6 +369,21 @@ def test_v3_partitions_and_their_offsets(get: Get):
         ("/v3/clusters/fake/topics/secret", 403, 40301),
         ("/v3/clusters/fake/topics/secret/partitions/0/offset", 403, 40301),
         ("/v3/clusters/fake/topics/t/partitions/2", 404, 404),
+        ("/v3/clusters/fake/topics/t/partitions/2/replicas", 404, 404),
+        ("/v3/clusters/fake/topics/t/partitions/1/replicas/2", 404, 404),
+        ("/v3/clusters/fake/topics/t/configs/none", 404, 404),
+        ("/v3/clusters/fake/topics/eu.t/configs", 404, 40403),
+        ("/v3/clusters/fake/topics/nowhere/configs", 404, 40403),
+        ("/v3/clusters/fake/topics/secret/configs", 403, 40301),
+        ("/v3/clusters/fake/brokers/2", 404, 404),
+        ("/v3/clusters/fake/brokers/2/configs", 404, 404),
+        ("/v3/clusters/fake/brokers/1/configs/none", 404, 404),
+        ("/v3/clusters/none/brokers", 404, 404),
+        ("/v3/clusters/none/consumer-groups", 404, 404),
+        ("/v3/clusters/fake/consumer-groups/none", 404, 404),
+        ("/v3/clusters/fake/consumer-groups/none/consumers", 404, 404),
+        ("/v3/clusters/fake/consumer-groups/none/lags", 404, 404),
+        ("/v3/clusters/fake/consumer-groups/none/lag-summary", 404, 404),
     ],
 )
 def test_v3_errors_have_their_code(get: Get, path: str, status: int, code: int):

@@ -20,6 +20,7 @@
     │   ├── UnknownView             no view of this name
     │   ├── ViewNotOpened           the job knows the view, and cannot open it
     │   ├── UnknownCluster          no Kafka cluster of this id
+    │   ├── NotInKafka              no broker, setting or consumer group of this name
     │   ├── OffsetOutOfRange        the partition has no record at this offset: not yet, or no longer
     │   └── KeyAbsent               the topic exists, the key does not
     ├── TopicNotServed              the deployment does not serve the topic
@@ -229,6 +230,13 @@ class UnknownCluster(NotFound):
 
     def __init__(self, cluster: str) -> None:
         super().__init__(f"cluster {cluster[:100]!r} is unknown: `/clusters` lists the ids")
+
+
+class NotInKafka(NotFound):
+    """The Kafka cluster has no broker, setting or consumer group of this name."""
+
+    def __init__(self, what: str, name: str) -> None:
+        super().__init__(f"Kafka has no {what} {name[:100]!r}")
 
 
 class TopicNotServed(KeylaneError):

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
         LogBatch,
         LogRange,
         OffsetFound,
+        TopicPartition,
     )
+    from keylane.model.kafka_groups import ConsumerGroup, KafkaSetting, SettingOwner
     from keylane.model.records import NewRecord, Position, Queued
 
 
@@ -167,6 +169,28 @@ class TopicDetails(Protocol):
 
 class DetailedMetadata(Metadata, TopicDetails, Protocol):
     """Both in one: Kafka's cluster, and all that it knows of topics."""
+
+
+class ClusterMetadata(DetailedMetadata, Protocol):
+    """All of that, and the settings and consumer groups of one cluster.
+
+    All methods raise LogUnavailable and LogRefused.
+    """
+
+    def all_settings(self, owner: SettingOwner, deadline: Deadline) -> list[KafkaSetting]:
+        """Return the settings of a topic or broker, by name. Raises UnknownTopic."""
+
+    def groups(self, deadline: Deadline) -> list[str]:
+        """Return the ids of the consumer groups."""
+
+    def describe_groups(self, groups: Sequence[str], deadline: Deadline) -> list[ConsumerGroup]:
+        """Return those groups that exist."""
+
+    def committed(self, group: str, deadline: Deadline) -> dict[TopicPartition, int]:
+        """Return the offsets that a group has committed."""
+
+    def ends(self, partitions: Sequence[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
+        """Return the end of each partition that exists, below which all transactions have ended."""
 
 
 class LogReader(Protocol):

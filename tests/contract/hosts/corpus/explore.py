@@ -70,12 +70,17 @@ def kafka_cases(names: Names) -> Iterator[Case]:
     for headers in (*HOSTS, V2):
         for path in ("/clusters", "/brokers", "/v3/clusters", f"/v3/clusters/{names.cluster}", "/health"):
             yield Case("GET", path, headers)
+        for path in ("/brokers", "/brokers/1", "/brokers/99", "/brokers/1/configs/log.retention.ms"):
+            yield Case("GET", f"/v3/clusters/{names.cluster}{path}", headers)
     yield Case("HEAD", "/health")
     for path in (
         "configs",
         "replicas",
+        "configs/cleanup.policy",
+        "configs/none",
         "consumer-groups",
         "partitions/0/replicas",
+        "partitions/0/replicas/99",
         "partitions/0/reassignment",
     ):
         yield Case("GET", f"/v3/clusters/{names.cluster}/topics/hosts-flights/{path}")

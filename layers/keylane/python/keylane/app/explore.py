@@ -2,16 +2,27 @@
 
 from collections.abc import Mapping
 
-from keylane.api.http.request import Request, cluster_of, topic_of
+from keylane.api.http.request import Request, id_of, topic_of
 from keylane.api.http.response import Response
 from keylane.api.http.router import Application, Operations
 from keylane.api.reads import explore, log_records, topics
 from keylane.api.rest_proxy import v2_documents as v2
+from keylane.api.rest_proxy import v3_details as details
 from keylane.api.rest_proxy import v3_documents as v3
 from keylane.api.rest_proxy.compatibility import COMPATIBLE
 from keylane.api.rest_proxy.v2_answers import JSON as V2
 from keylane.app import build_application
 from keylane.explore.clusters import find_cluster, list_clusters, topic_of_cluster, topics_of_cluster
+from keylane.explore.details import (
+    find_broker,
+    find_group,
+    find_replica,
+    find_setting,
+    list_brokers,
+    list_groups,
+    list_lags,
+    list_settings,
+)
 from keylane.explore.health import check_health
 from keylane.explore.log import find_ends, find_offset, read_records
 from keylane.explore.topics import (
@@ -26,6 +37,7 @@ from keylane.explore.topics import (
     locate_topic,
 )
 from keylane.model.kafka import KafkaTopic
+from keylane.model.kafka_groups import BROKER, TOPIC, GroupLag, SettingOwner
 from keylane.model.routes import EXPLORE
 from keylane.query.topics import describe_topic
 from keylane.wiring.explore import ExploreParts, build_explore
@@ -148,7 +160,7 @@ def get_v3_clusters(app: ExploreApp, request: Request) -> Response[str]:
 def get_v3_cluster(app: ExploreApp, request: Request, cluster: str) -> Response[str]:
     """Answer with a Kafka cluster, as REST Proxy v3 does."""
     use = app.parts()
-    _, found = find_cluster(use.directory, cluster_of(cluster), use.deadline)
+    _, found = find_cluster(use.directory, id_of(cluster), use.deadline)
     return v3.render_cluster(v3.Links.of(request), found)
 
 
@@ -156,7 +168,7 @@ def get_v3_cluster(app: ExploreApp, request: Request, cluster: str) -> Response[
 def get_v3_topics(app: ExploreApp, request: Request, cluster: str) -> Response[str]:
     """Answer with a cluster's topics, as REST Proxy v3 does."""
     use = app.parts()
-    cluster_id = cluster_of(cluster)
+    cluster_id = id_of(cluster)
     found = topics_of_cluster(use.directory, app.settings().topics, cluster_id, use.deadline)
     return v3.render_topics(v3.Links.of(request), cluster_id, found)
 
@@ -165,7 +177,7 @@ def get_v3_topics(app: ExploreApp, request: Request, cluster: str) -> Response[s
 def get_v3_topic(app: ExploreApp, request: Request, cluster: str, topic: str) -> Response[str]:
     """Answer with a topic, as REST Proxy v3 does."""
     use = app.parts()
-    cluster_id = cluster_of(cluster)
+    cluster_id = id_of(cluster)
     return v3.render_topic(v3.Links.of(request), cluster_id, _topic_of_cluster(use, cluster_id, topic))
 
 
@@ -173,7 +185,7 @@ def get_v3_topic(app: ExploreApp, request: Request, cluster: str, topic: str) ->
 def get_v3_partitions(app: ExploreApp, request: Request, cluster: str, topic: str) -> Response[str]:
     """Answer with a topic's partitions, as REST Proxy v3 does."""
     use = app.parts()
-    cluster_id = cluster_of(cluster)
+    cluster_id = id_of(cluster)
     return v3.render_partitions(v3.Links.of(request), cluster_id, _topic_of_cluster(use, cluster_id, topic))
 
 
@@ -183,7 +195,7 @@ def get_v3_partition(
 ) -> Response[str]:
     """Answer with a partition, as REST Proxy v3 does."""
     use = app.parts()
-    cluster_id, number = cluster_of(cluster), explore.parse_partition(partition)
+    cluster_id, number = id_of(cluster), explore.parse_partition(partition)
     found = _topic_of_cluster(use, cluster_id, topic)
     check_partition(found, number)
     return v3.render_partition(v3.Links.of(request), cluster_id, found, number)
@@ -195,10 +207,118 @@ def get_v3_offsets(
 ) -> Response[str]:
     """Answer with a partition's first and next offset, as REST Proxy v3 does."""
     use = app.parts()
-    cluster_id, number = cluster_of(cluster), explore.parse_partition(partition)
+    cluster_id, number = id_of(cluster), explore.parse_partition(partition)
     found = _topic_of_cluster(use, cluster_id, topic)
     ends = find_ends(use.reader, found, number, use.deadline)
     return v3.render_offsets(v3.Links.of(request), cluster_id, found.name, number, ends)
+
+
+@OPERATIONS.operation(details.BROKERS_SCHEMA, **_V3)
+def get_v3_brokers(app: ExploreApp, request: Request, cluster: str) -> Response[str]:
+    """Answer with a cluster's brokers, as REST Proxy v3 does."""
+    use, cluster_id = app.parts(), id_of(cluster)
+    found = list_brokers(use.directory, cluster_id, use.deadline)
+    return details.render_brokers(v3.Links.of(request), cluster_id, found)
+
+
+@OPERATIONS.operation(details.BROKER_SCHEMA, **_V3)
+def get_v3_broker(app: ExploreApp, request: Request, cluster: str, broker: str) -> Response[str]:
+    """Answer with a broker, as REST Proxy v3 does."""
+    use, cluster_id = app.parts(), id_of(cluster)
+    found = find_broker(use.directory, cluster_id, id_of(broker), use.deadline)
+    return details.render_broker(v3.Links.of(request), cluster_id, found)
+
+
+@OPERATIONS.operation(details.BROKER_CONFIGS_SCHEMA, **_V3)
+def get_v3_broker_configs(app: ExploreApp, request: Request, cluster: str, broker: str) -> Response[str]:
+    """Answer with a broker's settings, as REST Proxy v3 does."""
+    return _settings(app, request, id_of(cluster), SettingOwner(BROKER, id_of(broker)))
+
+
+@OPERATIONS.operation(details.BROKER_CONFIG_SCHEMA, **_V3)
+def get_v3_broker_config(
+    app: ExploreApp, request: Request, cluster: str, broker: str, name: str
+) -> Response[str]:
+    """Answer with one of a broker's settings, as REST Proxy v3 does."""
+    return _setting(app, request, id_of(cluster), SettingOwner(BROKER, id_of(broker)), id_of(name))
+
+
+@OPERATIONS.operation(details.TOPIC_CONFIGS_SCHEMA, **_V3)
+def get_v3_topic_configs(app: ExploreApp, request: Request, cluster: str, topic: str) -> Response[str]:
+    """Answer with a topic's settings, as REST Proxy v3 does."""
+    return _settings(app, request, id_of(cluster), SettingOwner(TOPIC, topic_of(topic)))
+
+
+@OPERATIONS.operation(details.TOPIC_CONFIG_SCHEMA, **_V3)
+def get_v3_topic_config(
+    app: ExploreApp, request: Request, cluster: str, topic: str, name: str
+) -> Response[str]:
+    """Answer with one of a topic's settings, as REST Proxy v3 does."""
+    return _setting(app, request, id_of(cluster), SettingOwner(TOPIC, topic_of(topic)), id_of(name))
+
+
+@OPERATIONS.operation(details.REPLICAS_SCHEMA, **_V3)
+def get_v3_replicas(
+    app: ExploreApp, request: Request, cluster: str, topic: str, partition: str
+) -> Response[str]:
+    """Answer with a partition's replicas, as REST Proxy v3 does."""
+    use = app.parts()
+    cluster_id, number = id_of(cluster), explore.parse_partition(partition)
+    found = _topic_of_cluster(use, cluster_id, topic)
+    check_partition(found, number)
+    return details.render_replicas(v3.Links.of(request), cluster_id, found, number)
+
+
+@OPERATIONS.operation(details.REPLICA_SCHEMA, **_V3)
+def get_v3_replica(
+    app: ExploreApp, request: Request, cluster: str, topic: str, partition: str, broker: str
+) -> Response[str]:
+    """Answer with the replica that a broker has of a partition, as REST Proxy v3 does."""
+    use = app.parts()
+    cluster_id, number = id_of(cluster), explore.parse_partition(partition)
+    found = _topic_of_cluster(use, cluster_id, topic)
+    replica = find_replica(found, number, id_of(broker))
+    return details.render_replica(v3.Links.of(request), cluster_id, found, number, replica)
+
+
+@OPERATIONS.operation(details.GROUPS_SCHEMA, **_V3)
+def get_v3_groups(app: ExploreApp, request: Request, cluster: str) -> Response[str]:
+    """Answer with a cluster's consumer groups, as REST Proxy v3 does."""
+    use, cluster_id = app.parts(), id_of(cluster)
+    found = list_groups(use.directory, cluster_id, use.deadline)
+    return details.render_groups(v3.Links.of(request), cluster_id, found)
+
+
+@OPERATIONS.operation(details.GROUP_SCHEMA, **_V3)
+def get_v3_group(app: ExploreApp, request: Request, cluster: str, group: str) -> Response[str]:
+    """Answer with a consumer group, as REST Proxy v3 does."""
+    use, cluster_id = app.parts(), id_of(cluster)
+    found = find_group(use.directory, cluster_id, id_of(group), use.deadline)
+    return details.render_group(v3.Links.of(request), cluster_id, found)
+
+
+@OPERATIONS.operation(details.CONSUMERS_SCHEMA, **_V3)
+def get_v3_consumers(app: ExploreApp, request: Request, cluster: str, group: str) -> Response[str]:
+    """Answer with the members of a consumer group, as REST Proxy v3 does."""
+    use, cluster_id = app.parts(), id_of(cluster)
+    found = find_group(use.directory, cluster_id, id_of(group), use.deadline)
+    return details.render_consumers(v3.Links.of(request), cluster_id, found)
+
+
+@OPERATIONS.operation(details.LAG_SUMMARY_SCHEMA, **_V3)
+def get_v3_lag_summary(app: ExploreApp, request: Request, cluster: str, group: str) -> Response[str]:
+    """Answer with the largest and the total lag of a consumer group, as REST Proxy v3 does."""
+    cluster_id, group_id = id_of(cluster), id_of(group)
+    lags = _lags(app, cluster_id, group_id)
+    return details.render_lag_summary(v3.Links.of(request), cluster_id, group_id, lags)
+
+
+@OPERATIONS.operation(details.LAGS_SCHEMA, **_V3)
+def get_v3_lags(app: ExploreApp, request: Request, cluster: str, group: str) -> Response[str]:
+    """Answer with the lag of a consumer group in each partition, as REST Proxy v3 does."""
+    cluster_id, group_id = id_of(cluster), id_of(group)
+    lags = _lags(app, cluster_id, group_id)
+    return details.render_lags(v3.Links.of(request), cluster_id, group_id, lags)
 
 
 @OPERATIONS.operation(explore.HEALTH_SCHEMA, also={503: "a part is not ready"})
@@ -212,6 +332,25 @@ def get_health(app: ExploreApp, request: Request) -> Response[str]:
 
 def _placement(use: ExploreParts, topic: str) -> TopicPlacement:
     return locate_topic(use.metadata, use.store, topic, use.deadline, use.settings.state_timeout_ms)
+
+
+def _settings(app: ExploreApp, request: Request, cluster_id: str, owner: SettingOwner) -> Response[str]:
+    use = app.parts()
+    found = list_settings(use.directory, cluster_id, owner, use.deadline)
+    return details.render_settings(v3.Links.of(request), cluster_id, owner, found)
+
+
+def _setting(
+    app: ExploreApp, request: Request, cluster_id: str, owner: SettingOwner, name: str
+) -> Response[str]:
+    use = app.parts()
+    found = find_setting(list_settings(use.directory, cluster_id, owner, use.deadline), name)
+    return details.render_setting(v3.Links.of(request), cluster_id, owner, found)
+
+
+def _lags(app: ExploreApp, cluster_id: str, group_id: str) -> list[GroupLag]:
+    use = app.parts()
+    return list_lags(use.directory, app.settings().topics, cluster_id, group_id, use.deadline)
 
 
 def _topic_of_cluster(use: ExploreParts, cluster_id: str, topic: str) -> KafkaTopic:

@@ -7,14 +7,14 @@ from keylane.errors import KeylaneError, UnknownCluster, UnknownTopic
 from keylane.explore.topics import describe_clusters, list_names
 from keylane.model.kafka import KafkaCluster, KafkaTopic
 from keylane.model.served_topics import ServedTopics
-from keylane.ports import Deadline, DetailedMetadata, Metadata
+from keylane.ports import ClusterMetadata, Deadline, DetailedMetadata
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterDirectory:
     """The clusters by name, and which of them a topic belongs to."""
 
-    clusters: Mapping[str, Metadata]
+    clusters: Mapping[str, ClusterMetadata]
     name_of: Callable[[str], str]
     metadata: DetailedMetadata
 

@@ -18,7 +18,11 @@ KEY_PATH = "/topics/{topic}/keys/{key}"
 KEY_PATTERN = re.compile(r"/topics/([^/]*)/keys/([^/]*)/*")
 """Matches a key's path with an empty topic or key, and with slashes behind it, too."""
 NAMED_BY = ("topic", "view")
-V3_TOPIC = "/v3/clusters/{cluster}/topics/{topic}"
+V3_CLUSTER = "/v3/clusters/{cluster}"
+V3_TOPIC = f"{V3_CLUSTER}/topics/{{topic}}"
+V3_REPLICAS = f"{V3_TOPIC}/partitions/{{partition}}/replicas"
+V3_BROKER = f"{V3_CLUSTER}/brokers/{{broker}}"
+V3_GROUP = f"{V3_CLUSTER}/consumer-groups/{{group}}"
 _PART = re.compile(r"\\\{\w+\\\}")
 _NAME = re.compile(r"{(\w+)}")
 
@@ -142,12 +146,25 @@ ROUTES = (
     Route("get_brokers", "/brokers", READS, EXPLORE, _READ_ALL),
     Route("get_health", "/health", READS, EXPLORE, _ANYONE),
     Route("get_v3_clusters", "/v3/clusters", READS, EXPLORE, _READ_ALL),
-    Route("get_v3_cluster", "/v3/clusters/{cluster}", READS, EXPLORE, _READ_ALL),
-    Route("get_v3_topics", "/v3/clusters/{cluster}/topics", READS, EXPLORE, _READ_ALL),
+    Route("get_v3_cluster", V3_CLUSTER, READS, EXPLORE, _READ_ALL),
+    Route("get_v3_brokers", f"{V3_CLUSTER}/brokers", READS, EXPLORE, _READ_ALL),
+    Route("get_v3_broker", V3_BROKER, READS, EXPLORE, _READ_ALL),
+    Route("get_v3_broker_configs", f"{V3_BROKER}/configs", READS, EXPLORE, _READ_ALL),
+    Route("get_v3_broker_config", f"{V3_BROKER}/configs/{{name}}", READS, EXPLORE, _READ_ALL),
+    Route("get_v3_groups", f"{V3_CLUSTER}/consumer-groups", READS, EXPLORE, _READ_ALL),
+    Route("get_v3_group", V3_GROUP, READS, EXPLORE, _READ_ALL),
+    Route("get_v3_consumers", f"{V3_GROUP}/consumers", READS, EXPLORE, _READ_ALL),
+    Route("get_v3_lag_summary", f"{V3_GROUP}/lag-summary", READS, EXPLORE, _READ_ALL),
+    Route("get_v3_lags", f"{V3_GROUP}/lags", READS, EXPLORE, _READ_ALL),
+    Route("get_v3_topics", f"{V3_CLUSTER}/topics", READS, EXPLORE, _READ_ALL),
     Route("get_v3_topic", V3_TOPIC, READS, EXPLORE, _READ),
+    Route("get_v3_topic_configs", f"{V3_TOPIC}/configs", READS, EXPLORE, _READ),
+    Route("get_v3_topic_config", f"{V3_TOPIC}/configs/{{name}}", READS, EXPLORE, _READ),
     Route("get_v3_partitions", f"{V3_TOPIC}/partitions", READS, EXPLORE, _READ),
     Route("get_v3_partition", f"{V3_TOPIC}/partitions/{{partition}}", READS, EXPLORE, _READ),
     Route("get_v3_offsets", f"{V3_TOPIC}/partitions/{{partition}}/offset", READS, EXPLORE, _READ),
+    Route("get_v3_replicas", V3_REPLICAS, READS, EXPLORE, _READ),
+    Route("get_v3_replica", f"{V3_REPLICAS}/{{broker}}", READS, EXPLORE, _READ),
     Route("put_key", KEY_PATH, ("PUT",), PRODUCE, _WRITE),
     Route("delete_key", KEY_PATH, ("DELETE",), PRODUCE, _WRITE),
     Route("push", "/push", ("POST",), PRODUCE, _WRITE_ALL),

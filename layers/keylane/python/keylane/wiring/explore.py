@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from keylane.adapters.kafka.admin import ReaderSettings
     from keylane.metrics.meter import Meter
     from keylane.model.clusters import Clusters
-    from keylane.ports import DetailedMetadata, LogReader, Metadata
+    from keylane.ports import ClusterMetadata, DetailedMetadata, LogReader
     from keylane.wiring.runtime import Runtime
 
 
@@ -38,7 +38,7 @@ class ExploreParts:
     clock: Clock
     metadata: DetailedMetadata
     reader: LogReader
-    clusters: Mapping[str, Metadata]
+    clusters: Mapping[str, ClusterMetadata]
     store: Store | None = None
 
     @property

@@ -4,12 +4,27 @@ import ctypes
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from confluent_kafka import IsolationLevel, TopicCollection, TopicPartition, Uuid, cimpl
-from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka import (
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    TopicCollection,
+    TopicPartition,
+    Uuid,
+    cimpl,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    OffsetSpec,
+)
 
 from keylane.adapters.kafka.api_versions import fetch_api_versions
 from keylane.adapters.kafka.clients import (
@@ -37,12 +52,23 @@ from keylane.model.kafka import (
     OffsetFound,
     OffsetQuery,
 )
+from keylane.model.kafka import TopicPartition as TopicAndNumber
+from keylane.model.kafka_groups import (
+    BROKER,
+    TOPIC,
+    ConsumerGroup,
+    GroupMember,
+    KafkaSetting,
+    SettingOwner,
+    SettingSource,
+)
 from keylane.ports import Deadline
 
 Found = TypeVar("Found")
 Settings = TypeVar("Settings", bound="ReaderSettings | Connection")
 Arguments = ParamSpec("Arguments")
 
+_RESOURCES = {TOPIC: ConfigResource.Type.TOPIC, BROKER: ConfigResource.Type.BROKER}
 _SPECS: dict[At, Any] = {
     EARLIEST: OffsetSpec.earliest,
     LATEST: OffsetSpec.latest,
@@ -118,6 +144,61 @@ class AdminSession:
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
         futures = self._client.describe_configs([resource], request_timeout=self._deadline.remaining_s)
         return {name: each.value for name, each in self._result(futures[resource], topic).items()}
+
+    def all_settings(self, owner: SettingOwner) -> list[KafkaSetting]:
+        """The settings of a topic or a broker, by name."""
+        resource = ConfigResource(_RESOURCES[owner.kind], owner.name)
+        futures = self._client.describe_configs([resource], request_timeout=self._deadline.remaining_s)
+        found = self._result(futures[resource], owner.name)
+        return [_setting(found[name]) for name in sorted(found)]
+
+    def groups(self) -> list[str]:
+        """The ids of the consumer groups of all brokers that answer."""
+        found = self._result(self._client.list_consumer_groups(request_timeout=self._deadline.remaining_s))
+        with translate_kafka_errors():
+            if found.errors and not found.valid:
+                raise found.errors[0]
+        return sorted(each.group_id for each in found.valid)
+
+    def describe_groups(self, groups: Sequence[str]) -> list[ConsumerGroup]:
+        """The groups that exist."""
+        options = {"request_timeout": self._deadline.remaining_s}
+        futures = self._client.describe_consumer_groups(list(groups), **options)
+        found = []
+        for future in futures.values():
+            try:
+                described = self._result(future)
+            except LogRefused as error:
+                if error.code != "GROUP_ID_NOT_FOUND":
+                    raise
+            else:
+                # Brokers before 4.0 describe a group that does not exist as a dead one.
+                if described.state is not ConsumerGroupState.DEAD:
+                    found.append(_group(described))
+        return found
+
+    def committed(self, group: str) -> dict[TopicAndNumber, int]:
+        """The offsets that a group has committed."""
+        futures = self._client.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group)], request_timeout=self._deadline.remaining_s
+        )
+        found = self._result(futures[group])
+        return {
+            (each.topic, each.partition): each.offset for each in found.topic_partitions if each.offset >= 0
+        }
+
+    def ends(self, partitions: Sequence[TopicAndNumber]) -> dict[TopicAndNumber, int]:
+        """The last stable offsets of the partitions that exist."""
+        futures = self._client.list_offsets(
+            {TopicPartition(*each): _spec(LATEST) for each in partitions},
+            isolation_level=IsolationLevel.READ_COMMITTED,
+            request_timeout=self._deadline.remaining_s,
+        )
+        found = {}
+        for partition, future in futures.items():
+            with suppress(UnknownTopic):
+                found[partition.topic, partition.partition] = self._result(future, partition.topic).offset
+        return found
 
     def create_topics(self, topics: Mapping[str, NewTopic]) -> None:
         """Create topics; one that exists by now stays as it is."""
@@ -264,6 +345,57 @@ class KafkaMetadata:
     def settings(self, topic: str, deadline: Deadline) -> dict[str, str | None]:
         """See `ports.TopicDetails`."""
         return self._admin.request(deadline, AdminSession.topic_settings, topic)
+
+    def all_settings(self, owner: SettingOwner, deadline: Deadline) -> list[KafkaSetting]:
+        """See `ports.ClusterMetadata`."""
+        return self._admin.request(deadline, AdminSession.all_settings, owner)
+
+    def groups(self, deadline: Deadline) -> list[str]:
+        """See `ports.ClusterMetadata`."""
+        return self._admin.request(deadline, AdminSession.groups)
+
+    def describe_groups(self, groups: Sequence[str], deadline: Deadline) -> list[ConsumerGroup]:
+        """See `ports.ClusterMetadata`."""
+        return self._admin.request(deadline, AdminSession.describe_groups, groups) if groups else []
+
+    def committed(self, group: str, deadline: Deadline) -> dict[TopicAndNumber, int]:
+        """See `ports.ClusterMetadata`."""
+        return self._admin.request(deadline, AdminSession.committed, group)
+
+    def ends(self, partitions: Sequence[TopicAndNumber], deadline: Deadline) -> dict[TopicAndNumber, int]:
+        """See `ports.ClusterMetadata`."""
+        return self._admin.request(deadline, AdminSession.ends, partitions) if partitions else {}
+
+
+def _setting(found: ConfigEntry) -> KafkaSetting:
+    synonyms = [SettingSource(each.name, each.value, _source(each)) for each in found.synonyms.values()]
+    flags = found.is_default, found.is_read_only, found.is_sensitive
+    return KafkaSetting(found.name, found.value, _source(found), *flags, tuple(synonyms))
+
+
+def _source(found: ConfigEntry) -> str:
+    """Kafka's name of a setting's source; librdkafka's has a suffix where there is none."""
+    return ConfigSource(found.source).name.replace("UNKNOWN_CONFIG", "UNKNOWN")
+
+
+def _group(found: Any) -> ConsumerGroup:
+    members = [
+        GroupMember(
+            each.member_id,
+            each.client_id,
+            each.group_instance_id or None,
+            tuple((part.topic, part.partition) for part in each.assignment.topic_partitions),
+        )
+        for each in found.members
+    ]
+    return ConsumerGroup(
+        found.group_id,
+        found.state.name.replace("REBALANCING", "REBALANCE"),
+        found.is_simple_consumer_group,
+        found.partition_assignor,
+        found.coordinator.id,
+        tuple(members),
+    )
 
 
 def _drop_leaked_id(found: Any) -> None:

@@ -83,6 +83,7 @@ KINDS: dict[type[errors.KeylaneError], Problem] = {
         404, "offset-out-of-range", "The partition has no such offset", "OFFSET_OUT_OF_RANGE"
     ),
     errors.UnknownCluster: Problem(404, "unknown-cluster", "The service has no such Kafka cluster"),
+    errors.NotInKafka: Problem(404, "not-in-kafka", "Kafka has no such broker, setting or consumer group"),
     errors.KeyAbsent: Problem(404, "key-absent", "The topic holds no record under this key"),
     errors.TooLarge: VALUE_TOO_LARGE,
     errors.NotKept: Problem(409, "not-kept", "The topic is not configured to keep this"),

@@ -66,8 +66,8 @@ def topic_of(raw: str) -> str:
     return topic_name(raw, "topic")
 
 
-def cluster_of(raw: str) -> str:
-    """Return the id of a Kafka cluster in a path; which ids there are, Kafka says."""
+def id_of(raw: str) -> str:
+    """Return an id in a path: of a cluster, a broker, a group, a setting. Which there are, Kafka says."""
     return unquote_to_bytes(raw).decode(errors="replace")
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from keylane.api.http.rendering import JSON
-from keylane.api.http.request import Request, cluster_of, topic_of
+from keylane.api.http.request import Request, id_of, topic_of
 from keylane.api.rest_proxy.v3_records import RecordParser, StreamedRecord
 from keylane.api.writes.record_bodies import BODY_LIMIT_BYTES, RECORDS_LIMIT
 from keylane.errors import BadField, BadRequest, RecordRejected, TooLarge, UnsupportedMediaType
@@ -46,7 +46,7 @@ def parse_stream(request: Request, cluster: str, topic: str, parser: RecordParse
     name, body = topic_of(topic), read_body(request)
     if not body.strip():
         raise BadField("is empty: it must be a JSON object", "body")
-    return StreamRequest(cluster_of(cluster), name, list(_entries(body, name, parser)))
+    return StreamRequest(id_of(cluster), name, list(_entries(body, name, parser)))
 
 
 def read_body(request: Request) -> bytes:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from keylane.api.http.rendering import JSON
-from keylane.api.http.request import Request, cluster_of, topic_of
+from keylane.api.http.request import Request, id_of, topic_of
 from keylane.api.http.response import Response
 from keylane.api.http.schemas import TEXT, Schema, an_array
 from keylane.api.rest_proxy.v3 import StreamRequest, read_body
@@ -69,7 +69,7 @@ def parse_batch(request: Request, cluster: str, topic: str, parser: RecordParser
     for index, found in enumerate(parsed):
         if isinstance(found, RecordMalformed):
             raise BadValue(f"is invalid: {found}", f"entries[{index}]") from found
-    return StreamRequest(cluster_of(cluster), name, parsed, ids)
+    return StreamRequest(id_of(cluster), name, parsed, ids)
 
 
 _OPTIONAL = {"record_id"} | WRITTEN.keys() - {"cluster_id", "topic_name"}

@@ -5,13 +5,14 @@
      "cluster_id": ID, "topic_name": "t", "partitions_count": 9, "partitions": {"related": URL}, ...}
 
 A list is {"kind": "KafkaTopicList", "metadata": {"self": URL, "next": null}, "data": [...]}. Links to what
-Keylane does not serve (ACLs, configs, consumer groups, replicas, reassignments) are there, as clients expect
+Keylane does not serve (ACLs, reassignments, assignments of consumers) are there, as clients expect
 the fields, and are 404. Errors have REST Proxy's `error_code` and `message`.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
+from urllib.parse import quote
 
 from keylane import errors
 from keylane.api.http.json_response import render_json
@@ -54,7 +55,7 @@ class Links:
 
     def url(self, *parts: str | int) -> str:
         """The address of the resource at these parts of the path, below the clusters."""
-        return "/".join((f"{self.base}{CLUSTERS}", *map(str, parts)))
+        return "/".join((f"{self.base}{CLUSTERS}", *(quote(str(part), safe="") for part in parts)))
 
 
 def render_v3_error(request: Request, error: Exception) -> Response[str]:
@@ -66,27 +67,29 @@ _METADATA = an_object(self=TEXT, resource_name=TEXT)
 _LINK = an_object(related={**TEXT, "description": "a URL"})
 
 
-def _resource_schema(
-    name: str, kind: str, links: tuple[str, ...], optional: tuple[str, ...] = (), **own: Any
+def resource_schema(
+    name: str, kind: str, links: tuple[str, ...], optional: tuple[str, ...] = (), /, **own: Any
 ) -> Schema:
+    """Return the schema of a resource with these links, and with fields of its own."""
     fields = {"kind": {"const": kind}, "metadata": _METADATA, "cluster_id": TEXT, **own}
     fields |= dict.fromkeys((*links, *optional), _LINK)
     return Schema.of(name, optional=optional, **fields)
 
 
-def _list_schema(name: str, kind: str, row: Schema) -> Schema:
+def list_schema(name: str, kind: str, row: Schema) -> Schema:
+    """Return the schema of a list of resources."""
     metadata = an_object(self=TEXT, next={"type": "null"})
     fields = {"kind": {"const": kind}, "metadata": metadata, "data": an_array(row)}
     return Schema.of(name, **fields)
 
 
-CLUSTER_SCHEMA = _resource_schema(
+CLUSTER_SCHEMA = resource_schema(
     "V3Cluster",
     "KafkaCluster",
     ("acls", "brokers", "broker_configs", "consumer_groups", "topics", "partition_reassignments"),
     ("controller",),
 )
-TOPIC_SCHEMA = _resource_schema(
+TOPIC_SCHEMA = resource_schema(
     "V3Topic",
     "KafkaTopic",
     ("partitions", "configs", "partition_reassignments"),
@@ -95,7 +98,7 @@ TOPIC_SCHEMA = _resource_schema(
     replication_factor=COUNT,
     partitions_count=COUNT,
 )
-PARTITION_SCHEMA = _resource_schema(
+PARTITION_SCHEMA = resource_schema(
     "V3Partition",
     "KafkaPartition",
     ("replicas", "reassignment"),
@@ -103,7 +106,7 @@ PARTITION_SCHEMA = _resource_schema(
     topic_name=TEXT,
     partition_id=COUNT,
 )
-OFFSETS_SCHEMA = _resource_schema(
+OFFSETS_SCHEMA = resource_schema(
     "V3Offsets",
     "KafkaPartitionWithOffsets",
     (),
@@ -112,14 +115,14 @@ OFFSETS_SCHEMA = _resource_schema(
     earliest_offset=COUNT,
     latest_offset=COUNT,
 )
-CLUSTERS_SCHEMA = _list_schema("V3Clusters", "KafkaClusterList", CLUSTER_SCHEMA)
-TOPICS_SCHEMA = _list_schema("V3Topics", "KafkaTopicList", TOPIC_SCHEMA)
-PARTITIONS_SCHEMA = _list_schema("V3Partitions", "KafkaPartitionList", PARTITION_SCHEMA)
+CLUSTERS_SCHEMA = list_schema("V3Clusters", "KafkaClusterList", CLUSTER_SCHEMA)
+TOPICS_SCHEMA = list_schema("V3Topics", "KafkaTopicList", TOPIC_SCHEMA)
+PARTITIONS_SCHEMA = list_schema("V3Partitions", "KafkaPartitionList", PARTITION_SCHEMA)
 
 
 def render_clusters(links: Links, clusters: Sequence[KafkaCluster]) -> Response[str]:
     """Render all clusters."""
-    return _render_list(links, "KafkaClusterList", (), [_cluster(links, each) for each in clusters])
+    return render_list(links, "KafkaClusterList", (), [_cluster(links, each) for each in clusters])
 
 
 def render_cluster(links: Links, cluster: KafkaCluster) -> Response[str]:
@@ -130,7 +133,7 @@ def render_cluster(links: Links, cluster: KafkaCluster) -> Response[str]:
 def render_topics(links: Links, cluster_id: str, topics: Sequence[KafkaTopic]) -> Response[str]:
     """Render a cluster's topics."""
     data = [_topic(links, cluster_id, each) for each in topics]
-    return _render_list(links, "KafkaTopicList", (cluster_id, "topics"), data)
+    return render_list(links, "KafkaTopicList", (cluster_id, "topics"), data)
 
 
 def render_topic(links: Links, cluster_id: str, topic: KafkaTopic) -> Response[str]:
@@ -141,7 +144,7 @@ def render_topic(links: Links, cluster_id: str, topic: KafkaTopic) -> Response[s
 def render_partitions(links: Links, cluster_id: str, topic: KafkaTopic) -> Response[str]:
     """Render a topic's partitions."""
     data = [_partition(links, cluster_id, topic.name, each) for each in topic.partitions]
-    return _render_list(links, "KafkaPartitionList", (cluster_id, "topics", topic.name, "partitions"), data)
+    return render_list(links, "KafkaPartitionList", (cluster_id, "topics", topic.name, "partitions"), data)
 
 
 def render_partition(links: Links, cluster_id: str, topic: KafkaTopic, partition: int) -> Response[str]:
@@ -223,8 +226,9 @@ def _name(*values: str | int) -> str:
     return "crn:///" + "/".join(f"{kind}={value}" for kind, value in pairs)
 
 
-def _render_list(
-    links: Links, kind: str, path: tuple[str, ...], data: Sequence[dict[str, Any]]
+def render_list(
+    links: Links, kind: str, path: tuple[str | int, ...], data: Sequence[dict[str, Any]]
 ) -> Response[str]:
+    """Render a list of resources."""
     head = {"kind": kind, "metadata": {"self": links.url(*path), "next": None}}
     return render_json({**head, "data": list(data)})

@@ -323,12 +323,12 @@ def test_the_jars_of_databases_are_fetched_once_and_checked(setup, bootstrap, pr
     pom = setup.root / "tests" / "databases" / "pom.xml"
     pom.parent.mkdir(parents=True)
     pom.write_text("<project/>")
-    runs = _with_ivy(setup, programs, "mkdir -p databases.new; touch databases.new/all.tar.gz")
+    other = f'[ "$(wc -l < "{setup.root}/runs")" = 1 ] || printf other > databases.new/all.tar.gz'
+    runs = _with_ivy(setup, programs, f"mkdir -p databases.new; touch databases.new/all.tar.gz; {other}")
     setup.databases()
     setup.databases()
     assert runs() == 1
     pom.write_text("<project><version>2</version></project>")
-    _with_ivy(setup, programs, "mkdir -p databases.new; printf other > databases.new/all.tar.gz")
     with pytest.raises(bootstrap.SetupError, match="has the SHA-256"):
         setup.databases()
 

@@ -7,7 +7,7 @@ import os
 import random
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -52,6 +52,13 @@ TOPICS = {
 WITHIN_S = 240
 
 
+def asked_for(columns: dict[str, Any]) -> bytes:
+    """What a client asks for: the value of the only column, or all in any order."""
+    if len(columns) == 1:
+        return str(*columns.values()).encode()
+    return json.dumps(dict(sorted(columns.items()))).encode()
+
+
 @dataclass
 class World:
     """The database, the worker, and the stack that has the tables' topics."""
@@ -75,8 +82,9 @@ class World:
         for topic in (*TOPICS, "store.public.papers"):
             for partition, end in enumerate(self._ends(topic)):
                 if end:
-                    answer = self.client.get_at(topic, b"any", f"{partition}:{end - 1}")
-                    assert answer.status == 404, (answer.status, answer.body)
+                    key = asked_for(TOPICS[topic].keys[0]) if topic in TOPICS else b"any"
+                    answer = self.client.get_at(topic, key, f"{partition}:{end - 1}")
+                    assert answer.status in (200, 404), (answer.status, answer.body)
 
     def _round(self, topic: str) -> int | None:
         answer = self.client.get(topic, b'{"id":1}')
@@ -102,7 +110,7 @@ class World:
         wanted = {table.key_of({name: row[name] for name in table.keys[0]}): row for row in rows}
         for columns in table.keys:
             key = table.key_of(columns)
-            answer = self.client.get(topic, key)
+            answer = self.client.get(topic, key if topic.startswith("flat.") else asked_for(columns))
             found = answer.json if answer.status == 200 else None
             assert answer.status in (200, 404), (topic, key, answer.body)
             if found and topic.startswith("flat."):
@@ -167,10 +175,10 @@ def test_an_update_of_the_primary_key_moves_the_row(world: World):
     world.database.run("insert into orders values (1001, 'new', 1.50, null);")
     world.database.run("update orders set id = 1002 where id = 1001;")
     world.wait_until_applied()
-    assert world.client.get(topic, b'{"id":1001}').status == 404
-    moved = world.client.get(topic, b'{"id":1002}')
+    assert world.client.get(topic, b"1001").status == 404
+    moved = world.client.get(topic, b"1002")
     assert moved.json == {"id": 1002, "status": "new", "price": "1.50", "op": None}
-    path = "/topics/shop.public.orders/keys/%7B%22id%22%3A1001%7D/history"
+    path = "/topics/shop.public.orders/keys/1001/history"
     kinds = [each.get("deleted", False) for each in world.client.request("GET", path).json["records"]]
     assert kinds == [True, True, False], "the deletion, its tombstone, and the row"
     world.database.run("delete from orders where id = 1002;")
@@ -185,5 +193,5 @@ def test_a_large_column_that_did_not_change_is_there_with_the_full_identity_alon
     world.wait_until_applied()
     paper = world.client.get("store.public.papers", b'{"id":1}').json
     assert paper == {"id": 1, "body": "__debezium_unavailable_value", "version": 2}
-    assert world.client.get("store.public.docs", b'{"id":1}').json == {"id": 1, "body": body, "version": 2}
+    assert world.client.get("store.public.docs", b"1").json == {"id": 1, "body": body, "version": 2}
     world.database.run("delete from docs where id = 1;")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Consumer, TopicPartition
 from tests.databases.tables import SCHEMA, TABLES, Table, statements
 from tests.e2e.client import Client
@@ -17,8 +18,10 @@ from tests.servers.debezium import Debezium
 from tests.servers.own import eventually, guarded, wait_writable
 from tests.servers.postgres import Postgres
 
+from keylane_client.cli.commands import keylane
 from keylane_local.process.ports import Ports
 from keylane_local.stack.stack import Stack
+from keylane_spark.config.topics import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,6 +53,7 @@ TOPICS = {
     "store.public.docs": TABLES[4],
 }
 WITHIN_S = 240
+CONFIG = Path(__file__).with_name("databases.toml")
 
 
 def asked_for(columns: dict[str, Any]) -> bytes:
@@ -129,8 +133,7 @@ class World:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     data, ports, source = tmp_path_factory.mktemp("databases"), Ports(), random.Random(SEED)
-    config = Path(__file__).with_name("databases.toml")
-    with guarded(data), Stack(data, config) as stack:
+    with guarded(data), Stack(data, CONFIG) as stack:
         wait_writable(stack.kafka)
         database = Postgres(data, ports.any())
         try:
@@ -182,6 +185,16 @@ def test_an_update_of_the_primary_key_moves_the_row(world: World):
     kinds = [each.get("deleted", False) for each in world.client.request("GET", path).json["records"]]
     assert kinds == [True, True, False], "the deletion, its tombstone, and the row"
     world.database.run("delete from orders where id = 1002;")
+
+
+def test_keylane_new_finds_the_tables_and_their_keys(world: World, tmp_path: Path):
+    kafka = ["--kafka", world.stack.kafka_bootstrap]
+    result = CliRunner().invoke(keylane, ["new", str(tmp_path), *kafka, "--stack", "x"])
+    assert result.exit_code == 0, result.output
+    found, own = (load(path).topics for path in (tmp_path / "keylane.toml", CONFIG))
+    for topic in TOPICS:
+        assert found[topic].envelope == "debezium"
+        assert found[topic].key_fields == (own[topic].key_fields or {"id": "integer"})
 
 
 def test_a_large_column_that_did_not_change_is_there_with_the_full_identity_alone(world: World):

@@ -1,6 +1,7 @@
 """What `keylane new` finds out about a cluster, and the files that it writes."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -23,6 +24,8 @@ _READS = 200
 """Of many topics, fewer partitions of each are looked at: so many in all."""
 NEW_PARTITIONS = 9
 _INTERNAL = "_"
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+"""A name that TOML takes without quotes."""
 _FRAME = 5
 """Bytes before a value of a Schema Registry: zero, and the number of its schema."""
 OPTIONS = {"kafka": "--kafka", "redis": "--redis"}
@@ -195,13 +198,17 @@ def _render_topic(name: str, found: TopicFound) -> str:
     if found.has_events:
         lines.append('envelope = "debezium" # rows of a table (docs/use/databases.md)')
     if found.key_fields:
-        fields = ", ".join(f'{json.dumps(name)} = "{kind}"' for name, kind in found.key_fields)
+        fields = ", ".join(f'{_toml_name(name)} = "{kind}"' for name, kind in found.key_fields)
         lines.append(f"key_fields = {{ {fields} }} # {_example(found.key_fields)}")
     lines += [
         "# index = true         # keys in order: ranges and prefixes",
         "# history_count = 100  # of each key",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _toml_name(name: str) -> str:
+    return name if _BARE.fullmatch(name) else json.dumps(name)
 
 
 def _example(fields: KeyFields) -> str:

@@ -1,10 +1,11 @@
 """Set-up of a checkout: `python3 infra/local/bootstrap.py [STEP...]` installs what is missing.
 
 Default steps: python (.venv with all packages), java, redis, and jars (Kafka and Spark's Kafka connector).
-Further steps, only by name: registry (Apicurio's Schema Registry, for tests), archive (of Spark's and Kafka's
-classes, for faster starts), browser (Chromium, for tests of the console), older_jars and older_spark (for the
-other version of Spark that the job supports), sam (AWS SAM and cfn-lint), lint (checkov and others), release
-(build and twine), docs (Sphinx), localstack, checksums (writes infra/jars.sha256).
+Further steps, only by name: registry (Apicurio's Schema Registry, for tests), databases (Kafka Connect and
+Debezium, for tests), archive (of Spark's and Kafka's classes, for faster starts), browser (Chromium, for
+tests of the console), older_jars and older_spark (for the other version of Spark that the job supports), sam
+(AWS SAM and cfn-lint), lint (checkov and others), release (build and twine), docs (Sphinx), localstack,
+checksums (writes infra/jars.sha256).
 Standard library only: nothing is installed yet.
 """
 
@@ -47,7 +48,7 @@ DEFAULT_STEPS = ("python", "java", "redis", "jars")
 STEP_CHAINS = (
     (
         *("python", "java", "redis", "checksums", "jars", "older_jars", "older_spark"),
-        *("registry", "archive", "browser"),
+        *("registry", "databases", "archive", "browser"),
     ),
     ("localstack", "sam"),
     ("lint",),
@@ -67,6 +68,7 @@ class Setup:
         self.runner = Runner(root, tools_dir)
         site_packages = "lib/python*/site-packages/pyspark/jars"
         self.ivy = Ivy(self.runner, root, tools_dir, lambda: self.venv.glob(site_packages))
+        self._pom_of_databases = (root / "tests" / "databases" / "pom.xml").resolve()
         self._pom_of_registry = (root / "tests" / "registry" / "pom.xml").resolve()
 
     @property
@@ -172,16 +174,33 @@ class Setup:
         new.rename(folder)
         Stamp(folder / "keylane-stamp", pom).write()
 
+    def databases(self) -> None:
+        """Download and check the jars of tests/databases/pom.xml, unless they are there."""
+        pom = self._pom_of_databases.read_text(encoding="utf-8")
+        folder = self.tools / "databases"
+        if Stamp(folder / "keylane-stamp", pom).is_current():
+            return
+        new = self._retrieve_databases("databases")
+        self.ivy.verify("databases", new)
+        shutil.rmtree(folder, ignore_errors=True)
+        new.rename(folder)
+        Stamp(folder / "keylane-stamp", pom).write()
+
     def checksums(self) -> None:
-        """Write the checksums of what both files of Ivy name: after a change of theirs, to be reviewed."""
+        """Write the checksums of what all files of Ivy name: after a change of theirs, to be reviewed."""
         found = jar_list.checksums(self.ivy.retrieve_jars("checksums"))
         found |= jar_list.checksums(self.ivy.retrieve_older_jars("checksums"))
         found |= jar_list.checksums(self._retrieve_registry("checksums"))
+        found |= jar_list.checksums(self._retrieve_databases("checksums"))
         self.ivy.list.write_text(jar_list.render(found), encoding="utf-8")
 
     def _retrieve_registry(self, step: str) -> Path:
         new = self.tools / "registry.new"
         return self.ivy.retrieve(step, "Apicurio's Schema Registry", self._pom_of_registry, new)
+
+    def _retrieve_databases(self, step: str) -> Path:
+        new = self.tools / "databases.new"
+        return self.ivy.retrieve(step, "Kafka Connect and Debezium", self._pom_of_databases, new)
 
     def sam(self) -> None:
         """Create a virtual environment for AWS SAM, whose dependencies conflict with the project's."""

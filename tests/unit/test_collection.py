@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SEEDS = ("1", "2")
 WITHIN_S = 240
-OWN_TARGETS = {"containers": "docker", "spark-cluster": "cluster"}
+OWN_TARGETS = {"containers": "docker", "spark-cluster": "cluster", "databases": "databases"}
 """Targets that alone run the tests with a marker, which `make test` leaves out."""
 MARKERS = [
     each.partition(":")[0]

@@ -99,10 +99,8 @@ def _parse(documents: pa.BinaryArray) -> pa.StructArray:
     follows begins another object. So as many objects as lines are one for each. Raises ArrowInvalid.
     """
     lines = pc.binary_join_element_wise(b'{"event":', documents, b"}\n", b"")
-    start, end = (lines.buffers()[1][at * 4 : at * 4 + 4] for at in (lines.offset, lines.offset + len(lines)))
-    low, high = (int(np.frombuffer(each, np.int32)[0]) for each in (start, end))
-    text = lines.buffers()[2].slice(low, high - low)
-    reading = pyarrow.json.ReadOptions(use_threads=False, block_size=high - low + 1)
+    text = lines.buffers()[2]
+    reading = pyarrow.json.ReadOptions(use_threads=False, block_size=text.size + 1)
     events = pyarrow.json.read_json(pa.BufferReader(text), reading, _PARSING).column("event")
     if len(events) != len(documents):
         raise pa.ArrowInvalid("a value has several documents")

@@ -85,6 +85,7 @@ class TopicConfig(ConfigTable):
     tombstone_marker: Milliseconds = Options().marker_ms
     value_format: Literal["auto", "json", "text", "bytes", "registry"] = "auto"
     envelope: Literal["none", "debezium"] = "none"
+    key_fields: dict[str, Literal["integer", "string", "boolean"]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -120,6 +121,7 @@ class TopicConfig(ConfigTable):
             marker_ms=self.tombstone_marker,
             value_format=self.value_format,
             envelope=self.envelope,
+            key_fields=tuple(self.key_fields.items()),
         )
 
 

@@ -130,6 +130,17 @@ def test_the_short_way_answers_the_row_of_a_change_event(process: Process, redis
     assert not process.get(f"{path}?event=true").is_short
 
 
+def test_the_short_way_finds_a_key_by_the_value_of_its_field(process: Process, redis_cluster: str):
+    layout = a_layout(options=Options(key_fields=(("id", "integer"),)))
+    fill(redis_cluster, a_lane(layout, b'{"id":7}', b"1"))
+    path = f"/topics/{layout.topic}/keys/7"
+    process.get(path, OTHER_WAY)
+    found = process.get(path)
+    assert (found.is_short, found.status, found.body) == (True, 200, b"1")
+    refused = process.get(f"/topics/{layout.topic}/keys/seven")
+    assert (refused.is_short, refused.status) == (False, 400)
+
+
 def test_a_head_is_not_plain_and_has_no_body(process: Process, topic: str):
     warm(process, topic)
     found = process.get(f"/topics/{topic}/keys/event", method="HEAD")

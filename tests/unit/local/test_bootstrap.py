@@ -223,12 +223,12 @@ def test_jars_are_checked_again_where_the_list_has_changed(setup, bootstrap, pro
         setup.jars()
 
 
-def test_the_list_is_written_from_what_both_files_of_ivy_name(setup, bootstrap, programs):
+def test_the_list_is_written_from_what_all_files_of_ivy_name(setup, bootstrap, programs):
     (setup.root / jars.LIST).unlink()
-    made = "jars.new/a.jar registry.new/b.tar.gz older-jars.new/c.jar"
-    _with_ivy(setup, programs, f"mkdir -p jars.new registry.new older-jars.new; touch {made}")
+    made = "jars.new/a.jar registry.new/b.tar.gz older-jars.new/c.jar databases.new/d.jar"
+    _with_ivy(setup, programs, f"mkdir -p jars.new registry.new older-jars.new databases.new; touch {made}")
     setup.checksums()
-    assert jars.read(setup.root / jars.LIST).keys() == {"a.jar", "b.tar.gz", "c.jar"}
+    assert jars.read(setup.root / jars.LIST).keys() == {"a.jar", "b.tar.gz", "c.jar", "d.jar"}
     jars.verify(setup.tools / "jars.new", setup.root / jars.LIST)
 
 
@@ -317,6 +317,20 @@ def test_the_registry_is_fetched_once_and_again_if_its_pom_changes(setup, progra
     pom.write_text("<project><version>2</version></project>")
     setup.registry()
     assert runs() == 2
+
+
+def test_the_jars_of_databases_are_fetched_once_and_checked(setup, bootstrap, programs):
+    pom = setup.root / "tests" / "databases" / "pom.xml"
+    pom.parent.mkdir(parents=True)
+    pom.write_text("<project/>")
+    other = f'[ "$(wc -l < "{setup.root}/runs")" = 1 ] || printf other > databases.new/all.tar.gz'
+    runs = _with_ivy(setup, programs, f"mkdir -p databases.new; touch databases.new/all.tar.gz; {other}")
+    setup.databases()
+    setup.databases()
+    assert runs() == 1
+    pom.write_text("<project><version>2</version></project>")
+    with pytest.raises(bootstrap.SetupError, match="has the SHA-256"):
+        setup.databases()
 
 
 def test_registry_and_localstack_are_not_default_steps(bootstrap, setup, monkeypatch):

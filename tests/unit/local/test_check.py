@@ -92,6 +92,25 @@ def test_a_topic_without_keys_is_a_warning(tmp_path):
     assert "have no keys" in line
 
 
+EVENT = b'{"before":null,"after":{"id":1},"op":"c"}'
+
+
+def test_values_and_keys_that_are_not_those_of_a_table_are_warnings(tmp_path):
+    text = "[topics.orders]\nenvelope = 'debezium'\nkey_fields = { id = 'integer' }\n"
+    good, bad = LogRecord(0, b'{"id":1}', EVENT), LogRecord(0, b"key", b"no")
+    assert len(check_topic(tmp_path, text, sample_of([(0, good)]))) == 1
+    lines = check_topic(
+        tmp_path, text, sample_of([(0, good), (0, bad), (1, LogRecord(0, b'{"id":2}', None))])
+    )
+    assert "warning 2: 1 of 2 values are not change events: it is not a JSON object" in lines
+    assert any(line.startswith("warning 3: 1 of 3 keys can't be found by their fields: ") for line in lines)
+
+
+def test_change_events_without_their_envelope_are_a_note(tmp_path):
+    lines = check_topic(tmp_path, "[topics.orders]\n", sample_of([(0, LogRecord(0, b"k", EVENT))]))
+    assert [line for line in lines if "change events of a table" in line]
+
+
 def test_memory_is_that_of_the_calculator(tmp_path):
     for indexed in (False, True):
         workload = Workload(1, 1, keys=1, key_bytes=20, value_bytes=200, topic_bytes=10, indexed=indexed)

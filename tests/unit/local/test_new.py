@@ -95,6 +95,22 @@ def test_several_topics_have_a_table_each_and_one_without_keys_none(tmp_path):
     assert all(each.partitioner == "crc32" for each in topics.values())
 
 
+def test_the_topic_of_a_table_gets_its_envelope_and_the_fields_of_its_keys(tmp_path):
+    guess = PartitionerGuess("murmur2", is_guarded=False, reason="it explains all of 40 keys")
+    fields = (('a "b"', "string"), ("id", "integer"))
+    found = {
+        "shop.items": TopicFound(3, guess, has_events=True, key_fields=fields),
+        "plain": TopicFound(3, guess),
+    }
+    (tmp_path / "keylane.toml").write_text(render_topics(found))
+    topics = load(tmp_path / "keylane.toml").topics
+    assert {name: each.envelope for name, each in topics.items()} == {
+        "shop.items": "debezium",
+        "plain": "none",
+    }
+    assert topics["shop.items"].options.key_fields == fields
+
+
 def test_all_topics_cannot_be_taken_without_a_look(tmp_path):
     assert "--unchecked needs --topic" in new(str(tmp_path), "--kafka", "a:1", "--unchecked")
 

@@ -157,7 +157,9 @@ def test_an_unwrapped_event_is_judged_by_deleted_and_not_by_a_column_called_op()
         {"op": "c", "__deleted": "true"},
         {"op": "c", "__deleted": None},
     ]
-    assert events.judge(column(*[encode(FLAT, row) for row in rows])).tolist() == [SET, DELETION, INVALID]
+    for times in (1, 10):
+        values = [encode(FLAT, row) for row in rows] * times
+        assert events.judge(column(*values)).tolist() == [SET, DELETION, INVALID] * times
 
 
 @pytest.mark.parametrize(
@@ -184,6 +186,14 @@ def test_a_block_that_claims_a_billion_empty_items_ends_soon():
     cursors = Cursors(column(b"\x80\x94\xeb\xdc\x03\0"), 0)
     compile_skip(json.dumps(schema), ())(cursors, np.arange(1))
     assert cursors.lost.tolist() == [True]
+
+
+def test_a_size_below_zero_moves_no_cursor_back():
+    cursors = Cursors(column(b"\2\2\7", b"\2\2\2x"), 0)
+    schema = {"type": "record", "name": "R", "fields": [{"name": each, "type": "int"} for each in "ab"]}
+    schema["fields"].append({"name": "c", "type": "string"})
+    compile_skip(json.dumps(schema), ())(cursors, np.arange(2))
+    assert (cursors.lost.tolist(), cursors.at.tolist()) == ([True, False], [3, 7])
 
 
 def test_blocks_with_their_sizes_are_skipped_by_them():

@@ -325,11 +325,12 @@ def test_values_that_are_not_events_are_stored_and_counted_with_the_first_one_s_
     lanes, writer = a_writer(EVENTS)
     writer.write(("orders", 0), some_rows((None, b"no"), (first, SETTING), first_offset=7))
     writer.write(("orders", 0), some_rows((first, b"no"), (second, b"\0\0\0\0\1"), first_offset=9))
+    writer.write(("orders", 0), some_rows((second, b"\0\0\0\0\1"), first_offset=11))
     writer.finish([("orders", 0)])
     ((_, _, _, _, records, _),) = lanes.named("apply")
     assert [record.value for _, record in records] == [b"no", b"\0\0\0\0\1"]
     tally = writer.tallies["orders", 0]
-    assert (tally.invalid_events, tally.first_invalid) == (2, 9)
+    assert (tally.invalid_events, tally.first_invalid) == (3, 9)
 
 
 def test_a_deletion_over_the_limit_of_values_deletes():

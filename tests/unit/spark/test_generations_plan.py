@@ -103,6 +103,13 @@ def test_what_readers_take_values_for_changes_in_place(monkeypatch):
     )
 
 
+def test_the_fields_of_keys_change_in_place(monkeypatch):
+    monkeypatch.setitem(CHANGES, "key_fields", {"id": "integer"})
+    assert planned("key_fields") == GenerationPlan(
+        replace(SERVED, options=Options(key_fields=(("id", "integer"),)))
+    )
+
+
 def test_partitions_that_a_topic_got_are_built_beside():
     made = planned(partitions=18)
     assert made.serving == SERVED

@@ -33,7 +33,8 @@ def test_retention_and_options_become_those_of_the_layout(tmp_path):
     path.write_text(
         "[topics.a]\nttl = '30d'\nhistory_count = 100\nhistory_age = '90 m'\nindex = true\nindex_parts = 16\n"
         "headers = true\nguarded = true\nmax_value_bytes = 1000\ntombstone_marker = '0s'\n"
-        "value_format = 'registry'\nenvelope = 'debezium'\n[topics.b]\ninsert_once = true\n"
+        "value_format = 'registry'\nenvelope = 'debezium'\n"
+        "key_fields = { region = 'string', id = 'integer' }\n[topics.b]\ninsert_once = true\n"
     )
     topics = load(path).topics
     assert topics["a"].options == Options(
@@ -47,6 +48,7 @@ def test_retention_and_options_become_those_of_the_layout(tmp_path):
         marker_ms=0,
         value_format="registry",
         envelope="debezium",
+        key_fields=(("region", "string"), ("id", "integer")),
     )
     assert topics["b"].options == Options(insert_once=True)
 
@@ -73,6 +75,7 @@ def test_retention_and_options_become_those_of_the_layout(tmp_path):
         ("[topics.a]\nttl = 30\n", [":2: topics.a.ttl: ", "a duration is a number and a unit"]),
         ("[topics.a]\nttl = '0s'\n", [":2: topics.a.ttl: "]),
         ("[topics.a]\ninsert_once = true\nhistory_count = 3\n", [":1: topics.a: insert_once"]),
+        ("[topics.a.key_fields]\nid = 'uuid'\n", [":2: topics.a.key_fields.id: ", "'integer'"]),
         ("[topics.a]\nenvelope = 'canal'\n", [":2: topics.a.envelope: ", "'debezium'"]),
         (
             "[topics.a]\nenvelope = 'debezium'\nvalue_format = 'text'\n",

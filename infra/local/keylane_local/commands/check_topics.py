@@ -23,6 +23,7 @@ from keylane_local.commands.key_memory import (
 from keylane_local.commands.lane_balance import FULLEST, count_lanes, fullness, propose_stripes
 from keylane_local.commands.new_project import first_records, shard_numbers
 from keylane_local.commands.partitioner_guess import guess_partitioner
+from keylane_local.commands.table_guess import find_event_faults, find_key_faults, has_change_events
 from keylane_local.env_file import KAFKA, REDIS
 from keylane_local.stack.outside import TIMEOUT_MS, Outside, describe_missing, reach
 
@@ -114,8 +115,28 @@ def check_topic(
             )
     if keyed:
         yield from _check_memory(valid, name, topic, sample, [record for _, record in keyed])
+        yield from _check_table(valid, name, topic, [record for _, record in keyed])
     if shards:
         yield from _check_balance(valid, name, topic, partitions, shards)
+
+
+def _check_table(
+    valid: ValidConfig, name: str, topic: TopicConfig, keyed: Sequence[LogRecord]
+) -> Iterator[CheckFinding]:
+    """Yield what does not fit the options of a database's table."""
+    values = [record.value for record in keyed if record.value is not None]
+    keys = {record.key for record in keyed if record.key is not None}
+    if topic.envelope != "none":
+        if faults := list(find_event_faults(values)):
+            what = f"{len(faults)} of {len(values)} values are not change events: {faults[0]}"
+            yield CheckFinding("warning", valid.place("topics", name, "envelope"), what)
+    elif has_change_events(values):
+        what = 'the values are change events of a table: envelope = "debezium" serves its rows'
+        yield CheckFinding("note", valid.place("topics", name), what)
+    fields = topic.options.key_fields
+    if fields and (faults := list(find_key_faults(fields, keys))):
+        what = f"{len(faults)} of {len(keys)} keys can't be found by their fields: {faults[0]}"
+        yield CheckFinding("warning", valid.place("topics", name, "key_fields"), what)
 
 
 def _check_memory(

@@ -1,15 +1,19 @@
 """What `keylane new` finds out about a cluster, and the files that it writes."""
 
+import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from keylane.errors import UnknownTopic
 from keylane.explore.log import read_records
 from keylane.model.kafka import EARLIEST, READ_COMMITTED, KafkaTopic, LogRange, LogRecord
+from keylane.model.records import KeyFields
 from keylane.ports import Deadline
 from keylane.routing import SLOTS
 from keylane_local.commands.lane_balance import FULLEST, Proposal, propose_stripes
 from keylane_local.commands.partitioner_guess import USUAL, PartitionerGuess, guess_partitioner
+from keylane_local.commands.table_guess import guess_key_fields, has_change_events
 from keylane_local.env_file import KAFKA, REDIS
 from keylane_local.errors import BadInput
 from keylane_local.stack.outside import TIMEOUT_MS, Outside, describe_missing, reach
@@ -20,6 +24,8 @@ _READS = 200
 """Of many topics, fewer partitions of each are looked at: so many in all."""
 NEW_PARTITIONS = 9
 _INTERNAL = "_"
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+"""A name that TOML takes without quotes."""
 _FRAME = 5
 """Bytes before a value of a Schema Registry: zero, and the number of its schema."""
 OPTIONS = {"kafka": "--kafka", "redis": "--redis"}
@@ -41,7 +47,8 @@ class TopicFound:
 
     `stripes`: how many keep the shards of the Redis Cluster evenly filled; None if nobody has looked.
     `has_keys`: whether a record had one; a topic without records may get some. `has_schemas`: whether all
-    values begin as those of a Schema Registry do.
+    values begin as those of a Schema Registry do. `has_events`: whether all are change events in JSON.
+    `key_fields`: of keys that are JSON objects alike.
     """
 
     partitions: int | None
@@ -49,6 +56,8 @@ class TopicFound:
     stripes: Proposal | None = None
     has_keys: bool = True
     has_schemas: bool = False
+    has_events: bool = False
+    key_fields: KeyFields = ()
 
 
 _NOT_LOOKED_AT = TopicFound(None, PartitionerGuess(USUAL, is_guarded=False, reason="nothing was looked at"))
@@ -65,8 +74,16 @@ class _Sample:
         return not self.records or any(record.key is not None for _, record in self.records)
 
     @property
+    def values(self) -> list[bytes]:
+        return [record.value for _, record in self.records if record.value is not None]
+
+    @property
+    def keys(self) -> set[bytes]:
+        return {record.key for _, record in self.records if record.key is not None}
+
+    @property
     def has_schemas(self) -> bool:
-        values = [record.value for _, record in self.records if record.value is not None]
+        values = self.values
         return bool(values) and all(len(value) > _FRAME and value[0] == 0 for value in values)
 
 
@@ -108,7 +125,10 @@ def _look_at_topic(outside: Outside, name: str, partitions: int, shards: list[in
     sample = _Sample(list(first_records(outside, topic, partitions)))
     guess = guess_partitioner(((partition, record.key) for partition, record in sample.records), count)
     stripes = propose_stripes(count, shards) if shards else None
-    return TopicFound(count, guess, stripes, sample.has_keys, sample.has_schemas)
+    has_schemas = sample.has_schemas
+    has_events = not has_schemas and has_change_events(sample.values)
+    fields = guess_key_fields(sample.keys)
+    return TopicFound(count, guess, stripes, sample.has_keys, has_schemas, has_events, fields)
 
 
 def summarize(found: Mapping[str, TopicFound]) -> list[dict[str, object]]:
@@ -123,6 +143,8 @@ def summarize(found: Mapping[str, TopicFound]) -> list[dict[str, object]]:
             "why": each.guess.reason,
             "has_keys": each.has_keys,
             "has_schemas": each.has_schemas,
+            "has_events": each.has_events,
+            "key_fields": dict(each.key_fields),
         }
         for name, each in found.items()
     ]
@@ -172,11 +194,27 @@ def _render_topic(name: str, found: TopicFound) -> str:
         lines.append(_render_stripes(found.stripes))
     if found.has_schemas:
         lines.append('value_format = "registry" # needs KEYLANE_SCHEMA_REGISTRY_URL')
+        lines.append('# envelope = "debezium"  # if the values are change events of a table')
+    if found.has_events:
+        lines.append('envelope = "debezium" # rows of a table (docs/use/databases.md)')
+    if found.key_fields:
+        fields = ", ".join(f'{_toml_name(name)} = "{kind}"' for name, kind in found.key_fields)
+        lines.append(f"key_fields = {{ {fields} }} # {_example(found.key_fields)}")
     lines += [
         "# index = true         # keys in order: ranges and prefixes",
         "# history_count = 100  # of each key",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _toml_name(name: str) -> str:
+    return name if _BARE.fullmatch(name) else json.dumps(name)
+
+
+def _example(fields: KeyFields) -> str:
+    if len(fields) == 1:
+        return "keys by its value: /keys/7"
+    return "keys by a JSON object of these"
 
 
 def render_environment(project: NewProject, environment: Mapping[str, str]) -> str:

@@ -1,9 +1,10 @@
 """Reads from the state: keys, histories, many keys, joins, ranges, views, and descriptions of partitions."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from keylane.api.http.common_parameters import ValueOptions
+from keylane.api.http.common_parameters import ValueOptions, has_base64_keys
 from keylane.api.http.request import Request
 from keylane.api.http.response import Response
 from keylane.api.http.router import Application, Operations
@@ -20,6 +21,7 @@ from keylane.query.latest import read_latest
 from keylane.query.multi_get import read_many
 from keylane.query.ranges import read_range
 from keylane.query.topics import partitions_by_node
+from keylane.query.typed_keys import keys_of_topic
 from keylane.query.views import describe_view, list_views, read_windows
 from keylane.wiring.query import QueryParts, build_query
 from keylane.wiring.runtime import Runtime
@@ -39,6 +41,7 @@ def get_key(app: QueryApp, request: Request, topic: str, key: str) -> Response[A
     """Answer with the record's own bytes, or say that there is none."""
     use = app.parts()
     read = parse_read_key(request, topic, key, use.settings)
+    read = read._replace(key=_key_of(use, request, read.topic, read.key))
     if read.as_of is None:
         answer = read_latest(use.store, read.topic, read.key, read.terms, read.wait)
     else:
@@ -69,6 +72,7 @@ def get_history(app: QueryApp, request: Request, topic: str, key: str) -> Respon
     """Answer with a page of a key's records, newest first."""
     use = app.parts()
     read = pages.parse_history(request, topic, key, use.settings)
+    read = replace(read, key=_key_of(use, request, read.topic, read.key))
     page = read_history(use.store, read.topic, read.key, read.scan, read.terms)
     return pages.render_history(page, read, _envelopes(use, read.values))
 
@@ -80,6 +84,7 @@ def get_key_changes(app: QueryApp, request: Request, topic: str, key: str) -> Re
     """Answer with a key's record and each change as it comes, as Server-Sent Events."""
     use = app.parts()
     read = changes.parse_key_changes(request, topic, key, use.settings)
+    read = read._replace(key=_key_of(use, request, read.topic, read.key))
     source = KeyChanges(use.change_reader, read)
     return changes.render_stream(use.open_stream(source, read.since, changes.any_key))
 
@@ -102,8 +107,11 @@ def read_keys(app: QueryApp, request: Request, topic: str) -> Response[Any]:
     """Answer with the latest records of many keys."""
     use = app.parts()
     read = many.parse_read_many(request, topic, use.settings)
-    found, watermarks = read_many(use.store, read.topic, read.keys, read.terms, atomic=read.atomic)
-    return many.render_many(read.keys, found, watermarks, _envelopes(use, read.values))
+    keys = read.keys
+    if not read.has_base64_keys:
+        keys = keys_of_topic(use.store, read.topic, keys, use.settings.state_timeout_ms)
+    found, watermarks = read_many(use.store, read.topic, keys, read.terms, atomic=read.atomic)
+    return many.render_many(keys, found, watermarks, _envelopes(use, read.values))
 
 
 @OPERATIONS.operation(many.JOINED_SCHEMA, parameters=many.JOIN, refusals=(413,))
@@ -153,6 +161,13 @@ def get_partitions(app: QueryApp, request: Request) -> Response[Any]:
     use = app.parts()
     topic = topics.parse_metadata(request)
     return topics.render_partitions(partitions_by_node(use.store, topic, use.settings.state_timeout_ms))
+
+
+def _key_of(use: QueryParts, request: Request, topic: str, key: bytes) -> bytes:
+    """Return the key of a record, from the key of a request. Raises as `keys_of_topic`."""
+    if request.query and has_base64_keys(request):
+        return key
+    return keys_of_topic(use.store, topic, (key,), use.settings.state_timeout_ms)[0]
 
 
 def _envelopes(use: QueryParts, values: ValueOptions) -> Envelopes:

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeAlias
 
 _TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
@@ -55,7 +55,11 @@ VALUE_FORMATS = ("auto", "json", "text", "bytes", "registry")
 ENVELOPES = ("none", "debezium")
 """What values are: `none`: the value itself; `debezium`: a change event of a row, see `change_events`."""
 
-UNSTORED = frozenset({"marker_ms", "value_format"})
+KEY_KINDS = ("integer", "string", "boolean")
+KeyFields: TypeAlias = tuple[tuple[str, str], ...]
+"""The fields of keys that are JSON objects, in their order there: names and KEY_KINDS."""
+
+UNSTORED = frozenset({"marker_ms", "value_format", "key_fields"})
 """Options that can change without a new generation: stored records stay as they are."""
 
 
@@ -69,8 +73,9 @@ class Options:
     until a tombstone. `headers`: are kept. `guarded`: strays are expected from the first record on.
     `max_value_bytes`: a larger value is left in Kafka, and the state keeps its position. `marker_ms`: how
     long a tombstone leaves a marker, so that no older record comes back from another partition; 0: not at
-    all. `value_format`: how readers decode values, one of VALUE_FORMATS. `envelope`: what they are
-    then, one of ENVELOPES. `view`: the definition of a view whose windows are stored, as JSON.
+    all. `value_format`: how readers decode values, one of VALUE_FORMATS. `envelope`: what they are then, one
+    of ENVELOPES. `key_fields`: of keys that clients ask for by the values in them. `view`: the definition of
+    a view whose windows are stored, as JSON.
     """
 
     ttl_ms: int | None = None
@@ -84,6 +89,7 @@ class Options:
     marker_ms: int = 24 * 3600 * 1000
     value_format: str = "auto"
     envelope: str = "none"
+    key_fields: KeyFields = ()
     view: str | None = None
 
     @property
@@ -123,7 +129,10 @@ class Options:
         """Return options from `to_dict`'s fields. Unknown names are a newer writer's: they are ignored."""
         known = {field.name for field in fields(cls)}
         index = int(given.get("index_parts", given.get("index", 0)))
-        return cls(**{name: value for name, value in given.items() if name in known} | {"index": index})
+        own = {name: value for name, value in given.items() if name in known} | {"index": index}
+        if "key_fields" in own:
+            own["key_fields"] = tuple((str(name), str(kind)) for name, kind in own["key_fields"])
+        return cls(**own)
 
 
 @dataclass(frozen=True, slots=True)

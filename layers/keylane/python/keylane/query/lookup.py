@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keylane import routing
-from keylane.errors import CorruptState
+from keylane.errors import BadRequest, CorruptState
 from keylane.model.keys import KEY_LIMIT_BYTES
 from keylane.model.records import Answer
+from keylane.query.typed_keys import encode_key
 from keylane.state.lanes import decode_value, decode_watermark, lane_at
 
 if TYPE_CHECKING:
@@ -81,6 +82,11 @@ class Lookups:
         layout = self._layouts.known(topic)
         if layout is None or not 0 < len(key) <= KEY_LIMIT_BYTES:
             return None
+        if fields := layout.options.key_fields:
+            try:
+                key = encode_key(fields, key)
+            except BadRequest:
+                return None
         lanes = self._topics.get(topic)
         if lanes is None or lanes.layout is not layout:
             lanes = self._topics[topic] = _TopicLanes(layout)

@@ -56,13 +56,14 @@ MANY_BODY: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class ReadManyRequest:
-    """A read of many keys of one topic."""
+    """A read of many keys of one topic. `has_base64_keys`: they are given as they are in Kafka."""
 
     topic: str
     keys: tuple[bytes, ...]
     atomic: bool
     terms: ReadTerms
     values: ValueOptions
+    has_base64_keys: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +79,14 @@ class JoinRequest:
 
 def parse_read_many(request: Request, topic: str, settings: QuerySettings) -> ReadManyRequest:
     """Parse a POST of many keys. Raises BadRequest, which names the parameter at fault."""
+    keys, is_base64 = _parse_keys(request.content())
     return ReadManyRequest(
         topic_of(topic),
-        _parse_keys(request.content()),
+        keys,
         ATOMIC.of(request),
         parse_terms(request, settings),
         parse_value_options(request),
+        is_base64,
     )
 
 
@@ -105,7 +108,8 @@ def parse_join(request: Request, key: str, settings: QuerySettings) -> JoinReque
     )
 
 
-def _parse_keys(body: bytes) -> tuple[bytes, ...]:
+def _parse_keys(body: bytes) -> tuple[tuple[bytes, ...], bool]:
+    """Return the keys, and whether they are in base64."""
     document = parse_json(body, ': it looks like {"keys": ["a", "b"]}')
     keys = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(keys, list) or not 1 <= len(keys) <= KEYS_LIMIT:
@@ -115,7 +119,8 @@ def _parse_keys(body: bytes) -> tuple[bytes, ...]:
     key_format = document.get("key_format", "text")
     if not isinstance(key_format, str):
         raise BadRequest("key_format is neither text nor base64", "key_format")
-    return parse_key_texts(keys, "keys", is_base64=KEY_FORMAT.parse(key_format) == "base64")
+    is_base64 = KEY_FORMAT.parse(key_format) == "base64"
+    return parse_key_texts(keys, "keys", is_base64=is_base64), is_base64
 
 
 RECORDS_SCHEMA = Schema.of("Records", optional=UNSURE, records=an_array(ROW_SCHEMA), **FRESHNESS)

@@ -1,0 +1,210 @@
+"""Rows of PostgreSQL over HTTP: Debezium writes, and GET of each primary key is what SELECT says."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+from confluent_kafka import Consumer, TopicPartition
+from tests.databases.tables import SCHEMA, TABLES, Table, statements
+from tests.e2e.client import Client
+from tests.servers.debezium import Debezium
+from tests.servers.own import eventually, guarded, wait_writable
+from tests.servers.postgres import Postgres
+
+from keylane_client.cli.commands import keylane
+from keylane_local.process.ports import Ports
+from keylane_local.stack.stack import Stack
+from keylane_spark.config.topics import load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.databases, pytest.mark.timeout(900)]
+SEED = int(os.environ.get("SEED", "20261126"))
+STATEMENTS = int(os.environ.get("STATEMENTS", "10000"))
+CONNECTORS = {
+    "shop": {"table.include.list": "public.orders,public.items,public.devices,public.marks"},
+    "store": {
+        "table.include.list": "public.prices,public.docs,public.papers,public.marks",
+        "tombstones.on.delete": "false",
+        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "value.converter.schemas.enable": "true",
+    },
+    "flat": {
+        "table.include.list": "public.orders,public.marks",
+        "transforms": "unwrap",
+        "transforms.unwrap.type": "io.debezium.transforms.ExtractNewRecordState",
+        "transforms.unwrap.delete.tombstone.handling.mode": "rewrite",
+    },
+}
+TOPICS = {
+    "shop.public.orders": TABLES[0],
+    "flat.public.orders": TABLES[0],
+    "shop.public.items": TABLES[1],
+    "shop.public.devices": TABLES[2],
+    "store.public.prices": TABLES[3],
+    "store.public.docs": TABLES[4],
+}
+WITHIN_S = 240
+CONFIG = Path(__file__).with_name("databases.toml")
+
+
+def asked_for(columns: dict[str, Any]) -> bytes:
+    """What a client asks for: the value of the only column, or all in any order."""
+    if len(columns) == 1:
+        return str(*columns.values()).encode()
+    return json.dumps(dict(sorted(columns.items()))).encode()
+
+
+@dataclass
+class World:
+    """The database, the worker, and the stack that has the tables' topics."""
+
+    database: Postgres
+    connect: Debezium
+    stack: Stack
+    client: Client
+    rounds: int = 0
+
+    def wait_until_applied(self) -> None:
+        """Wait until the state has all that the database has committed so far.
+
+        A connector sends in the order of commits: what it sent before the last one is in Kafka by then.
+        """
+        self.rounds += 1
+        values = f"values (1, {self.rounds})"
+        self.database.run(f"insert into marks {values} on conflict (id) do update set round = {self.rounds};")
+        for prefix in CONNECTORS:
+            eventually(lambda topic=f"{prefix}.public.marks": self._round(topic) == self.rounds, WITHIN_S)
+        for topic in (*TOPICS, "store.public.papers"):
+            for partition, end in enumerate(self._ends(topic)):
+                if end:
+                    key = asked_for(TOPICS[topic].keys[0]) if topic in TOPICS else b"any"
+                    answer = self.client.get_at(topic, key, f"{partition}:{end - 1}")
+                    assert answer.status in (200, 404), (answer.status, answer.body)
+
+    def _round(self, topic: str) -> int | None:
+        answer = self.client.get(topic, b'{"id":1}')
+        return answer.json["round"] if answer.status == 200 else None
+
+    def _ends(self, topic: str) -> list[int]:
+        consumer = Consumer({"bootstrap.servers": self.stack.kafka_bootstrap, "group.id": "ends"})
+        try:
+            count = len(consumer.list_topics(topic, 20).topics[topic].partitions)
+            return [
+                consumer.get_watermark_offsets(TopicPartition(topic, number), 20)[1]
+                for number in range(count)
+            ]
+        finally:
+            consumer.close()
+
+    def check(self, topic: str, table: Table) -> int:
+        """Compare each possible key's answer, and the index, with the table; return how many rows it has."""
+        rows = [
+            json.loads(line)
+            for line in self.database.run(f"select {table.row} from {table.name};").splitlines()
+        ]
+        wanted = {table.key_of({name: row[name] for name in table.keys[0]}): row for row in rows}
+        for columns in table.keys:
+            key = table.key_of(columns)
+            answer = self.client.get(topic, key if topic.startswith("flat.") else asked_for(columns))
+            found = answer.json if answer.status == 200 else None
+            assert answer.status in (200, 404), (topic, key, answer.body)
+            if found and topic.startswith("flat."):
+                assert found.pop("__deleted") == "false"
+            assert found == wanted.get(key), (topic, key, SEED)
+        page = self.client.request("GET", f"/topics/{topic}/keys?limit=1000&keys_only=true").json["records"]
+        assert {each["key"].encode() for each in page} == wanted.keys(), (topic, SEED)
+        return len(rows)
+
+    def check_all(self) -> None:
+        self.wait_until_applied()
+        counts = {topic: self.check(topic, table) for topic, table in TOPICS.items()}
+        assert all(counts.values()), counts
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    data, ports, source = tmp_path_factory.mktemp("databases"), Ports(), random.Random(SEED)
+    with guarded(data), Stack(data, CONFIG) as stack:
+        wait_writable(stack.kafka)
+        database = Postgres(data, ports.any())
+        try:
+            database.start()
+            # The snapshot has these rows.
+            database.run(SCHEMA + statements(source, 300))
+            connect = Debezium(data, stack.kafka_bootstrap, ports.any(), database.port, CONNECTORS)
+            connect.start()
+            client = Client(stack.http_url)
+            yield World(database, connect, stack, client)
+            client.close()
+            connect.program.stop()
+        finally:
+            database.close()
+
+
+def test_a_snapshot_is_every_row(world: World):
+    world.check_all()
+
+
+def test_after_any_statements_each_row_is_what_select_says(world: World):
+    source = random.Random(SEED + 1)
+    for _ in range(4):
+        world.database.run(statements(source, STATEMENTS // 8))
+        world.check_all()
+
+
+def test_a_connector_and_a_job_that_are_killed_lose_nothing_and_bring_nothing_back(world: World):
+    source = random.Random(SEED + 2)
+    world.database.run(statements(source, STATEMENTS // 8))
+    world.connect.kill()
+    world.database.run(statements(source, STATEMENTS // 8))
+    world.connect.start()
+    world.stack.job.kill()
+    world.database.run(statements(source, STATEMENTS // 4))
+    world.stack.job.start()
+    world.check_all()
+
+
+def test_an_update_of_the_primary_key_moves_the_row(world: World):
+    topic = "shop.public.orders"
+    world.database.run("insert into orders values (1001, 'new', 1.50, null);")
+    world.database.run("update orders set id = 1002 where id = 1001;")
+    world.wait_until_applied()
+    assert world.client.get(topic, b"1001").status == 404
+    moved = world.client.get(topic, b"1002")
+    assert moved.json == {"id": 1002, "status": "new", "price": "1.50", "op": None}
+    path = "/topics/shop.public.orders/keys/1001/history"
+    kinds = [each.get("deleted", False) for each in world.client.request("GET", path).json["records"]]
+    assert kinds == [True, True, False], "the deletion, its tombstone, and the row"
+    world.database.run("delete from orders where id = 1002;")
+
+
+def test_keylane_new_finds_the_tables_and_their_keys(world: World, tmp_path: Path):
+    kafka = ["--kafka", world.stack.kafka_bootstrap]
+    result = CliRunner().invoke(keylane, ["new", str(tmp_path), *kafka, "--stack", "x"])
+    assert result.exit_code == 0, result.output
+    found, own = (load(path).topics for path in (tmp_path / "keylane.toml", CONFIG))
+    for topic in TOPICS:
+        assert found[topic].envelope == "debezium"
+        assert found[topic].key_fields == (own[topic].key_fields or {"id": "integer"})
+
+
+def test_a_large_column_that_did_not_change_is_there_with_the_full_identity_alone(world: World):
+    body = "x" * 9_000
+    world.database.run(
+        f"insert into papers values (1, '{body}', 1);\nupdate papers set version = 2 where id = 1;\n"
+        f"insert into docs values (1, '{body}', 1);\nupdate docs set version = 2 where id = 1;\n"
+    )
+    world.wait_until_applied()
+    paper = world.client.get("store.public.papers", b'{"id":1}').json
+    assert paper == {"id": 1, "body": "__debezium_unavailable_value", "version": 2}
+    assert world.client.get("store.public.docs", b"1").json == {"id": 1, "body": body, "version": 2}
+    world.database.run("delete from docs where id = 1;")

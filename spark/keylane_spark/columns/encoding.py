@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from keylane.state import codec
 from keylane_spark.columns.headers import binary_array, encode_numbers
-from keylane_spark.columns.records import Records
+from keylane_spark.columns.records import Records, lengths_of
 
 _HEADER = np.dtype([("version", "u1"), ("flags", "u1"), ("offset", ">u8"), ("timestamp", ">u8")])
 _STRAY_HEADER = np.dtype([*_HEADER.descr, ("source", ">u4")])
@@ -113,7 +113,7 @@ def encode_records(
     """
     kind = _HEADER if source_partition is None else _STRAY_HEADER
     optional = _OptionalFields(rows)
-    lengths = pc.fill_null(pc.binary_length(rows.values), 0)
+    lengths = lengths_of(rows.values)
     for column in optional.columns:
         lengths = pc.add(lengths, pc.binary_length(column))
     arguments = pc.binary_join_element_wise(
@@ -151,11 +151,14 @@ class _OptionalFields:
         self.columns.append(encode_numbers(numbers, kind, mask))
 
 
-def _decimal(lengths: pa.Int32Array, extra: int, before: bytes, after: bytes) -> pa.BinaryArray:
-    """`before`, each length + `extra` in decimal, `after`; formatted once for each distinct length."""
+def _decimal(lengths: pa.Int32Array, extra: int, before: bytes, after: bytes) -> pa.BinaryArray | bytes:
+    """`before`, each length + `extra` in decimal, `after`; formatted once for each distinct length.
+
+    One for all rows where all lengths are equal.
+    """
     encoded = lengths.dictionary_encode()
     words = [b"%b%d%b" % (before, length + extra, after) for length in encoded.dictionary.to_pylist()]
-    return pa.array(words, pa.binary()).take(encoded.indices)
+    return words[0] if len(words) == 1 else pa.array(words, pa.binary()).take(encoded.indices)
 
 
 def _fixed_headers(

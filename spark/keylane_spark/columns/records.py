@@ -94,7 +94,7 @@ class Records(_Columns):
     @property
     def sizes(self) -> NDArray[np.int64]:
         """Bytes of each record: key, value, headers and the envelope's fixed part."""
-        sizes = pc.add(pc.binary_length(self.keys), pc.fill_null(pc.binary_length(self.values), 0))
+        sizes = pc.add(pc.binary_length(self.keys), lengths_of(self.values))
         if self.headers is not None:
             sizes = pc.add(sizes, pc.binary_length(self.headers))
         array: NDArray[np.int64] = sizes.to_numpy(zero_copy_only=False).astype(np.int64)
@@ -130,6 +130,12 @@ class Records(_Columns):
             left_bytes,
             order_ms,
         )
+
+
+def lengths_of(values: pa.BinaryArray) -> pa.Int32Array:
+    """The bytes of each value, 0 where it is null."""
+    lengths = pc.binary_length(values)
+    return pc.fill_null(lengths, 0) if values.null_count else lengths
 
 
 def stored_records(rows: Rows, options: Options) -> Records:

@@ -48,14 +48,14 @@ function inDetail({ group, lags }) {
   const name = group.consumer_group_id;
   const rows = [...lags].sort((one, other) => one.partition_id - other.partition_id);
   return element("details", {}, element("summary", {}, `${name} by partition`),
-    table(`Lag of ${name}`, ["Partition", "Committed", "End", "Lag", "Client"], rows.map((each) => [each.partition_id, count(each.current_offset), count(each.log_end_offset), count(each.lag), each.client_id || "none"])));
+    table(`Lag of ${name}`, ["Partition", "Lag", "Committed", "End", "Client"], rows.map((each) => [each.partition_id, count(each.lag), count(each.current_offset), count(each.log_end_offset), each.client_id || "none"])));
 }
 
 function shown(topic, { found, left }) {
   const rest = left ? [element("p", { class: "hint" }, `${count(left)} more groups were not asked.`)] : [];
   if (!found.length) return [element("p", { class: "hint" }, `No consumer group has committed an offset of ${topic}. Keylane's job has none: its lag is that of the lanes.`), ...rest];
-  const rows = found.map(({ group, lags, lag }) => [group.consumer_group_id, stateOf(group), membersOf(lags), lags.length, count(lag)]);
-  return [table("Consumer groups", ["Group", "State", "Members here", "Partitions", "Lag"], rows), ...rest, ...found.map(inDetail)];
+  const rows = found.map(({ group, lags, lag }) => [group.consumer_group_id, count(lag), stateOf(group), membersOf(lags), lags.length]);
+  return [table("Consumer groups", ["Group", "Lag", "State", "Members here", "Partitions"], rows), ...rest, ...found.map(inDetail)];
 }
 
 export async function show(main, params, signal) {

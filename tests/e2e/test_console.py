@@ -683,11 +683,11 @@ def test_the_consumer_groups_of_a_topic_show_their_lag(tab, consumers):
     page.get_by_role("link", name="Groups").click()
     expect(page.locator("h1")).to_have_text("Consumer groups of bookings")
     row = page.get_by_role("region", name="Consumer groups").locator("tr", has_text="console-group")
-    expect(row.locator("td")).to_have_text(["console-group", "empty", "0", "9", re.compile(r"^\d+$")])
+    expect(row.locator("td")).to_have_text(["console-group", re.compile(r"^[1-9]\d*$"), "empty", "0", "9"])
     page.get_by_text("console-group by partition").click()
     lag = page.get_by_role("region", name="Lag of console-group").locator("tbody tr")
     expect(lag).to_have_count(9)
-    expect(lag.nth(consumers).locator("td").nth(3)).not_to_have_text("0")
+    expect(lag.nth(consumers).locator("td").nth(1)).not_to_have_text("0")
 
 
 def test_a_topic_without_consumer_groups_says_so(tab, consumers):

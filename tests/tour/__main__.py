@@ -54,6 +54,7 @@ class Tour:
     url: str
     http: urllib3.PoolManager = field(default_factory=lambda: urllib3.PoolManager(timeout=60, retries=False))
     parts: list[str] = field(default_factory=list)
+    written: list[str] = field(default_factory=list)
 
     def chapter(self, title: str, text: str = "") -> None:
         self.parts.append(f"## {title}\n")
@@ -88,13 +89,20 @@ class Tour:
 
     def put(self, topic: str, key: str, value: object) -> str:
         """Write, wait until it is in the state, and give its position."""
-        path = f"/topics/{topic}/keys/{key.replace('|', '%7C')}"
-        answer = self.request("PUT", path, json.dumps(value))
+        path, body = f"/topics/{topic}/keys/{key.replace('|', '%7C')}", json.dumps(value)
+        answer = self.request("PUT", path, body)
         if answer.status != 201:
             raise RuntimeError(f"PUT {path}: {answer.status} {answer.data!r}")
+        self.written += [f"$ curl -X PUT 'localhost:8080{path}' -d '{body}'", answer.data.decode()]
         position: str = answer.json()["position"]
         self.request("GET", path, Keylane_Min_Position=position, **WAIT)
         return position
+
+    def show_written(self, what: str) -> None:
+        """Show what was written since the last time."""
+        block = "\n".join(self.written)
+        self.parts.append(f"{what}\n\n```console\n{block}\n```\n")
+        self.written.clear()
 
     def until(self, path: str, condition) -> None:
         """Ask again and again until the answer's document is as wanted."""
@@ -141,13 +149,16 @@ def walk(tour: Tour, stack: Stack, registry: schema_registry.Registry) -> Iterat
         + config.partition("\n")[2]
         + "```\n"
     )
+    tour.chapter("The records")
     for customer, day, to, price in TRIPS:
         trip = {"customer": customer, "day": day, "to": to, "price": price}
         tour.put("bookings", f"{customer}|{day}", trip)
+    tour.show_written("Five bookings. A write returns its position, partition and offset:")
     between_ms = time.time_ns() // 1_000_000
     time.sleep(0.01)
     changed = {"customer": "ann", "day": "2026-11-09", "to": "Thun", "price": 25.5}
     position = tour.put("bookings", "ann|2026-11-09", changed)
+    tour.show_written("One of them changes:")
     latest(tour, position)
     several(tour)
     past(tour, between_ms)
@@ -212,6 +223,7 @@ def several(tour: Tour) -> None:
         own,
     )
     tour.put("customers", "ann", {"name": "Ann"})
+    tour.show_written("A record of another topic, under a key that `counters` has, too:")
     tour.ask("One key of two topics, read at one moment:", "GET", "/join/ann?topics=customers,counters")
     page = tour.ask(
         "A prefix, in pages of two records:", "GET", "/topics/bookings/keys?prefix=ann%7C&limit=2&fields=to"
@@ -235,7 +247,7 @@ def several(tour: Tour) -> None:
 def past(tour: Tour, between_ms: int) -> None:
     tour.chapter("History")
     path = "/topics/bookings/keys/ann%7C2026-11-09"
-    tour.request("DELETE", path)
+    tour.ask("A key is deleted. Its records stay in the history:", "DELETE", path)
     tour.until(f"{path}/history", lambda found: found["records"][0].get("deleted"))
     tour.ask("All records of a key, newest first. It was deleted last:", "GET", f"{path}/history")
     tour.ask("The record that was valid at an earlier time:", "GET", f"{path}?as_of={between_ms}")

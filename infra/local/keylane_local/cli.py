@@ -24,7 +24,7 @@ from keylane_local.errors import BadInput
 from keylane_local.process import processes
 from keylane_local.process.ports import HOST
 from keylane_local.stack.foreground import stay, stopped_afterwards
-from keylane_local.stack.plan import StackOptions
+from keylane_local.stack.plan import DEMO_CONFIG, StackOptions
 from keylane_local.stack.stack import Stack
 from keylane_local.stack.state import StackState
 from keylane_local.stack.topics import load_topics
@@ -187,7 +187,7 @@ def demo(data_dir: Path, http_host: str, foreground: bool, once: bool) -> None:
 def _write_demo_config(data_dir: Path) -> Path:
     """Copy the demo's topics and views into the data folder: this folder is for the user's own."""
     data_dir.mkdir(parents=True, exist_ok=True)
-    return Path(shutil.copyfile(project_root() / _DEFAULT_CONFIG, data_dir / "demo.toml"))
+    return Path(shutil.copyfile(project_root() / _DEFAULT_CONFIG, data_dir / DEMO_CONFIG))
 
 
 @click.command()

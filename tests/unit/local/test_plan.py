@@ -12,7 +12,7 @@ from keylane_local.errors import BadInput, PortInUse
 from keylane_local.process.ports import HOST, Reservations, is_free
 from keylane_local.servers.redis_cluster import slot_range
 from keylane_local.stack.parts import ANY
-from keylane_local.stack.plan import StackOptions, plan_stack
+from keylane_local.stack.plan import DEMO_CONFIG, StackOptions, plan_stack
 from keylane_local.stack.stack import Stack
 from keylane_local.stack.state import StackState
 from keylane_server.options import ServerOptions
@@ -199,3 +199,11 @@ def test_the_server_listens_on_the_address_of_its_option_and_is_found_on_this_ma
     server = Stack(tmp_path).server
     assert ServerOptions.from_environment(server.program.env).host == ANY
     assert server.url == f"http://{HOST}:{state.http_port}"
+
+
+def test_a_file_of_ones_own_takes_the_place_of_the_demos_alone(tmp_path):
+    demo = _fresh(tmp_path, config=tmp_path / DEMO_CONFIG)
+    after = plan_stack(StackOptions(), tmp_path, CONFIG, demo, ("job",))
+    assert after.config == str(CONFIG.absolute())
+    with pytest.raises(BadInput, match=r"the job runs with .*keylane\.toml already"):
+        plan_stack(StackOptions(), tmp_path, tmp_path / "another.toml", after, ("job",))

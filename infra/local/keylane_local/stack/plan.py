@@ -12,6 +12,8 @@ from keylane_local.stack.state import StackState
 
 DEFAULT_KAFKA, DEFAULT_REDIS, DEFAULT_HTTP, DEFAULT_LOCALSTACK = 9092, 7000, 8080, 4566
 DEFAULT_METRICS = 9464
+DEMO_CONFIG = "demo.toml"
+"""The demo's topics and views, in the data folder of a stack whose folder has no file of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ def plan_stack(
         shards=shards,
         replicas=replicas,
         appendonly=options.appendonly,
-        config=_choose_config(options, config, before, running),
+        config=_choose_config(options, data / DEMO_CONFIG, config, before, running),
         localstack_port=(
             chosen.port("localstack", "localstack_port", DEFAULT_LOCALSTACK)
             if options.localstack or "localstack" in running
@@ -119,10 +121,16 @@ def _choose_host(options: StackOptions, before: StackState | None, running: Coll
 
 
 def _choose_config(
-    options: StackOptions, config: Path | None, before: StackState | None, running: Collection[str]
+    options: StackOptions,
+    demo: Path,
+    config: Path | None,
+    before: StackState | None,
+    running: Collection[str],
 ) -> str | None:
     wanted = str(config.absolute()) if config and options.job else None
     present = before.config if before and "job" in running else None
+    if wanted and present == str(demo):
+        return wanted  # a file of one's own takes the place of the demo's
     if present and wanted and wanted != present:
         raise BadInput(f"the job runs with {present} already; run `keylane down` first to change it")
     return present or wanted

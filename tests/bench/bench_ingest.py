@@ -59,7 +59,9 @@ def value_of(size: int) -> bytes:
     return b'{"v":"' + b"x" * (size - 8) + b'"}'
 
 
-def produce(bootstrap: str, first: int, count: int, value: bytes) -> None:
+def produce(bootstrap: str, first: int, count: int, value: bytes | Sequence[bytes]) -> None:
+    """Write records with keys from `first` on; several values are taken in turn."""
+    values = [value] if isinstance(value, bytes) else value
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -72,7 +74,7 @@ def produce(bootstrap: str, first: int, count: int, value: bytes) -> None:
     for number in range(first, first + count):
         while True:
             try:
-                producer.produce(TOPIC, key=key_of(number), value=value)
+                producer.produce(TOPIC, key=key_of(number), value=values[number % len(values)])
                 break
             except BufferError:
                 producer.poll(0.05)
@@ -124,7 +126,7 @@ def halted(first: psutil.Process) -> Iterator[None]:
 
 
 def job_seconds(
-    stack: Stack, lanes: Lanes, first: int, count: int, value: bytes
+    stack: Stack, lanes: Lanes, first: int, count: int, value: bytes | Sequence[bytes]
 ) -> tuple[float, dict[str, float]]:
     """Return how long the job takes, and how long each part of it and its servers computes."""
     with halted(stack.job.program.process):

@@ -9,7 +9,10 @@ import pytest
 from confluent_kafka import Producer
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from tests.e2e.client import ApiResponse, Client
+from tests.e2e.test_change_events import AVRO as ENVELOPE
+from tests.e2e.test_change_events import event
 from tests.servers import schema_registry as sr
+from tests.servers.own import eventually
 
 TOPIC = "registered"
 DEST = {"name": "dest", "type": "string"}
@@ -37,9 +40,9 @@ def produce(stack):
     """Write a value unchanged and return its position."""
     producer = Producer({"bootstrap.servers": stack.kafka_bootstrap, "partitioner": "murmur2_random"})
 
-    def write(key: bytes, value: bytes) -> str:
+    def write(key: bytes, value: bytes, topic: str = TOPIC) -> str:
         told = []
-        producer.produce(TOPIC, value, key, on_delivery=lambda error, message: told.append((error, message)))
+        producer.produce(topic, value, key, on_delivery=lambda error, message: told.append((error, message)))
         producer.flush(20)
         ((error, message),) = told
         assert error is None
@@ -104,3 +107,28 @@ def test_an_undecodable_value_is_422_a_hanging_registry_503_and_raw_bytes_always
     finally:
         registry.go_on()
     assert client.get(TOPIC, key).json == {"dest": "SFO", "delay": 7}
+
+
+def test_a_registry_that_does_not_answer_delays_events_of_a_new_schema_and_loses_none(
+    stack, client, key, registry, produce
+):
+    name = f"Late{key.decode().replace('-', '')}"
+    schema = ENVELOPE.replace('"Envelope"', f'"{name}"')
+    rows = [{"id": number, "qty": 1} for number in (1, 2)]
+    made, gone, again = (
+        sr.avro(registry.client, f"shop.public.orders.{name}", schema, each)
+        for each in (event("c", None, rows[0]), event("d", rows[0]), event("c", None, rows[1]))
+    )
+    log = stack.job.program.log
+    before = log.read_text().count("restarts in")
+    registry.stall()
+    try:
+        produce(key, made, "registered-rows")
+        deleted = produce(key, gone, "registered-rows")
+        eventually(lambda: log.read_text().count("restarts in") > before, 60)
+        assert client.get("registered-rows", b"e2e-no-row").status == 404
+    finally:
+        registry.go_on()
+    assert client.get_at("registered-rows", key, deleted).status == 404
+    position = produce(key, again, "registered-rows")
+    assert client.get_at("registered-rows", key, position).json == rows[1]

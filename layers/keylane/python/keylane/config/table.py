@@ -18,6 +18,7 @@ _BUCKET = ("the name of an S3 bucket", r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _WRITERS = "produce, drain"
 _REDIS = "query, explore, produce, job"
 _REGISTRY = "query, produce"
+_REGISTRY_OF_JOB = f"{_REGISTRY}, job"
 _MONTH_S = 30 * 86_400
 LARGEST_VALUE_BYTES = 512 * 1024 * 1024
 """No function and no broker takes more: the bound catches a typing error."""
@@ -109,13 +110,15 @@ REGISTRY = SettingsTable(
     Setting(
         "KEYLANE_SCHEMA_REGISTRY_URL",
         "Where Confluent's API begins. Needed for values in a registry's format. No credentials in it.",
+        parts=_REGISTRY_OF_JOB,
     ),
-    Raw("KEYLANE_SCHEMA_REGISTRY_USERNAME", "The user."),
-    Raw("KEYLANE_SCHEMA_REGISTRY_PASSWORD", "The password."),
+    Raw("KEYLANE_SCHEMA_REGISTRY_USERNAME", "The user.", parts=_REGISTRY_OF_JOB),
+    Raw("KEYLANE_SCHEMA_REGISTRY_PASSWORD", "The password.", parts=_REGISTRY_OF_JOB),
     Raw(
         "KEYLANE_SCHEMA_REGISTRY_CA_FILE",
         "A PEM file with the certificates of the authorities to trust.",
         shown="the system's authorities",
+        parts=_REGISTRY_OF_JOB,
     ),
     Integer("KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS", "The longest time that one request asks it.", 2_000),
     parts=_REGISTRY,

@@ -141,7 +141,8 @@ def walk(tour: Tour, stack: Stack, registry: schema_registry.Registry) -> Iterat
             """\
         Every kind of read, with the answer of a real stack. `make tour` starts the stack, sends the
         requests and writes this page. [http/read.md](http/read.md) and [http/views.md](http/views.md)
-        describe the parameters. The stack has this `keylane.toml`:
+        describe the parameters. Pasted in order, the commands work on new topics; ETags, cursors and
+        times are those of the answers before. The stack has this `keylane.toml`:
 
         ```toml
         """
@@ -171,6 +172,13 @@ def walk(tour: Tour, stack: Stack, registry: schema_registry.Registry) -> Iterat
 def latest(tour: Tour, position: str) -> None:
     tour.chapter("One key")
     path = "/topics/bookings/keys/ann%7C2026-11-09"
+    tour.ask(
+        "A read waits until the state has a position. A job that has just started takes some seconds:",
+        "GET",
+        path,
+        Keylane_Min_Position=position,
+        **WAIT,
+    )
     etag = tour.ask(
         "The latest record of a key. The headers have its position and the freshness of the answer:",
         "GET",
@@ -184,6 +192,7 @@ def latest(tour: Tour, position: str) -> None:
         "A read waits for this position:",
         *("GET", "/topics/counters/keys/ann"),
         Keylane_Min_Position=written.json()["position"],
+        **WAIT,
     )
     far = f"{position.split(':', maxsplit=1)[0]}:999999"
     tour.ask(
@@ -222,8 +231,9 @@ def several(tour: Tour) -> None:
         f"{read}?atomic=true&fields=to",
         own,
     )
-    tour.put("customers", "ann", {"name": "Ann"})
+    customer = tour.put("customers", "ann", {"name": "Ann"})
     tour.show_written("A record of another topic, under a key that `counters` has, too:")
+    tour.ask("It is there:", "GET", "/topics/customers/keys/ann", Keylane_Min_Position=customer, **WAIT)
     tour.ask("One key of two topics, read at one moment:", "GET", "/join/ann?topics=customers,counters")
     page = tour.ask(
         "A prefix, in pages of two records:", "GET", "/topics/bookings/keys?prefix=ann%7C&limit=2&fields=to"
@@ -247,8 +257,10 @@ def several(tour: Tour) -> None:
 def past(tour: Tour, between_ms: int) -> None:
     tour.chapter("History")
     path = "/topics/bookings/keys/ann%7C2026-11-09"
-    tour.ask("A key is deleted. Its records stay in the history:", "DELETE", path)
-    tour.until(f"{path}/history", lambda found: found["records"][0].get("deleted"))
+    deleted = tour.ask("A key is deleted. Its records stay in the history:", "DELETE", path).json()[
+        "position"
+    ]
+    tour.ask("The state has the deletion:", "GET", path, Keylane_Min_Position=deleted, **WAIT)
     tour.ask("All records of a key, newest first. It was deleted last:", "GET", f"{path}/history")
     tour.ask("The record that was valid at an earlier time:", "GET", f"{path}?as_of={between_ms}")
     tour.ask(
@@ -259,7 +271,10 @@ def past(tour: Tour, between_ms: int) -> None:
 
 
 def windows(tour: Tour) -> None:
-    tour.chapter("Views")
+    tour.chapter(
+        "Views",
+        "Windows follow their records within seconds. Until a view has read its topic once, it answers 503.",
+    )
     # The change and the deletion of one booking are events of the topic too.
     whole = "/views/spent/keys/ann?from=2026-11-08&to=2026-11-10"
     tour.until(whole, lambda found: sum(row["values"]["trips"] for row in found["windows"]) >= 6)

@@ -46,6 +46,8 @@ CLOCK = Clock()
 WATCHED = 64
 PAUSE_S = 0.1
 FRESH_MS = 2_000
+WARM_UP_S = 20
+"""The first batches of a job take seconds."""
 READ_MS = 5_000
 LOAD = """
 import sys, time
@@ -158,6 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         watching = threading.Thread(target=ages.run, daemon=True)
         watching.start()
         try:
+            time.sleep(WARM_UP_S)
             rows = list(LeaderChanges(kafka, ages, chosen.seconds).rows())
         finally:
             ages.is_over = True

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from keylane.api.http.json_response import render_json
 from keylane.api.http.schemas import COUNT, FLAG, MAYBE_TEXT, TEXT, an_array, an_object
-from keylane.api.rest_proxy.v3_documents import Links, list_schema, render_list, resource_schema
+from keylane.api.rest_proxy.v3_documents import Links, list_schema, render_list, resource, resource_schema
 from keylane.model.kafka_groups import BROKER
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from keylane.api.http.response import Response
     from keylane.model.kafka import Broker, KafkaPartition, KafkaTopic
     from keylane.model.kafka_groups import ConsumerGroup, GroupLag, GroupMember, KafkaSetting, SettingOwner
-
-Parts = tuple[str | int, ...]
 
 BROKER_SCHEMA = resource_schema(
     "V3Broker",
@@ -157,7 +155,7 @@ def render_consumers(links: Links, cluster_id: str, group: ConsumerGroup) -> Res
     path = (cluster_id, "consumer-groups", group.group_id, "consumers")
     data = [
         {
-            **_resource(links, "KafkaConsumer", (*path, each.member_id), cluster_id),
+            **resource(links, "KafkaConsumer", (*path, each.member_id)),
             "consumer_group_id": group.group_id,
             **_member(each),
             "assignments": links.related(*path, each.member_id, "assignments"),
@@ -172,7 +170,7 @@ def render_lags(links: Links, cluster_id: str, group_id: str, lags: Sequence[Gro
     path = (cluster_id, "consumer-groups", group_id, "lags")
     data = [
         {
-            **_resource(links, "KafkaConsumerLag", (*path, topic, "partitions", number), cluster_id),
+            **resource(links, "KafkaConsumerLag", (*path, topic, "partitions", number)),
             "consumer_group_id": group_id,
             "topic_name": topic,
             "partition_id": number,
@@ -197,7 +195,7 @@ def render_lag_summary(
     member = _member(largest.member)
     return render_json(
         {
-            **_resource(links, "KafkaConsumerGroupLagSummary", (*path, "lag-summary"), cluster_id),
+            **resource(links, "KafkaConsumerGroupLagSummary", (*path, "lag-summary")),
             "consumer_group_id": group_id,
             **{f"max_lag_{name}": value for name, value in member.items()},
             "max_lag_topic_name": topic,
@@ -213,7 +211,7 @@ def render_lag_summary(
 def _broker(links: Links, cluster_id: str, broker: Broker) -> dict[str, Any]:
     path = (cluster_id, "brokers", broker.number)
     return {
-        **_resource(links, "KafkaBroker", path, cluster_id),
+        **resource(links, "KafkaBroker", path),
         "broker_id": broker.number,
         "host": broker.host,
         "port": broker.port,
@@ -228,7 +226,7 @@ def _replica(
 ) -> dict[str, Any]:
     path = (cluster_id, "topics", topic, "partitions", partition.number, "replicas", broker)
     return {
-        **_resource(links, "KafkaReplica", path, cluster_id),
+        **resource(links, "KafkaReplica", path),
         "topic_name": topic,
         "partition_id": partition.number,
         "broker_id": broker,
@@ -243,7 +241,7 @@ def _setting(links: Links, cluster_id: str, owner: SettingOwner, setting: KafkaS
     kind = f"Kafka{owner.kind.title()}Config"
     path = (cluster_id, f"{owner.kind}s", owner.name, "configs", setting.name)
     return {
-        **_resource(links, kind, path, cluster_id),
+        **resource(links, kind, path),
         **own,
         **setting._asdict(),
         "synonyms": [each._asdict() for each in setting.synonyms],
@@ -253,7 +251,7 @@ def _setting(links: Links, cluster_id: str, owner: SettingOwner, setting: KafkaS
 def _group(links: Links, cluster_id: str, group: ConsumerGroup) -> dict[str, Any]:
     path = (cluster_id, "consumer-groups", group.group_id)
     return {
-        **_resource(links, "KafkaConsumerGroup", path, cluster_id),
+        **resource(links, "KafkaConsumerGroup", path),
         "consumer_group_id": group.group_id,
         "is_simple": group.is_simple,
         "partition_assignor": group.assignor,
@@ -273,13 +271,3 @@ def _member(member: GroupMember | None) -> dict[str, str | None]:
         "instance_id": member.instance_id,
         "client_id": member.client_id,
     }
-
-
-def _resource(links: Links, kind: str, path: Parts, cluster_id: str) -> dict[str, Any]:
-    """What every resource has. Its name is made of its path, in which `topics/t` becomes `topic=t`."""
-    _, *rest = map(str, path)
-    pairs = [f"{kind.removesuffix('s')}={name}" for kind, name in zip(rest[::2], rest[1::2], strict=False)]
-    alone = rest[-1:] if len(rest) % 2 else []
-    name = "crn:///" + "/".join([f"kafka={cluster_id}", *pairs, *alone])
-    metadata = {"self": links.url(*path), "resource_name": name}
-    return {"kind": kind, "metadata": metadata, "cluster_id": cluster_id}

@@ -11,7 +11,7 @@ the fields, and are 404. Errors have REST Proxy's `error_code` and `message`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 from urllib.parse import quote
 
 from keylane import errors
@@ -21,6 +21,8 @@ from keylane.api.http.response import Response
 from keylane.api.http.schemas import COUNT, FLAG, TEXT, Schema, an_array, an_object
 from keylane.api.rest_proxy.v2_answers import render_failure
 from keylane.model.kafka import KafkaCluster, KafkaPartition, KafkaTopic
+
+Parts: TypeAlias = tuple[str | int, ...]
 
 CLUSTERS = "/v3/clusters"
 _SCHEMES = ("http", "https")
@@ -157,11 +159,11 @@ def render_offsets(
 ) -> Response[str]:
     """Render a partition's first offset, and the one after its last."""
     path = (cluster_id, "topics", topic, "partitions", partition, "offset")
-    name = f"{_name(cluster_id, topic, partition)}/offset_type=earliest_and_latest"
     return render_json(
         {
-            **_head(links, "KafkaPartitionWithOffsets", path, name),
-            **_ids(cluster_id, topic, partition),
+            **resource(links, "KafkaPartitionWithOffsets", path, "offset_type=earliest_and_latest"),
+            "topic_name": topic,
+            "partition_id": partition,
             "earliest_offset": ends[0],
             "latest_offset": ends[1],
         }
@@ -170,7 +172,7 @@ def render_offsets(
 
 def _cluster(links: Links, cluster: KafkaCluster) -> dict[str, Any]:
     own = cluster.cluster_id
-    document = {**_head(links, "KafkaCluster", (own,), _name(own)), **_ids(own)}
+    document = resource(links, "KafkaCluster", (own,))
     if cluster.controller is not None:
         document["controller"] = links.related(own, "brokers", cluster.controller)
     return document | {
@@ -186,8 +188,8 @@ def _cluster(links: Links, cluster: KafkaCluster) -> dict[str, Any]:
 def _topic(links: Links, cluster_id: str, topic: KafkaTopic) -> dict[str, Any]:
     path = (cluster_id, "topics", topic.name)
     return {
-        **_head(links, "KafkaTopic", path, _name(cluster_id, topic.name)),
-        **_ids(cluster_id, topic.name),
+        **resource(links, "KafkaTopic", path),
+        "topic_name": topic.name,
         "is_internal": topic.internal,
         "replication_factor": len(topic.partitions[0].replicas) if topic.partitions else 0,
         "partitions_count": len(topic.partitions),
@@ -201,8 +203,9 @@ def _partition(links: Links, cluster_id: str, topic: str, partition: KafkaPartit
     number = partition.number
     path = (cluster_id, "topics", topic, "partitions", number)
     document = {
-        **_head(links, "KafkaPartition", path, _name(cluster_id, topic, number)),
-        **_ids(cluster_id, topic, number),
+        **resource(links, "KafkaPartition", path),
+        "topic_name": topic,
+        "partition_id": number,
     }
     if partition.leader is not None:
         document["leader"] = links.related(*path, "replicas", partition.leader)
@@ -212,23 +215,21 @@ def _partition(links: Links, cluster_id: str, topic: str, partition: KafkaPartit
     }
 
 
-def _head(links: Links, kind: str, path: tuple[str | int, ...], name: str) -> dict[str, Any]:
-    return {"kind": kind, "metadata": {"self": links.url(*path), "resource_name": name}}
+def resource(links: Links, kind: str, path: Parts, last: str = "") -> dict[str, Any]:
+    """Return what every resource has. `path`: from the id of its cluster on.
+
+    Confluent's name of a resource is made of its path, with an empty authority: `topics/t` becomes `topic=t`.
+    `last`: the end of the name, where it is not that of the path.
+    """
+    cluster_id, *rest = map(str, path)
+    pairs = [f"{name.removesuffix('s')}={value}" for name, value in zip(rest[::2], rest[1::2], strict=False)]
+    alone = rest[-1:] if len(rest) % 2 else []
+    name = "crn:///" + "/".join([f"kafka={cluster_id}", *pairs, *([last] if last else alone)])
+    metadata = {"self": links.url(*path), "resource_name": name}
+    return {"kind": kind, "metadata": metadata, "cluster_id": cluster_id}
 
 
-def _ids(*values: str | int) -> dict[str, str | int]:
-    return dict(zip(("cluster_id", "topic_name", "partition_id"), values, strict=False))
-
-
-def _name(*values: str | int) -> str:
-    """Confluent's name of a resource, with an empty authority."""
-    pairs = zip(("kafka", "topic", "partition"), values, strict=False)
-    return "crn:///" + "/".join(f"{kind}={value}" for kind, value in pairs)
-
-
-def render_list(
-    links: Links, kind: str, path: tuple[str | int, ...], data: Sequence[dict[str, Any]]
-) -> Response[str]:
+def render_list(links: Links, kind: str, path: Parts, data: Sequence[dict[str, Any]]) -> Response[str]:
     """Render a list of resources."""
     head = {"kind": kind, "metadata": {"self": links.url(*path), "next": None}}
     return render_json({**head, "data": list(data)})

@@ -10,7 +10,6 @@ records that the lanes have (see `stream.leaders`), and a topic that was created
 
 import base64
 import contextlib
-import itertools
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
@@ -118,11 +117,8 @@ class LogRangeReader:
         """Each range with its records, as of `read`: they are read to the end before the next range comes."""
         begins: dict[TopicPartition, Fetched] = {}
         for number, each in enumerate(ranges):
-            if each.source not in begins and number + 1 < len(ranges):
-                # Its leader has sent what it may at once, or there is nothing yet: `read` finds out which.
-                following = (other for other in ranges[number:] if other.source not in begins)
-                some = list(itertools.islice(following, _AT_ONCE))
-                begins |= self.fetch_begins(some, committed=committed)
+            if not begins and number + 1 < len(ranges):
+                begins = self.fetch_begins(ranges[number : number + _AT_ONCE], committed=committed)
             begin = begins.pop(each.source, None)
             read = self.read(each, committed=committed, with_headers=with_headers, begin=begin)
             with contextlib.closing(read) as found:

@@ -14,6 +14,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -159,32 +160,40 @@ class Setup:
 
     def registry(self) -> None:
         """Download, check and unpack the Schema Registry of tests/registry/pom.xml, unless it is there."""
-        pom = self._pom_of_registry.read_text(encoding="utf-8")
-        folder = self.tools / "registry"
-        if Stamp(folder / "keylane-stamp", pom).is_current():
-            return
-        new = self._retrieve_registry("registry")
-        self.ivy.verify("registry", new)
+        self._download("registry", self._pom_of_registry, self._retrieve_registry, self._unpack_registry)
+
+    def _unpack_registry(self, new: Path) -> None:
         archive = next(new.glob("*.tar.gz"), None)
         if archive is None:
             raise SetupError("registry", "Ivy succeeded but downloaded nothing", self.runner.log("registry"))
-        shutil.rmtree(folder, ignore_errors=True)
         self.runner.run("registry", "unpacking", ["tar", "-xzf", str(archive), "-C", str(new)])
         archive.unlink()
-        new.rename(folder)
-        Stamp(folder / "keylane-stamp", pom).write()
 
     def databases(self) -> None:
         """Download and check the jars of tests/databases/pom.xml, unless they are there."""
-        pom = self._pom_of_databases.read_text(encoding="utf-8")
-        folder = self.tools / "databases"
-        if Stamp(folder / "keylane-stamp", pom).is_current():
+        self._download("databases", self._pom_of_databases, self._retrieve_databases)
+
+    def _download(
+        self,
+        step: str,
+        pom: Path,
+        retrieve: Callable[[str], Path],
+        finish: Callable[[Path], None] = lambda _: None,
+    ) -> None:
+        """Replace the tools' folder of this name by what a pom names, unless it is current.
+
+        `finish` makes what was downloaded and checked ready for use.
+        """
+        text, folder = pom.read_text(encoding="utf-8"), self.tools / step
+        stamp = Stamp(folder / "keylane-stamp", text)
+        if stamp.is_current():
             return
-        new = self._retrieve_databases("databases")
-        self.ivy.verify("databases", new)
+        new = retrieve(step)
+        self.ivy.verify(step, new)
+        finish(new)
         shutil.rmtree(folder, ignore_errors=True)
         new.rename(folder)
-        Stamp(folder / "keylane-stamp", pom).write()
+        stamp.write()
 
     def checksums(self) -> None:
         """Write the checksums of what all files of Ivy name: after a change of theirs, to be reviewed."""

@@ -92,9 +92,9 @@ class PositionReader:
 
 
 @contextlib.contextmanager
-def writing(stack: Stack, topic: str, records_per_s: int) -> Iterator[None]:
+def writing(bootstrap: str, topic: str, records_per_s: int) -> Iterator[None]:
     """Write other records meanwhile, from a process of its own."""
-    command = [sys.executable, "-c", LOAD, stack.kafka_bootstrap, topic, str(records_per_s)]
+    command = [sys.executable, "-c", LOAD, bootstrap, topic, str(records_per_s)]
     load = subprocess.Popen(command)
     try:
         yield
@@ -150,7 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             through_keylane(writer, reader, WARM_UP, "warm-up")
             alone = through_keylane(writer, reader, chosen.samples, "alone")
             plain = through_consumer(stack, writer, chosen.samples)
-            with writing(stack, TOPIC, 1000):
+            with writing(stack.kafka_bootstrap, TOPIC, 1000):
                 through_keylane(writer, reader, WARM_UP, "warm-up-busy")
                 busy = through_keylane(writer, reader, chosen.samples, "busy")
     report(

@@ -9,8 +9,6 @@ event on; `all` that of every lane. One lane in sixteen is watched, ten times a 
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import state
+from bench_freshness import writing
 from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient
 from harness import ResultRow, parse, report
@@ -49,18 +48,6 @@ FRESH_MS = 2_000
 WARM_UP_S = 20
 """The first batches of a job take seconds."""
 READ_MS = 5_000
-LOAD = """
-import sys, time
-from confluent_kafka import Producer
-bootstrap, topic, rate = sys.argv[1], sys.argv[2], int(sys.argv[3])
-producer = Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2_random", "linger.ms": 5})
-began_s, sent = time.monotonic(), 0
-while True:
-    while sent < (time.monotonic() - began_s) * rate:
-        producer.produce(topic, key=b"N%09d" % (sent % 5_000), value=b"x" * 174)
-        sent += 1
-    producer.poll(0.005)
-"""
 
 
 @dataclass(slots=True)
@@ -156,17 +143,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         lanes = lanes_of_topic(layout)[:: max(1, chosen.partitions // WATCHED)]
         cluster = Cluster(redis_settings({"KEYLANE_REDIS_NODES": nodes}))
         ages = Ages(RedisState(cluster), lanes)
-        load = subprocess.Popen([sys.executable, "-c", LOAD, kafka.bootstrap, TOPIC, str(chosen.rate)])
         watching = threading.Thread(target=ages.run, daemon=True)
         watching.start()
         try:
-            time.sleep(WARM_UP_S)
-            rows = list(LeaderChanges(kafka, ages, chosen.seconds).rows())
+            with writing(kafka.bootstrap, TOPIC, chosen.rate):
+                time.sleep(WARM_UP_S)
+                rows = list(LeaderChanges(kafka, ages, chosen.seconds).rows())
         finally:
             ages.is_over = True
             watching.join(READ_MS / 1000)
-            load.kill()
-            load.wait()
             job.end()
     settings = {"partitions": chosen.partitions, "rate": chosen.rate, "brokers": BROKERS}
     report("leaders", "ms", rows, reference=rows[0].name, settings=settings)

@@ -318,7 +318,7 @@ def lanes(run: Run, partitions: int, stripes: int) -> dict[str, float]:
         figures["start s"] = time.monotonic() - began_s
         writer, reader = KafkaWriter(stack.kafka_bootstrap), PositionReader(stack, topic)
         for rate in (200, 2_000):
-            with writing(stack, topic, rate):
+            with writing(stack.kafka_bootstrap, topic, rate):
                 through_keylane(writer, reader, size.samples // 4, f"warm-up-{rate}")
                 taken = latency(through_keylane(writer, reader, size.samples, f"at-{rate}"))
             figures |= {f"{name} at {rate:,}/s": taken[name] for name in ("p50", "p99")}

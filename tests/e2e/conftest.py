@@ -4,12 +4,13 @@ import itertools
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import Producer
 from tests.e2e.client import Client
 from tests.servers.lambda_api import lambda_api
 from tests.servers.own import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from keylane_local.stack.stack import Stack
 
@@ -55,6 +56,22 @@ def applied_stack(stack) -> Stack:
     eventually(lambda: client.get("flights", b"e2e-first", **wait).status == 200, 240)
     client.close()
     return stack
+
+
+@pytest.fixture
+def produce(stack) -> Callable[[str, bytes, bytes | None], str]:
+    """Write a value to a topic unchanged, past the API, and return its position."""
+    producer = Producer({"bootstrap.servers": stack.kafka_bootstrap, "partitioner": "murmur2_random"})
+
+    def write(topic: str, key: bytes, value: bytes | None) -> str:
+        told = []
+        producer.produce(topic, value, key, on_delivery=lambda error, message: told.append((error, message)))
+        producer.flush(20)
+        ((error, message),) = told
+        assert error is None
+        return f"{message.partition()}:{message.offset()}"
+
+    return write
 
 
 @pytest.fixture

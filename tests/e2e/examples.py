@@ -64,6 +64,10 @@ def _json(value: Any) -> dict[str, Any]:
     return {"body": json.dumps(value), "headers": {"Content-Type": "application/json"}}
 
 
+def _of_no_cluster(path: str) -> Example:
+    return Example("GET", f"/v3/clusters/{NO_CLUSTER}{path}", status=404)
+
+
 FLIGHT = {"tailnum": "N14228", "origin": "EWR", "dest": "IAH"}
 RECORD = {"key": "N14228", "value": FLIGHT}
 EXAMPLES = {
@@ -119,39 +123,25 @@ EXAMPLES = {
     "get_clusters": Example("GET", "/clusters"),
     "get_brokers": Example("GET", "/brokers"),
     "get_v3_clusters": Example("GET", "/v3/clusters"),
-    "get_v3_cluster": Example("GET", f"/v3/clusters/{NO_CLUSTER}", status=404),
-    "get_v3_brokers": Example("GET", f"/v3/clusters/{NO_CLUSTER}/brokers", status=404),
-    "get_v3_broker": Example("GET", f"/v3/clusters/{NO_CLUSTER}/brokers/1", status=404),
-    "get_v3_broker_configs": Example("GET", f"/v3/clusters/{NO_CLUSTER}/brokers/1/configs", status=404),
-    "get_v3_broker_config": Example(
-        "GET", f"/v3/clusters/{NO_CLUSTER}/brokers/1/configs/log.retention.ms", status=404
-    ),
-    "get_v3_groups": Example("GET", f"/v3/clusters/{NO_CLUSTER}/consumer-groups", status=404),
-    "get_v3_group": Example("GET", f"/v3/clusters/{NO_CLUSTER}/consumer-groups/billing", status=404),
-    "get_v3_consumers": Example(
-        "GET", f"/v3/clusters/{NO_CLUSTER}/consumer-groups/billing/consumers", status=404
-    ),
-    "get_v3_lag_summary": Example(
-        "GET", f"/v3/clusters/{NO_CLUSTER}/consumer-groups/billing/lag-summary", status=404
-    ),
-    "get_v3_lags": Example("GET", f"/v3/clusters/{NO_CLUSTER}/consumer-groups/billing/lags", status=404),
-    "get_v3_topic_configs": Example("GET", f"/v3/clusters/{NO_CLUSTER}/topics/flights/configs", status=404),
-    "get_v3_topic_config": Example(
-        "GET", f"/v3/clusters/{NO_CLUSTER}/topics/flights/configs/retention.ms", status=404
-    ),
-    "get_v3_replicas": Example(
-        "GET", f"/v3/clusters/{NO_CLUSTER}/topics/flights/partitions/2/replicas", status=404
-    ),
-    "get_v3_replica": Example(
-        "GET", f"/v3/clusters/{NO_CLUSTER}/topics/flights/partitions/2/replicas/1", status=404
-    ),
-    "get_v3_topics": Example("GET", f"/v3/clusters/{NO_CLUSTER}/topics", status=404),
-    "get_v3_topic": Example("GET", f"/v3/clusters/{NO_CLUSTER}/topics/flights", status=404),
-    "get_v3_partitions": Example("GET", f"/v3/clusters/{NO_CLUSTER}/topics/flights/partitions", status=404),
-    "get_v3_partition": Example("GET", f"/v3/clusters/{NO_CLUSTER}/topics/flights/partitions/2", status=404),
-    "get_v3_offsets": Example(
-        "GET", f"/v3/clusters/{NO_CLUSTER}/topics/flights/partitions/2/offset", status=404
-    ),
+    "get_v3_cluster": _of_no_cluster(""),
+    "get_v3_brokers": _of_no_cluster("/brokers"),
+    "get_v3_broker": _of_no_cluster("/brokers/1"),
+    "get_v3_broker_configs": _of_no_cluster("/brokers/1/configs"),
+    "get_v3_broker_config": _of_no_cluster("/brokers/1/configs/log.retention.ms"),
+    "get_v3_groups": _of_no_cluster("/consumer-groups"),
+    "get_v3_group": _of_no_cluster("/consumer-groups/billing"),
+    "get_v3_consumers": _of_no_cluster("/consumer-groups/billing/consumers"),
+    "get_v3_lag_summary": _of_no_cluster("/consumer-groups/billing/lag-summary"),
+    "get_v3_lags": _of_no_cluster("/consumer-groups/billing/lags"),
+    "get_v3_topic_configs": _of_no_cluster("/topics/flights/configs"),
+    "get_v3_topic_config": _of_no_cluster("/topics/flights/configs/retention.ms"),
+    "get_v3_replicas": _of_no_cluster("/topics/flights/partitions/2/replicas"),
+    "get_v3_replica": _of_no_cluster("/topics/flights/partitions/2/replicas/1"),
+    "get_v3_topics": _of_no_cluster("/topics"),
+    "get_v3_topic": _of_no_cluster("/topics/flights"),
+    "get_v3_partitions": _of_no_cluster("/topics/flights/partitions"),
+    "get_v3_partition": _of_no_cluster("/topics/flights/partitions/2"),
+    "get_v3_offsets": _of_no_cluster("/topics/flights/partitions/2/offset"),
     "get_health": Example("GET", "/health"),
 }
 

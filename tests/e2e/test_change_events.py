@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from confluent_kafka import Producer
 from tests.servers import schema_registry as sr
 
 ROW = {
@@ -47,22 +46,6 @@ def by_avro(registry, given: dict) -> bytes:
 
 def by_json_schema(registry, given: dict) -> bytes:
     return sr.json_schema(registry.client, "Event", SCHEMA, given)
-
-
-@pytest.fixture
-def produce(stack):
-    """Write a value unchanged and return its position."""
-    producer = Producer({"bootstrap.servers": stack.kafka_bootstrap, "partitioner": "murmur2_random"})
-
-    def write(topic: str, key: bytes, value: bytes | None) -> str:
-        told = []
-        producer.produce(topic, value, key, on_delivery=lambda error, message: told.append((error, message)))
-        producer.flush(20)
-        ((error, message),) = told
-        assert error is None
-        return f"{message.partition()}:{message.offset()}"
-
-    return write
 
 
 @pytest.mark.parametrize(

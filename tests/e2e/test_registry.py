@@ -6,7 +6,6 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from confluent_kafka import Producer
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from tests.e2e.client import ApiResponse, Client
 from tests.e2e.test_change_events import AVRO as ENVELOPE
@@ -35,22 +34,6 @@ def by_protobuf(registry, name: str) -> bytes:
     return sr.protobuf(registry.client, name, sr.message_type([file], "e2e.Flight")(dest="SFO"))
 
 
-@pytest.fixture
-def produce(stack):
-    """Write a value unchanged and return its position."""
-    producer = Producer({"bootstrap.servers": stack.kafka_bootstrap, "partitioner": "murmur2_random"})
-
-    def write(key: bytes, value: bytes, topic: str = TOPIC) -> str:
-        told = []
-        producer.produce(topic, value, key, on_delivery=lambda error, message: told.append((error, message)))
-        producer.flush(20)
-        ((error, message),) = told
-        assert error is None
-        return f"{message.partition()}:{message.offset()}"
-
-    return write
-
-
 def read_after(url: str, key: bytes, position: str) -> ApiResponse:
     """Read a key at a position, over a connection of its own."""
     client = Client(url)
@@ -67,7 +50,7 @@ def test_a_serialized_value_is_read_as_json_and_as_raw_bytes(
     client, key, registry, produce, write, schema_type
 ):
     value = write(registry, f"T{key.decode().replace('-', '')}")
-    position = produce(key, value)
+    position = produce(TOPIC, key, value)
     answer = client.get_at(TOPIC, key, position, "?fields=dest")
     assert (answer.status, answer.json) == (200, {"dest": "SFO"})
     assert (answer.headers["Content-Type"], answer.headers["Vary"]) == ("application/json", "Accept")
@@ -91,7 +74,7 @@ def test_an_undecodable_value_is_422_a_hanging_registry_503_and_raw_bytes_always
     assert (answer.status, answer.json["type"]) == (422, "urn:keylane:problem:value-not-decodable")
     assert client.get(TOPIC, key, Accept="application/octet-stream").body == b'{"plain": true}'
     value = by_avro(registry, f"Late{key.decode().replace('-', '')}")
-    position = produce(key, value)
+    position = produce(TOPIC, key, value)
     applied = {"Keylane_Min_Position": position, "Prefer": "wait=20"}
     registry.stall()
     try:
@@ -123,12 +106,12 @@ def test_a_registry_that_does_not_answer_delays_events_of_a_new_schema_and_loses
     before = log.read_text().count("restarts in")
     registry.stall()
     try:
-        produce(key, made, "registered-rows")
-        deleted = produce(key, gone, "registered-rows")
+        produce("registered-rows", key, made)
+        deleted = produce("registered-rows", key, gone)
         eventually(lambda: log.read_text().count("restarts in") > before, 60)
         assert client.get("registered-rows", b"e2e-no-row").status == 404
     finally:
         registry.go_on()
     assert client.get_at("registered-rows", key, deleted).status == 404
-    position = produce(key, again, "registered-rows")
+    position = produce("registered-rows", key, again)
     assert client.get_at("registered-rows", key, position).json == rows[1]

@@ -84,7 +84,7 @@ class PositionReader:
         self._store = Store(self._state, Layouts(self._state, clock, 300), clock)
 
     def wait_for(self, key: bytes, offset: int, value: bytes) -> float:
-        answer = read_latest(self._store, self.topic, key, ReadTerms(1000), wait=Wait(offset, 10_000))
+        answer = read_latest(self._store, self.topic, key, ReadTerms(1000), wait=Wait(offset, 30_000))
         at = time.perf_counter()
         if answer.record is None or answer.record.value != value:
             raise SystemExit(f"the read of {key!r} has not what was written")

@@ -299,7 +299,12 @@ def ingest(run: Run, partitions: int, stripes: int) -> dict[str, float]:
 
 def by_lanes(run: Run) -> None:
     sizes = {partitions * stripes: (partitions, stripes) for partitions, stripes in run.size.lanes}
-    run.finish(BY_LANES, {count: lanes(run, *sizes[count]) for count in run.points("lanes", list(sizes))})
+    points = {}
+    try:
+        for count in run.points("lanes", list(sizes)):
+            points[count] = lanes(run, *sizes[count])
+    finally:
+        run.finish(BY_LANES, points)
 
 
 def lanes(run: Run, partitions: int, stripes: int) -> dict[str, float]:

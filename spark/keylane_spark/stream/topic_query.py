@@ -41,7 +41,7 @@ from keylane_spark.telemetry.metrics import JobMetrics, TopicGauges
 from keylane_spark.telemetry.strays import PartitionerAudit, StrayTotals
 from keylane_spark.telemetry.tally import Tally
 
-_PARTITIONS_PER_MS = 4
+_PARTITIONS_PER_MS = 2
 """For so many partitions an idle query looks for new records one millisecond later."""
 MOST_TRACES = 32
 """How many traces of its records a batch's span is linked to."""

@@ -5,13 +5,19 @@ ends where it would carry too many records or bytes. So a key that is written a 
 written once, and the watermark still moves chunk by chunk with nothing missing below it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from keylane.model.records import Options
-from keylane_spark.columns.encoding import InOrder, OrderedWrites, encode_in_order, encode_records
+from keylane_spark.columns.encoding import (
+    InOrder,
+    OrderedWrites,
+    encode_in_order,
+    encode_of_lanes,
+    encode_records,
+)
 from keylane_spark.columns.fold import Repeats, first_set_stays, kept, most_per_key, needless_sets, risen
 from keylane_spark.columns.records import Records
 
@@ -67,6 +73,18 @@ class Folded:
         )
 
 
+def encode_together(chunks: Sequence[Folded], key_prefixes: Sequence[bytes]) -> list[Chunk]:
+    """As `Folded.encode` of chunks of different lanes, at least one. None of them is `ordered`."""
+    records = Records.joined([chunk.records for chunk in chunks])
+    counts = [len(chunk.records) for chunk in chunks]
+    tombstones = np.add.reduceat(records.tombstones, np.cumsum([0, *counts[:-1]])).tolist()
+    encoded = encode_of_lanes(records, counts, key_prefixes)
+    return [
+        Chunk(chunk.end_offset, chunk.newest_timestamp_ms, count, bool(deleted), arguments)
+        for chunk, count, deleted, arguments in zip(chunks, counts, tombstones, encoded, strict=True)
+    ]
+
+
 class Folder:
     """Cuts the records of one lane into folded chunks, however they are spread over batches.
 
@@ -96,7 +114,7 @@ class Folder:
         newest_ms = 0
         if self._open is not None:
             newest_ms = self._open.newest_timestamp_ms
-            records = self._open.records.then(records)
+            records = Records.joined([self._open.records, records])
         self._open = None
         keyed = _KeyedRecords(records, self._options)
         start = 0
@@ -106,6 +124,16 @@ class Folder:
         rest = keyed.fold(start, end, newest_ms)
         self._open = replace(rest, records=rest.records.copy(), end_offset=end_offset)
         self.open_bytes = int(rest.records.sizes.sum())
+
+    def hold(self, records: Records, size_bytes: int) -> None:
+        """Take records of different keys as the open chunk: there is none yet, and they fit into one."""
+        end_offset, newest_ms = int(records.offsets[-1]) + 1, int(records.timestamps_ms.max())
+        self._open, self.open_bytes = Folded(records, end_offset, newest_ms), size_bytes
+
+    @property
+    def open_chunk(self) -> Folded | None:
+        """What `take` would return."""
+        return self._open
 
     def take(self) -> Folded | None:
         """Close the open chunk and return it; None when there is none."""

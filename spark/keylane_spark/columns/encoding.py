@@ -6,6 +6,7 @@ Envelopes: `state.codec`.
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -99,9 +100,13 @@ def _words(keys: pa.BinaryArray, before: bytes, prefix: bytes = b"") -> memoryvi
 
 def _content(strings: pa.BinaryArray) -> memoryview:
     """The bytes of all strings, one behind the other."""
-    _, ends, data = strings.buffers()
-    bounds = np.frombuffer(ends, np.int32)[strings.offset :]
-    return memoryview(data)[bounds[0] : bounds[len(strings)]]
+    bounds = _bounds(strings)
+    return memoryview(strings.buffers()[2])[bounds[0] : bounds[-1]]
+
+
+def _bounds(strings: pa.BinaryArray) -> NDArray[np.int32]:
+    """Where in their buffer each string begins, and the last one ends."""
+    return np.frombuffer(strings.buffers()[1], np.int32)[strings.offset :][: len(strings) + 1]
 
 
 def encode_records(
@@ -111,13 +116,31 @@ def encode_records(
 
     `before` and `after` surround each pair.
     """
+    before_key = _decimal(pc.binary_length(rows.keys), len(key_prefix), before + b"$", b"\r\n" + key_prefix)
+    return _content(_encode([before_key], rows, source_partition, after))
+
+
+def encode_of_lanes(rows: Records, counts: Sequence[int], key_prefixes: Sequence[bytes]) -> list[memoryview]:
+    """As `encode_records` for rows of several lanes, one lane behind the other, each with its own prefix."""
+    prefixes = pa.array(key_prefixes, pa.binary()).take(pa.array(np.repeat(np.arange(len(counts)), counts)))
+    lengths = pc.add(pc.binary_length(rows.keys), pc.binary_length(prefixes))
+    arguments = _encode([_decimal(lengths, 0, b"$", b"\r\n"), prefixes], rows, None, b"")
+    bounds = _bounds(arguments)[np.cumsum([0, *counts])]
+    content = _content(arguments)
+    begins = (bounds - bounds[0]).tolist()
+    return [content[begin:end] for begin, end in pairwise(begins)]
+
+
+def _encode(
+    before_key: Sequence[pa.BinaryArray | bytes], rows: Records, source_partition: int | None, after: bytes
+) -> pa.BinaryArray:
     kind = _HEADER if source_partition is None else _STRAY_HEADER
     optional = _OptionalFields(rows)
     lengths = lengths_of(rows.values)
     for column in optional.columns:
         lengths = pc.add(lengths, pc.binary_length(column))
-    arguments = pc.binary_join_element_wise(
-        _decimal(pc.binary_length(rows.keys), len(key_prefix), before + b"$", b"\r\n" + key_prefix),
+    return pc.binary_join_element_wise(
+        *before_key,
         rows.keys,
         _decimal(lengths, kind.itemsize, b"\r\n$", b"\r\n"),
         _fixed_headers(rows, kind, optional.flags, source_partition),
@@ -128,7 +151,6 @@ def encode_records(
         null_handling="replace",
         null_replacement=b"",
     )
-    return _content(arguments)
 
 
 class _OptionalFields:

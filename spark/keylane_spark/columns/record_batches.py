@@ -12,11 +12,12 @@ transactions leave gaps: a batch's last offset says what it covers, whether or n
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import google_crc32c
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from keylane_spark.columns.compression import CompressionError, decompress
 from keylane_spark.columns.headers import cut, read_headers
@@ -32,6 +33,7 @@ _ABORT_TYPE = 0
 _MAX_GROUP_BYTES = 16 * 1024 * 1024
 """Batches are parsed together until they have this size, as large as Spark's own Arrow batches."""
 _INT32_MAX = 2**31 - 1
+_Bound: TypeAlias = int | NDArray[np.int64]
 
 
 class BatchError(Exception):
@@ -47,6 +49,15 @@ class AbortedTransaction(NamedTuple):
 
     producer_id: int
     first_offset: int
+
+
+class Piece(NamedTuple):
+    """What `parse_batches` takes for a range."""
+
+    data: bytes
+    begin: int
+    end: int
+    aborted: Sequence[AbortedTransaction] = ()
 
 
 class _Batch(NamedTuple):
@@ -86,9 +97,34 @@ def parse_batches(
     Raises BatchError.
     """
     for group in _groups(_visible(_read_batches(data, begin, end), aborted)):
-        rows = _parse(group, begin, end, with_headers=with_headers)
+        rows, _ = _parse(group, begin, end, with_headers=with_headers)
         if len(rows):
             yield rows
+
+
+def parse_together(
+    pieces: Sequence[Piece], *, with_headers: bool = False
+) -> tuple[Rows, NDArray[np.int64]] | None:
+    """The rows of all pieces, one piece behind the other, and how many each has; None for too many at a time.
+
+    Raises BatchError, without saying of which piece.
+    """
+    batches: list[_Batch] = []
+    owners: list[int] = []
+    size = 0
+    for number, piece in enumerate(pieces):
+        for batch in _visible(_read_batches(piece.data, piece.begin, piece.end), piece.aborted):
+            batches.append(batch)
+            owners.append(number)
+            size += len(batch.records)
+            if size > _MAX_GROUP_BYTES:
+                return None
+    if not batches:
+        return None
+    numbers = np.repeat(np.array(owners), [batch.record_count for batch in batches])
+    begins, ends = (np.array(bounds)[numbers] for bounds in zip(*(each[1:3] for each in pieces), strict=True))
+    rows, wanted = _parse(batches, begins, ends, with_headers=with_headers)
+    return rows, np.bincount(numbers[wanted], minlength=len(pieces))
 
 
 def _groups(batches: Iterable[_Batch]) -> Iterator[list[_Batch]]:
@@ -159,11 +195,14 @@ def _visible(batches: Iterable[_Batch], aborted: Iterable[AbortedTransaction]) -
 
 
 def _is_abort(batch: _Batch) -> bool:
-    keys = _parse([batch], batch.base_offset, batch.last_offset + 1, with_headers=False).keys
-    return any(int.from_bytes(key[2:4], "big") == _ABORT_TYPE for key in keys.to_pylist() if key)
+    rows, _ = _parse([batch], batch.base_offset, batch.last_offset + 1, with_headers=False)
+    return any(int.from_bytes(key[2:4], "big") == _ABORT_TYPE for key in rows.keys.to_pylist() if key)
 
 
-def _parse(batches: Sequence[_Batch], begin: int, end: int, *, with_headers: bool) -> Rows:
+def _parse(
+    batches: Sequence[_Batch], begin: _Bound, end: _Bound, *, with_headers: bool
+) -> tuple[Rows, slice | NDArray[np.bool_]]:
+    """The rows of [begin, end), and which of the batches' records they are; a bound may be each record's."""
     first = batches[0].base_offset
     try:
         return _parse_records(batches, begin, end, with_headers=with_headers)
@@ -171,7 +210,9 @@ def _parse(batches: Sequence[_Batch], begin: int, end: int, *, with_headers: boo
         raise BatchError(f"the records from offset {first} on are malformed: {error}") from error
 
 
-def _parse_records(batches: Sequence[_Batch], begin: int, end: int, *, with_headers: bool) -> Rows:
+def _parse_records(
+    batches: Sequence[_Batch], begin: _Bound, end: _Bound, *, with_headers: bool
+) -> tuple[Rows, slice | NDArray[np.bool_]]:
     data = batches[0].records if len(batches) == 1 else b"".join(batch.records for batch in batches)
     if len(data) > _INT32_MAX:
         raise ValueError("they have more than 2 GiB")
@@ -202,4 +243,4 @@ def _parse_records(batches: Sequence[_Batch], begin: int, end: int, *, with_head
     keys = cut(data, key_begin[rows], key_end[rows], key_length[rows] < 0)
     values = cut(data, value_begin[rows], value_end[rows], value_length[rows] < 0)
     headers = read_headers(data, headers_at[rows], header_count[rows]) if with_headers else None
-    return Rows(offsets[rows], times[rows], keys, values, headers)
+    return Rows(offsets[rows], times[rows], keys, values, headers), rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
@@ -54,6 +54,23 @@ class Rows(_Columns):
 
     def __len__(self) -> int:
         return len(self.offsets)
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes of keys and values, roughly, without a look at each."""
+        return int(self.keys.nbytes + self.values.nbytes)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Rows]) -> Rows:
+        """A copy of the rows of all parts, one behind the other; all have headers, or none."""
+        headers = [part.headers for part in parts if part.headers is not None]
+        return Rows(
+            np.concatenate([part.offsets for part in parts]),
+            np.concatenate([part.timestamps_ms for part in parts]),
+            pa.concat_arrays([part.keys for part in parts]),
+            pa.concat_arrays([part.values for part in parts]),
+            pa.concat_arrays(headers) if headers else None,
+        )
 
     def with_keys(self) -> Rows:
         """The rows that have a key."""
@@ -112,20 +129,21 @@ class Records(_Columns):
         """A copy of all rows."""
         return self.where(np.ones(len(self), np.bool_))
 
-    def then(self, more: Records) -> Records:
-        """A copy of these rows, and of `more` behind them."""
+    @classmethod
+    def joined(cls, parts: Sequence[Records]) -> Records:
+        """A copy of the rows of all parts, one behind the other."""
         headers = left_bytes = order_ms = None
-        if self.headers is not None or more.headers is not None:
-            headers = pa.concat_arrays([_headers(self), _headers(more)])
-        if self.left_bytes is not None or more.left_bytes is not None:
-            left_bytes = np.concatenate([_left_bytes(self), _left_bytes(more)])
-        if self.order_ms is not None or more.order_ms is not None:
-            order_ms = np.concatenate([self.order, more.order])
+        if any(part.headers is not None for part in parts):
+            headers = pa.concat_arrays([_headers(part) for part in parts])
+        if any(part.left_bytes is not None for part in parts):
+            left_bytes = np.concatenate([_left_bytes(part) for part in parts])
+        if any(part.order_ms is not None for part in parts):
+            order_ms = np.concatenate([part.order for part in parts])
         return Records(
-            pa.concat_arrays([self.keys, more.keys]),
-            pa.concat_arrays([self.values, more.values]),
-            np.concatenate([self.offsets, more.offsets]),
-            np.concatenate([self.timestamps_ms, more.timestamps_ms]),
+            pa.concat_arrays([part.keys for part in parts]),
+            pa.concat_arrays([part.values for part in parts]),
+            np.concatenate([part.offsets for part in parts]),
+            np.concatenate([part.timestamps_ms for part in parts]),
             headers,
             left_bytes,
             order_ms,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from keylane.model.kafka import TopicPartition
 from keylane.model.records import Layout
@@ -17,13 +18,24 @@ from keylane_spark.adapters.event_schemas import judge_none
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
 from keylane_spark.adapters.lane_writer import LaneWriter
 from keylane_spark.columns.change_events import Judge, apply_events
-from keylane_spark.columns.chunks import COMPARED_RECORDS, MAX_BYTES, MAX_RECORDS, Chunk, Folded, Folder
-from keylane_spark.columns.records import Rows, stored_records
+from keylane_spark.columns.chunks import (
+    COMPARED_RECORDS,
+    MAX_BYTES,
+    MAX_RECORDS,
+    Chunk,
+    Folded,
+    Folder,
+    encode_together,
+)
+from keylane_spark.columns.records import Records, Rows, stored_records
 from keylane_spark.columns.routing import lane_column
 from keylane_spark.telemetry.tally import Tally
 
 MAX_OPEN_BYTES = 64 * 1024 * 1024
 """The most that the open chunks of all lanes may hold: a task's partition may have thousands of stripes."""
+FEW_ROWS, FEW_BYTES = 100, 64 * 1024
+"""Up to so many rows of a partition wait for those of others: each step by columns costs the same for few."""
+MAX_WAITING_BYTES = 8 * 1024 * 1024
 
 
 class BatchWriter:
@@ -47,15 +59,21 @@ class BatchWriter:
         self._judge_framed = judge_framed
         self._partitions: dict[TopicPartition, PartitionChunks] = {}
         self._open_bytes = 0
+        self._waiting: dict[TopicPartition, Rows] = {}
+        self._waiting_bytes = 0
+        self._read_to_end: set[TopicPartition] = set()
+        """Those that wait, and have no more rows."""
 
     @property
     def tallies(self) -> dict[TopicPartition, Tally]:
         """The counts of each partition that had rows, or was read to its end."""
+        self._add_waiting()
         return {source: each.tally for source, each in self._partitions.items() if each.reached is not None}
 
     @property
     def reached(self) -> dict[TopicPartition, int]:
         """The offset behind the last row that came, or the range's end; nothing below it is missing."""
+        self._add_waiting()
         return {source: each.reached for source, each in self._partitions.items() if each.reached is not None}
 
     @property
@@ -70,16 +88,68 @@ class BatchWriter:
         """
         if source not in self.ranges:
             return
+        if len(rows) <= FEW_ROWS and source not in self._partitions and source not in self._waiting:
+            held_bytes = rows.held_bytes
+            if held_bytes <= FEW_BYTES:
+                self._waiting[source] = rows
+                self._waiting_bytes += held_bytes
+                if self._waiting_bytes > MAX_WAITING_BYTES:
+                    self._add_waiting()
+                return
+        if source in self._waiting:
+            self._add(source, self._waiting.pop(source))
+        self._add(source, rows)
+
+    def _add(self, source: TopicPartition, rows: Rows) -> None:
         chunks = self._chunks(source)
         before = chunks.open_bytes
         chunks.add(rows)
-        self._open_bytes += chunks.open_bytes - before
+        self._note_open(chunks.open_bytes - before)
+
+    def _note_open(self, more_bytes: int) -> None:
+        self._open_bytes += more_bytes
         if self._open_bytes > MAX_OPEN_BYTES:
             for each in self._partitions.values():
                 each.send_strays()
             for each in self._partitions.values():
                 each.send_own()
             self._open_bytes = 0
+
+    def _add_waiting(self) -> None:
+        """Add the rows that wait, those of a topic together."""
+        waiting, self._waiting, self._waiting_bytes = self._waiting, {}, 0
+        topics: dict[str, dict[TopicPartition, Rows]] = {}
+        for source, rows in waiting.items():
+            topics.setdefault(source[0], {})[source] = rows
+        for own in topics.values():
+            if len(own) == 1 or not self._add_together(own):
+                for source, rows in own.items():
+                    self._add(source, rows)
+        ended, self._read_to_end = self._read_to_end, set()
+        for source in ended:
+            self.note_range_read(source)
+
+    def _add_together(self, waiting: Mapping[TopicPartition, Rows]) -> bool:
+        """Add rows of partitions of one topic that have no chunks; False: they must be added one by one."""
+        layout = self._layouts[next(iter(waiting))[0]]
+        rows = Rows.joined([*waiting.values()])
+        if rows.keys.null_count or layout.options.envelope != "none":
+            return False
+        records = stored_records(rows, layout.options)
+        counts = [len(each) for each in waiting.values()]
+        numbers = lane_column(records.keys, layout)
+        partitions = np.repeat([partition for _, partition in waiting], counts)
+        if (numbers // layout.stripes != partitions).any():
+            return False  # there are strays
+        are_distinct = len(records.keys.unique()) == len(records)
+        sizes = records.sizes
+        ends = np.cumsum(counts).tolist()
+        for source, begin, end in zip(waiting, [0, *ends[:-1]], ends, strict=True):
+            part, rows_of = records.part(begin, end), slice(begin, end)
+            chunks = self._chunks(source)
+            chunks.add_own(part, sizes[rows_of], numbers[rows_of], are_distinct=are_distinct)
+            self._note_open(chunks.open_bytes)
+        return True
 
     def finish(self, partitions: Collection[TopicPartition]) -> None:
         """Move the watermarks of these partitions, with or without records, and wait for all replies."""
@@ -92,7 +162,10 @@ class BatchWriter:
 
     def note_range_read(self, source: TopicPartition) -> None:
         """Note that the partition's rows have all come: its range has been read to its end."""
-        self._chunks(source).reached = self.ranges[source].end
+        if source in self._waiting:
+            self._read_to_end.add(source)
+        else:
+            self._chunks(source).reached = self.ranges[source].end
 
     def note_written(self, source: TopicPartition, end: int, tally: Tally, held_back: str) -> None:
         """Note that another writer has written the partition's rows below `end`."""
@@ -100,12 +173,29 @@ class BatchWriter:
         chunks.reached, chunks.tally, chunks.held_back = end, tally, held_back
 
     def _finish(self, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
+        self._add_waiting()
         for source in ranges:
             self._chunks(source).send_strays()
+        encoded = self._encode_small(ranges)
         for source, last in ranges.items():
-            self._chunks(source).finish(last)
+            self._chunks(source).finish(last, encoded.get(source, {}))
         self._sender.flush()
         self._open_bytes = sum(each.open_bytes for each in self._partitions.values())
+
+    def _encode_small(self, sources: Collection[TopicPartition]) -> dict[TopicPartition, dict[int, Chunk]]:
+        """The open chunks of few records, by partition and lane number, encoded together."""
+        small = [
+            (source, number, chunk.lane.key_prefix, folded)
+            for source in sources
+            for number, chunk in self._chunks(source).own.items()
+            if (folded := chunk.folder.open_chunk) and len(folded.records) <= FEW_ROWS
+        ]
+        encoded: dict[TopicPartition, dict[int, Chunk]] = {}
+        if len(small) > 1:
+            _, _, prefixes, chunks = zip(*small, strict=True)
+            for (source, number, _, _), chunk in zip(small, encode_together(chunks, prefixes), strict=True):
+                encoded.setdefault(source, {})[number] = chunk
+        return encoded
 
     def _chunks(self, source: TopicPartition) -> PartitionChunks:
         chunks = self._partitions.get(source)
@@ -156,9 +246,9 @@ class PartitionChunks:
         self._judge_framed = judge_framed
         first = partition * layout.stripes
         numbers = range(first, first + layout.stripes)
-        self._own = {number: self._open_chunk(number, begin) for number in numbers}
+        self.own = {number: self._open_chunk(number, begin) for number in numbers}
         """The chunks by the numbers of their lanes, as of `lane_column`."""
-        self._first_lane = self._own[first].lane
+        self._first_lane = self.own[first].lane
         self._strays: dict[int, _OpenChunk] = {}
         self._unsent_strays: dict[int, _OpenChunk] = {}
         self._given: dict[LaneTarget, int] = {}
@@ -172,7 +262,7 @@ class PartitionChunks:
     @property
     def open_bytes(self) -> int:
         """The size of the open chunks."""
-        return sum(chunk.folder.open_bytes for chunk in (*self._own.values(), *self._strays.values()))
+        return sum(chunk.folder.open_bytes for chunk in (*self.own.values(), *self._strays.values()))
 
     def add(self, rows: Rows) -> None:
         """Add rows to the chunks of their lanes, strays first, and send the chunks that are full."""
@@ -186,12 +276,12 @@ class PartitionChunks:
         numbers = lane_column(records.keys, self._layout)
         is_one = bool((numbers == numbers[:1]).all())
         lanes = numbers[:1].tolist() if is_one else np.unique(numbers).tolist()
-        if any(number not in self._own for number in lanes):
+        if any(number not in self.own for number in lanes):
             is_stray = numbers // self._layout.stripes != self._partition
             self.tally.add_strays(records.keys.filter(pa.array(is_stray)), self._partition, self._layout)
-        for number in sorted(lanes, key=lambda each: each in self._own):  # strays first
+        for number in sorted(lanes, key=lambda each: each in self.own):  # strays first
             part = records if is_one else records.where(numbers == number)
-            if chunk := self._own.get(number):
+            if chunk := self.own.get(number):
                 most = COMPARED_RECORDS if self._sender.lanes.is_compared(chunk.lane) else MAX_RECORDS
                 for folded in chunk.folder.add(part, most):
                     self._apply(chunk, folded)
@@ -202,6 +292,31 @@ class PartitionChunks:
             for folded in chunk.folder.add(part):
                 self._put_strays(chunk, folded)
 
+    def add_own(
+        self,
+        records: Records,
+        sizes: NDArray[np.int64],
+        numbers: NDArray[np.int32],
+        *,
+        are_distinct: bool,
+    ) -> None:
+        """Add records of the partition's own lanes, whose chunks have none yet, and room for them.
+
+        `sizes`: theirs. `numbers`: as of `lane_column`. `are_distinct`: their keys.
+        """
+        self.reached = int(records.offsets[-1]) + 1
+        left_bytes = 0 if records.left_bytes is None else int(records.left_bytes.sum())
+        self.tally.add(len(records), records, int(sizes.sum()) + left_bytes)
+        is_one = bool((numbers == numbers[0]).all())
+        for number in numbers[:1].tolist() if is_one else np.unique(numbers).tolist():
+            is_own = numbers == number
+            part = records if is_one else records.where(is_own)
+            if are_distinct:
+                self.own[number].folder.hold(part, int(sizes[is_own].sum()))
+                continue
+            for folded in self.own[number].folder.add(part):
+                self._apply(self.own[number], folded)
+
     def send_strays(self) -> None:
         """Send the open chunks of strays."""
         unsent, self._unsent_strays = self._unsent_strays, {}
@@ -211,14 +326,14 @@ class PartitionChunks:
 
     def send_own(self) -> None:
         """Send the open chunks of the partition's own lanes."""
-        for chunk in self._own.values():
+        for chunk in self.own.values():
             if (folded := chunk.folder.take()) is not None:
                 self._apply(chunk, folded)
 
-    def finish(self, last: OffsetRange) -> None:
-        """Send what is open, and move the watermarks to the range's end."""
-        for chunk in self._own.values():
-            self._apply(chunk, chunk.folder.take(), last)
+    def finish(self, last: OffsetRange, encoded: Mapping[int, Chunk]) -> None:
+        """Send what is open, and move the watermarks to the range's end. `encoded`: open chunks, by lane."""
+        for number, chunk in self.own.items():
+            self._apply(chunk, chunk.folder.take(), last, encoded.get(number))
 
     def _put_strays(self, chunk: _OpenChunk, folded: Folded) -> None:
         encoded = folded.encode(chunk.lane.key_prefix, self._partition)
@@ -226,8 +341,17 @@ class PartitionChunks:
         chunk.sent_to = self._given[chunk.lane] = encoded.end_offset
         self.tally.written += encoded.count
 
-    def _apply(self, chunk: _OpenChunk, folded: Folded | None, last: OffsetRange | None = None) -> None:
-        """Send a chunk; `last`: the range to its end, where the chunk (or none) is the lane's last."""
+    def _apply(
+        self,
+        chunk: _OpenChunk,
+        folded: Folded | None,
+        last: OffsetRange | None = None,
+        encoded: Chunk | None = None,
+    ) -> None:
+        """Send a chunk; `last`: the range to its end, where the chunk (or none) is the lane's last.
+
+        `encoded`: the chunk, if it was encoded already.
+        """
         self.send_strays()
         self._sender.wait_for_strays()
         given, self._given = self._given, {}
@@ -238,7 +362,8 @@ class PartitionChunks:
             return
         if given:
             self._sender.lanes.note_strays(self._first_lane, given)
-        encoded = folded.encode(chunk.lane.key_prefix, in_order=chunk.lane.in_order) if folded else None
+        if folded and not encoded:
+            encoded = folded.encode(chunk.lane.key_prefix, in_order=chunk.lane.in_order)
         if last is not None:
             covered = OffsetRange(chunk.sent_to, last.end, last.complete_as_of_ms, last.log_end)
         else:

@@ -41,12 +41,12 @@ class Tally:
         """How many strays there are, and how many of them each of EXPLANATIONS explains."""
         return {name: getattr(self, name) for name in ("strays", *EXPLANATIONS)}
 
-    def add(self, row_count: int, records: Records) -> None:
-        """Count rows, and the records of those that have a key."""
+    def add(self, row_count: int, records: Records, record_bytes: int | None = None) -> None:
+        """Count rows, and the records of those that have a key. `record_bytes`: their total, if known."""
         self.records += row_count
         self.null_keys += row_count - len(records)
         self.tombstones += records.values.null_count
-        self.record_bytes += records.total_bytes
+        self.record_bytes += records.total_bytes if record_bytes is None else record_bytes
         if records.left_bytes is not None:
             self.left_in_kafka += int(np.count_nonzero(records.left_bytes))
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import hiredis
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -349,3 +350,66 @@ def test_values_of_a_topic_without_an_envelope_are_not_looked_at():
     writer.finish([("orders", 0)])
     assert lanes.named("apply")[0][4][0][1].value == DELETING
     assert writer.tallies["orders", 0].invalid_events == 0
+
+
+ROWS = st.tuples(
+    st.integers(0, 11),
+    st.sampled_from([b"v", b"", b"a longer value", None]),
+    st.sampled_from(["own", "own", "own", "own", "stray", "no key"]),
+)
+
+
+@given(
+    st.dictionaries(st.integers(0, 5), st.lists(ROWS, min_size=1, max_size=6), min_size=2, max_size=6),
+    st.booleans(),
+    st.sampled_from([1, 3]),
+    st.sampled_from([Options(), Options(headers=True, max_value_bytes=5), Options(history_count=2)]),
+    st.integers(2, 7),
+)
+def test_rows_of_many_partitions_are_written_together_as_they_are_one_by_one(
+    rows_of, can_stray, stripes, options, step
+):
+    layout = Layout("orders", 6, stripes=stripes, options=options)
+    keys = {partition: keys_of(partition, 12, layout) for partition in range(6)}
+
+    def columns(partition, rows, first_offset):
+        found = []
+        for number, value, kind in rows:
+            of = (partition + 1) % 6 if kind == "stray" and can_stray else partition
+            found.append((None if kind == "no key" and can_stray else keys[of][number], value))
+        headers = [[("h", b"x")] if value else [] for _, value, _ in rows]
+        return some_rows(*found, first_offset=first_offset, headers=headers)
+
+    def written(few_rows):
+        lanes, writer = a_writer(layout)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(batch_module, "FEW_ROWS", few_rows)
+            for partition, rows in rows_of.items():
+                for first in range(0, len(rows), step):
+                    writer.write(("orders", partition), columns(partition, rows[first : first + step], first))
+                if partition % 2:
+                    writer.note_range_read(("orders", partition))
+            reached, before = (
+                writer.reached,
+                {source: each.written for source, each in writer.tallies.items()},
+            )
+            writer.finish([("orders", partition) for partition in range(6)])
+        sent = {}
+        for name, lane, *others in (call for call in lanes.calls if call[0] != "flush"):
+            sent.setdefault(lane, []).append((name, *others))
+        own = {lane: [each for each in calls if each[0] != "strays"] for lane, calls in sent.items()}
+        strays = {lane: sorted(map(repr, calls)) for lane, calls in sent.items()}
+        return own, strays, writer.tallies, reached, before
+
+    assert written(100) == written(0)
+
+
+def test_rows_that_wait_are_written_though_only_their_number_is_asked_for():
+    lanes, writer = a_writer()
+    for partition in (0, 1):
+        writer.write(("orders", partition), some_rows((keys_of(partition, 1)[0], b"v"), first_offset=7))
+    assert lanes.calls == []
+    assert writer.reached == {("orders", 0): 8, ("orders", 1): 8}
+    assert [tally.records for tally in writer.tallies.values()] == [1, 1]
+    writer.finish_reached()
+    assert [len(call[4]) for call in lanes.named("apply")] == [1, 1]

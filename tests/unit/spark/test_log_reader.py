@@ -185,6 +185,12 @@ def test_ranges_are_read_by_one_request_to_their_leader(monkeypatch):
     assert received == [3]
 
 
+def test_a_batch_that_is_damaged_among_many_ends_the_task_with_an_error_that_names_its_partition(monkeypatch):
+    brokers = Brokers(None, FIRST[:-1] + b"\xff", None)
+    with pytest.raises(LogUnavailable, match=r"partition 1 of topic 'orders' can't be read: .* checksum"):
+        several(monkeypatch, brokers)
+
+
 def test_what_a_leader_may_not_send_at_once_is_asked_for_together(monkeypatch):
     brokers, received = Brokers(b"", b"", None, None), []
 

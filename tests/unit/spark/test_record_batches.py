@@ -25,23 +25,29 @@ from keylane_spark.columns.record_batches import (
     AbortedTransaction,
     BatchError,
     OldFormat,
+    Piece,
     next_offset,
     parse_batches,
+    parse_together,
 )
+from keylane_spark.columns.records import Rows
 
 END = 2**62
 
 
 def seen(data: bytes, begin: int = 0, end: int = END, aborted=()) -> list[Sent]:
-    found = []
-    for rows in parse_batches(data, begin, end, aborted=aborted, with_headers=True):
-        columns = rows.keys.to_pylist(), rows.values.to_pylist(), rows.headers.to_pylist()
+    found = parse_batches(data, begin, end, aborted=aborted, with_headers=True)
+    return [each for rows in found for each in sent(rows)]
+
+
+def sent(rows: Rows) -> list[Sent]:
+    columns = rows.keys.to_pylist(), rows.values.to_pylist(), rows.headers.to_pylist()
+    return [
+        Sent(offset, time, key, value, tuple((each["key"], each["value"]) for each in headers or ()))
         for offset, time, key, value, headers in zip(
             rows.offsets.tolist(), rows.timestamps_ms.tolist(), *columns, strict=True
-        ):
-            pairs = tuple((each["key"], each["value"]) for each in headers or ())
-            found.append(Sent(offset, time, key, value, pairs))
-    return found
+        )
+    ]
 
 
 maybe_bytes = st.none() | st.binary(max_size=300)
@@ -73,6 +79,39 @@ def test_every_record_of_the_range_comes_as_it_was_sent(log, data):
     begin = data.draw(st.sampled_from(records)).offset
     end = data.draw(st.integers(begin, records[-1].offset + 1))
     assert seen(encoded, begin, end) == [each for each in records if begin <= each.offset < end]
+
+
+@given(st.lists(logs(), min_size=1, max_size=5), st.data())
+@settings(max_examples=40, deadline=None)
+def test_pieces_of_several_logs_parsed_together_have_what_each_has(several, data):
+    pieces = []
+    for encoded, records in several:
+        begin = data.draw(st.sampled_from(records)).offset
+        pieces.append(Piece(encoded, begin, data.draw(st.integers(begin, records[-1].offset + 1))))
+    apart = [seen(*piece) for piece in pieces]
+    found = parse_together(pieces, with_headers=True)
+    if found is None:
+        assert not any(apart)
+        return
+    rows, counts = found
+    ends = counts.cumsum().tolist()
+    together = [sent(rows.part(begin, end)) for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
+    assert together == apart
+
+
+def test_pieces_that_are_too_large_together_are_not_parsed_together(monkeypatch):
+    data = a_batch(Sent(5, 1, b"k", b"v" * 50, ()), codec=GZIP)
+    assert parse_together([Piece(data, 0, END)] * 3) is not None
+    monkeypatch.setattr(record_batches, "_MAX_GROUP_BYTES", 100)
+    assert parse_together([Piece(data, 0, END)] * 3) is None
+
+
+def test_an_aborted_transaction_hides_the_records_of_its_own_piece_only():
+    data = transactions()
+    one, other = Piece(data, 0, END), Piece(data, 0, END, [AbortedTransaction(7, 0)])
+    rows, counts = parse_together([other, one], with_headers=True)
+    assert [sent(rows)[: counts[0]], sent(rows)[counts[0] :]] == [seen(*other), seen(*one)]
+    assert counts[0] != counts[1]
 
 
 @given(logs(), st.data())

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
 from keylane.errors import BadConfig, ask_meant
+from keylane.formats.connect_keys import keys_with_schema
 from keylane.model.kafka import NewTopic
 from keylane.model.records import WHOLE_KEY, Options, is_topic_name
 from keylane.routing import separator_of
@@ -65,6 +66,11 @@ def _partition_by(text: str) -> str:
     return text
 
 
+def _key_schema(text: str) -> str:
+    keys_with_schema(text)
+    return text
+
+
 class TopicConfig(ConfigTable):
     """One topic."""
 
@@ -86,6 +92,8 @@ class TopicConfig(ConfigTable):
     value_format: Literal["auto", "json", "text", "bytes", "registry"] = "auto"
     envelope: Literal["none", "debezium"] = "none"
     key_fields: dict[str, Literal["integer", "string", "boolean"]] = Field(default_factory=dict)
+    key_schema: Annotated[str, AfterValidator(_key_schema)] = ""
+    key_format: Literal["text", "registry"] = "text"
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -95,6 +103,8 @@ class TopicConfig(ConfigTable):
             raise ValueError('change events are JSON, or of value_format = "registry"')
         if self.index_parts > 1 and not self.index:
             raise ValueError("index_parts divides an index: add index = true")
+        if bool(self.key_fields) + bool(self.key_schema) + (self.key_format == "registry") > 1:
+            raise ValueError('keys are of one kind: key_fields, key_schema or key_format = "registry"')
         return self
 
     @property
@@ -122,6 +132,8 @@ class TopicConfig(ConfigTable):
             value_format=self.value_format,
             envelope=self.envelope,
             key_fields=tuple(self.key_fields.items()),
+            key_schema=self.key_schema,
+            key_format=self.key_format,
         )
 
 

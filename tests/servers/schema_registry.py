@@ -95,6 +95,13 @@ def avro(client: SchemaRegistryClient, topic: str, schema: str | Schema, value: 
     return _written(AvroSerializer(client, schema), topic, value)
 
 
+def avro_key(client: SchemaRegistryClient, topic: str, schema: str, key: Any) -> bytes:
+    """The key as a producer's AvroSerializer writes it, its schema registered under the topic's subject."""
+    context = SerializationContext(topic, MessageField.KEY)
+    written: bytes = AvroSerializer(client, schema)(key, context)
+    return written
+
+
 def json_schema(client: SchemaRegistryClient, topic: str, schema: str, value: Any) -> bytes:
     return _written(JSONSerializer(schema, client), topic, value)
 

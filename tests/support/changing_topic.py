@@ -118,4 +118,6 @@ class ChangingTopic:
     @property
     def reader(self) -> ChangeReader:
         """Return what reads its changes."""
-        return ChangeReader(self.store, lambda: self.kafka, lambda: ValueDecoder(lambda: None, self.clock, 0))
+        return ChangeReader(
+            self.store, lambda: self.kafka, lambda **_: ValueDecoder(lambda: None, self.clock, 0)
+        )

@@ -163,7 +163,7 @@ class Listeners:
         self._state = stack.reader_state()
         store = Store(self._state, Layouts(self._state, CLOCK, LAYOUT_TTL_S), CLOCK)
         self._log = KafkaReader(KafkaAdmin(ReaderSettings(stack.kafka.bootstrap, LOG_TIMEOUT_MS)))
-        self._reader = ChangeReader(store, lambda: self._log, lambda: ValueDecoder(_no_schemas, CLOCK, 0))
+        self._reader = ChangeReader(store, lambda: self._log, lambda **_: ValueDecoder(_no_schemas, CLOCK, 0))
         self.topics = [Listener(self._reader, topic) for topic in stack.shapes]
         self.sides = [
             SideListener(self._reader, topic, self._keys_of(topic), stack.journals[topic])

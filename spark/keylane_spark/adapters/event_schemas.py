@@ -14,6 +14,7 @@ from keylane.formats.confluent import PREFIX_BYTES
 from keylane.ports import Clock, Deadline
 from keylane_spark.columns.avro_events import AvroEvents
 from keylane_spark.columns.change_events import INVALID, Judge, Verdicts, judge_json
+from keylane_spark.columns.records import tails_of
 
 TIMEOUT_MS = 5_000
 UNKNOWN_S = 10.0
@@ -83,4 +84,4 @@ class EventSchemas:
 
 
 def _judge_json_schema(values: pa.BinaryArray) -> Verdicts:
-    return judge_json(pc.binary_slice(values, PREFIX_BYTES))
+    return judge_json(tails_of(values, PREFIX_BYTES))

@@ -37,8 +37,20 @@ def named(source: bytes) -> tuple[str, bytes]:
 
 _FOLDER = files(__package__).joinpath("library")
 VERSION, CODE = named(b"".join(_FOLDER.joinpath(f"{name}.lua").read_bytes() for name in _FILES))
-_NAMES = ("apply", "whole", "strays", "carry", "open", "gave", "mark", "epoch", "layout", "commit")
-APPLY, APPLY_UNLESS_LOST, STRAYS, CARRY, OPEN, GAVE, MARK, EPOCH, LAYOUT, COMMIT = (
+_NAMES = (
+    "apply",
+    "whole",
+    "strays",
+    "carry",
+    "open",
+    "gave",
+    "mark",
+    "epoch",
+    "layout",
+    "commit",
+    "commit_rows",
+)
+APPLY, APPLY_UNLESS_LOST, STRAYS, CARRY, OPEN, GAVE, MARK, EPOCH, LAYOUT, COMMIT, COMMIT_ROWS = (
     f"keylane_{name}_{VERSION}".encode() for name in _NAMES
 )
 WHEN_FULL = {

@@ -6,11 +6,14 @@ name the number it has. So every record is counted once, however often its batch
 Not thread-safe, as `Cluster`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from keylane.adapters.redis.resp import encode_command
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from keylane.adapters.redis.resp import encode_words
 from keylane.errors import CorruptState, LaneBehind, TooLarge
 from keylane.model.keys import printable
 from keylane.model.records import Layout
@@ -46,11 +49,16 @@ class ViewLaneState:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What a commit changes in a lane: window key -> new value, window keys to remove, closings to add."""
+    """What a commit changes in a lane: window key -> new value, window keys to remove, closings to add.
+
+    `rows`: names and values of a table's rows alternately; `rows_gone`: names of those that are removed.
+    """
 
     windows: Mapping[bytes, bytes] = field(default_factory=dict)
     gone: Sequence[bytes] = ()
     closings: tuple[Closing, ...] = ()
+    rows: Sequence[bytes] = ()
+    rows_gone: Sequence[bytes] = ()
 
 
 NO_CHANGES = Changes()
@@ -108,9 +116,13 @@ class ViewLanes:
         self._writer().mark_incomplete(lanes)
 
     def windows(
-        self, lane: LaneTarget, names: Sequence[bytes], limit_bytes: int | None = None
-    ) -> dict[bytes, Window]:
-        """The end and the states of each window that exists.
+        self,
+        lane: LaneTarget,
+        names: Sequence[bytes],
+        limit_bytes: int | None = None,
+        decode: Callable[[bytes], Any] = windows.decode_window,
+    ) -> dict[bytes, Any]:
+        """What `decode` makes of each window that exists: its end and states.
 
         Raises TooLarge for more than `limit_bytes`, CorruptState, StateUnavailable.
         """
@@ -132,7 +144,21 @@ class ViewLanes:
             count = min(_KEYS_PER_CALL, max(1, _REPLY_BYTES * len(some) // max(1, own)))
             for name, data in zip(some, values, strict=True):
                 if data is not None:
-                    found[name] = self._decode(lane, name, data)
+                    found[name] = self._decode(lane, name, data, decode)
+        return found
+
+    @staticmethod
+    def row_names(lane: LaneTarget, keys: pa.BinaryArray) -> list[bytes]:
+        """The names in Redis of a table's rows, by their keys."""
+        prefix = pa.scalar(lane.key_prefix[:-2] + b"r:", pa.binary())
+        names: list[bytes] = pc.binary_join_element_wise(prefix, keys, b"").to_pylist()
+        return names
+
+    def rows(self, lane: LaneTarget, names: Sequence[bytes]) -> list[bytes | None]:
+        """What is stored under the names of a table's rows; None: nothing. Raises StateUnavailable."""
+        found: list[bytes | None] = []
+        for first in range(0, len(names), _KEYS_PER_CALL):
+            found += self._get(lane, names[first : first + _KEYS_PER_CALL])
         return found
 
     def around(self, lane: LaneTarget, spans: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
@@ -166,8 +192,13 @@ class ViewLanes:
         pairs = []
         for name, value in changes.windows.items():
             pairs += [lane.key_prefix + name, codec.encode_record(value, state.commits, now_ms)]
-        packed = encode_command(
-            *(b"FCALL", library.COMMIT, b"1", lane.watermark_key, b"%d" % self._epoch),
+        function, rows = library.COMMIT, []
+        if changes.rows or changes.rows_gone:
+            function = library.COMMIT_ROWS
+            counts = b"%d" % (len(changes.rows) // 2), b"%d" % len(changes.rows_gone)
+            rows = [*counts, *changes.rows, *changes.rows_gone]
+        words = (
+            *(b"FCALL", function, b"1", lane.watermark_key, *rows, b"%d" % self._epoch),
             *(b"%d" % state.commits, b"%d" % watermark_ms, b"%d" % complete_as_of_ms),
             *(b"%d" % len(lane.key_prefix), b"%d" % (self._ttl_ms or 0), progress.to_json()),
             *(b"%d" % len(changes.closings), b"%d" % len(changes.gone)),
@@ -175,12 +206,13 @@ class ViewLanes:
             *(lane.key_prefix + name for name in changes.gone),
             *pairs,
         )
+        packed = encode_words(words)
         commits = int(self._call(lane, packed, state.commits))
         return ViewLaneState(commits, watermark_ms, progress)
 
-    def _decode(self, lane: LaneTarget, name: bytes, data: bytes) -> Window:
+    def _decode(self, lane: LaneTarget, name: bytes, data: bytes, decode: Callable[[bytes], Any]) -> Any:
         try:
-            return windows.decode_window(codec.decode_record(name, data, lane.partition).value)  # type: ignore[union-attr]
+            return decode(codec.decode_record(name, data, lane.partition).value)  # type: ignore[union-attr]
         except (codec.CodecError, AttributeError) as error:
             raise CorruptState(printable(lane.key_prefix + name), str(error)) from error
 
@@ -195,7 +227,7 @@ class ViewLanes:
         return values
 
     def _ask(self, lane: LaneTarget, *words: bytes) -> Any:
-        return self._call(lane, encode_command(*words), 0)
+        return self._call(lane, encode_words(words), 0)
 
     def _call(self, lane: LaneTarget, packed: bytes, commits: int) -> Any:
         try:

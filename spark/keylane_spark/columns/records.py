@@ -150,6 +150,15 @@ class Records(_Columns):
         )
 
 
+def tails_of(values: pa.BinaryArray, begin: int) -> pa.BinaryArray:
+    """The bytes of each value from `begin` on, which none is shorter than.
+
+    Without an end `binary_slice` fails on values of different lengths (pyarrow 26).
+    """
+    longest = pc.max(pc.binary_length(values)).as_py() or 0
+    return pc.binary_slice(values, begin, max(begin, longest))
+
+
 def lengths_of(values: pa.BinaryArray) -> pa.Int32Array:
     """The bytes of each value, 0 where it is null."""
     lengths = pc.binary_length(values)

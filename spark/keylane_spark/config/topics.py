@@ -6,16 +6,18 @@ no secrets: they come from the environment, as for the functions.
 
 import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
 from keylane.errors import BadConfig, ask_meant
+from keylane.formats.connect_keys import keys_with_schema
 from keylane.model.kafka import NewTopic
 from keylane.model.records import WHOLE_KEY, Options, is_topic_name
 from keylane.routing import separator_of
-from keylane.state.windows import NAME_LIMIT, state_name
+from keylane.state.windows import NAME_LIMIT, Definition, state_name
 from keylane_spark.config.table import ConfigTable, Milliseconds, SomeMilliseconds
 from keylane_spark.config.views import ViewConfig
 
@@ -65,6 +67,11 @@ def _partition_by(text: str) -> str:
     return text
 
 
+def _key_schema(text: str) -> str:
+    keys_with_schema(text)
+    return text
+
+
 class TopicConfig(ConfigTable):
     """One topic."""
 
@@ -86,6 +93,8 @@ class TopicConfig(ConfigTable):
     value_format: Literal["auto", "json", "text", "bytes", "registry"] = "auto"
     envelope: Literal["none", "debezium"] = "none"
     key_fields: dict[str, Literal["integer", "string", "boolean"]] = Field(default_factory=dict)
+    key_schema: Annotated[str, AfterValidator(_key_schema)] = ""
+    key_format: Literal["text", "registry"] = "text"
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -95,6 +104,8 @@ class TopicConfig(ConfigTable):
             raise ValueError('change events are JSON, or of value_format = "registry"')
         if self.index_parts > 1 and not self.index:
             raise ValueError("index_parts divides an index: add index = true")
+        if bool(self.key_fields) + bool(self.key_schema) + (self.key_format == "registry") > 1:
+            raise ValueError('keys are of one kind: key_fields, key_schema or key_format = "registry"')
         return self
 
     @property
@@ -122,6 +133,8 @@ class TopicConfig(ConfigTable):
             value_format=self.value_format,
             envelope=self.envelope,
             key_fields=tuple(self.key_fields.items()),
+            key_schema=self.key_schema,
+            key_format=self.key_format,
         )
 
 
@@ -167,9 +180,21 @@ class Config(ConfigTable):
 
     @property
     def needs_registry(self) -> bool:
-        """Whether the job reads schemas: those of change events."""
-        tables = self.topics.values()
-        return any(each.envelope != "none" and each.value_format == "registry" for each in tables)
+        """Whether the job reads schemas: those of change events, and of what views read."""
+        viewed = {view.topic for view in self.views.values()}
+        return any(
+            table.value_format == "registry" and (table.envelope != "none" or name in viewed)
+            for name, table in self.topics.items()
+        )
+
+    def definition(self, view: str) -> Definition:
+        """What the view computes, of values that are as its topic's table says."""
+        config = self.views[view]
+        topic = self.topics.get(config.topic)
+        if topic is None:
+            return config.definition
+        value_format = topic.value_format if topic.value_format == "registry" else "auto"
+        return replace(config.definition, value_format=value_format, envelope=topic.envelope)
 
     @property
     def state_names(self) -> frozenset[str]:
@@ -193,10 +218,18 @@ def load(path: Path) -> Config:
     except tomllib.TOMLDecodeError as error:
         raise BadConfig(f"{path}: is not valid TOML: {error}") from error
     try:
-        return Config.model_validate(data)
+        config = Config.model_validate(data)
     except ValidationError as error:
         faults = [_sentence(str(path), text, fault) for fault in error.errors()]
         raise BadConfig("\n".join(faults)) from error
+    refused = [
+        f"{path}:{line_of(text, ['views', name, *field])}: {'.'.join(['views', name, *field])}: {reason}"
+        for name, view in config.views.items()
+        for field, reason in (view.refusals_of_rows() if config.definition(name).has_rows else ())
+    ]
+    if refused:
+        raise BadConfig("\n".join(refused))
+    return config
 
 
 def _sentence(path: str, text: str, fault: Any) -> str:

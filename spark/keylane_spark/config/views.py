@@ -1,6 +1,7 @@
 """A view's table in `keylane.toml`: docs/configuration/topics.md says what each option does."""
 
 import re
+from collections.abc import Iterator
 from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -12,6 +13,9 @@ from keylane_spark.config.table import ConfigTable, Milliseconds, SomeMillisecon
 
 MAX_WINDOWS = 1000
 """The most windows that one event may fall into."""
+_KINDS_OF_ROWS = ("count", "sum", "avg")
+_NOT_OF_ROWS = ("time", "window", "every", "session", "lateness")
+_ROWS = "the view's topic has an envelope, so its records are changes of rows"
 _PATH = r'[^\s,()."\']+(?:\.[^\s,()."\']+)*'
 _COLUMN = re.compile(rf"(?P<kind>[a-z]+)\(\s*(?P<path>{_PATH})?\s*(?:,\s*by\s+(?P<by>{_PATH})\s*)?\)")
 
@@ -65,6 +69,20 @@ class ViewConfig(ConfigTable):
                 "ttl is shorter than window and lateness: a window would expire before it is final"
             )
         return self
+
+    def refusals_of_rows(self) -> Iterator[tuple[list[str], str]]:
+        """What a view over a table's change events can't have: the fields, each with the reason."""
+        for name in _NOT_OF_ROWS:
+            if getattr(self, name):
+                yield [name], f"{_ROWS}, and a row may change at any time: no window of rows is ever final"
+        if self.ttl is not None:
+            yield ["ttl"], f"{_ROWS}: a group that expired would lack the rows that it still has"
+        for name, column in self.columns.items():
+            if column.kind not in _KINDS_OF_ROWS:
+                yield (
+                    ["columns", name],
+                    f"{_ROWS}: {column.kind} does not say what is left once a row is gone",
+                )
 
     @property
     def definition(self) -> Definition:

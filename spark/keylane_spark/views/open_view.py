@@ -26,6 +26,7 @@ from keylane_spark.generations.epochs import (
 from keylane_spark.generations.lineage import LogCheck, last_epochs
 from keylane_spark.generations.ownership import Ownership
 from keylane_spark.views.closings import Offsets
+from keylane_spark.views.table_writer import TableWriter
 from keylane_spark.views.view_writer import ViewWriter
 
 
@@ -71,12 +72,13 @@ class _ViewState(StoredState):
     """A view's state."""
 
     config: ViewConfig
+    definition: Definition
     library: FunctionLibrary
     epoch: int
 
     def wanted(self, kept: Layout | None) -> Layout:
         default_count = kept.partition_count if kept else len(self.oldest)
-        options = Options(index=True, view=self.config.definition.to_json())
+        options = Options(index=True, view=self.definition.to_json())
         return Layout(self.name, self.config.partitions or default_count, options=options)
 
     def why_unusable(self, kept: Layout | None, record: TopicRecord | None) -> str:  # noqa: ARG002
@@ -101,7 +103,7 @@ class _ViewOpener:
     def open(self, epoch: int, unusable: Mapping[str, str]) -> ViewOpening:
         """Open them; `unusable`: views that begin again, and why. Raises Fenced, StateAhead."""
         context, config = self.context, self.context.config.views[self.name]
-        view, library = config.definition, context.library(self.cluster)
+        view, library = context.config.definition(self.name), context.library(self.cluster)
         offsets = context.broker.oldest_offsets({view.topic: self.shape.partition_count})
         oldest = tuple(offsets[view.topic, partition] for partition in range(self.shape.partition_count))
         state = _ViewState(
@@ -110,6 +112,7 @@ class _ViewOpener:
             topic_id=self.shape.topic_id,
             oldest=oldest,
             config=config,
+            definition=view,
             library=library,
             epoch=epoch,
         )
@@ -124,7 +127,7 @@ class _ViewOpener:
             replaced=begun.kept if begun.plan.building else None,
             epoch=epoch,
             shape=self.shape,
-            writer=ViewWriter(
+            writer=(TableWriter if view.has_rows else ViewWriter)(
                 view,
                 layout,
                 lanes,

@@ -4,14 +4,9 @@ The JSON value is parsed once, into a variant, from which key, time and fields a
 with 9 places, so sums are exact in any order. Records without key or time are counted in a row without a key,
 and so are those on which `where` fails: one record must not fail its batch, which would come again and again.
 Windows are computed here rather than by Spark's `window`, which drops records without a time.
-
-    numbers         JSON numbers, and strings that contain one; not true and false
-    times           ISO 8601 in the years 1 to 9999, a date alone and a year included ("20130704", "2013"), or
-                    milliseconds since 1970: a JSON number, or a string of nine digits or more
 """
 
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -22,19 +17,9 @@ from pyspark.sql import functions as f
 from keylane.model.keys import KEY_LIMIT_BYTES
 from keylane.state.aggregates import decimal_text
 from keylane.state.windows import Column, Definition
-from keylane_spark.engine.try_eval import try_eval
+from keylane_spark.views.fields import ORDER, kind_of, number_of, path_of, text_of, time_of, wanted
+from keylane_spark.views.values import read_values
 
-_NUMBER = "decimal(38,9)"
-_LIMIT = Decimal(10**23)
-"""Numbers are below this: sums of a million of them fit into Spark's widest decimal."""
-_ORDER = "decimal(38,18)"
-"""What `latest` is ordered by: 20 digits before the point, and 18 behind it."""
-_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
-"""The years 1 to 9999."""
-_DIGITS_OF_MS = 9
-"""A string of fewer digits is a date."""
-_BASIC = ("yyyyMMdd", "yyyyMMdd'T'HHmmssX", "yyyyMMdd'T'HHmmss")
-"""ISO 8601 without hyphens and colons, which a cast does not take."""
 _INFINITE = ("Infinity", "-Infinity", "NaN")
 """In a variant a JSON number that no double holds, such as 1e400, is one of these; in JSON nothing is."""
 
@@ -65,7 +50,7 @@ def check_where(rows: DataFrame, view: Definition) -> None:
     Spark would take a window function in a column: its result depends on how rows are divided into batches.
     """
     if view.where:
-        _read_values(rows).where(view.where)
+        read_values(rows).where(view.where)
 
 
 def partials(rows: DataFrame, view: Definition, watermark_ms: int = 0) -> DataFrame:
@@ -74,13 +59,13 @@ def partials(rows: DataFrame, view: Definition, watermark_ms: int = 0) -> DataFr
     No session has both records that are late by this event time and others: how rows are divided into batches
     makes no difference. Raises pyspark's AnalysisException where `where` is not valid SQL over these rows.
     """
-    rows = _read_values(rows)
-    is_wanted = _is_wanted(view.where) if view.where else f.lit(True)
-    rows = rows.withColumn("wanted", is_wanted).where("wanted is null or wanted")
+    rows = read_values(rows)
+    rows = rows.withColumn("wanted", wanted(view.where))
+    rows = rows.where("wanted is null or wanted")
     failed = f.col("wanted").isNull()
-    key = f.col("key") if view.key is None else _text(view.key).cast("binary")
-    time = f.col("timestamp") if view.time is None else _time(view.time)
-    is_valid = f.length(key).between(1, KEY_LIMIT_BYTES) & time.isNotNull() & ~failed
+    key = f.col("key") if view.key is None else text_of(view.key).cast("binary")
+    time = f.col("timestamp") if view.time is None else time_of(view.time)
+    is_valid = f.length(key).between(1, KEY_LIMIT_BYTES) & time.isNotNull() & ~failed & ~f.col("undecodable")
     # Invalid records form one more group in the same pass: under the empty key, at time 0.
     rows = rows.select(
         "partition",
@@ -134,27 +119,6 @@ def parse_partials(table: pa.Table, view: Definition) -> list[PartialWindow]:
     ]
 
 
-def _read_values(rows: DataFrame) -> DataFrame:
-    """The columns that `where` sees, of rows that are no tombstones."""
-    return rows.where("value is not null").select(
-        "partition",
-        "offset",
-        "timestamp",
-        f.col("key"),
-        f.col("value").cast("string").alias("value"),
-        f.try_parse_json(f.col("value").cast("string")).alias("json"),
-    )
-
-
-def _is_wanted(where: str) -> Expression:
-    """Whether the condition holds; null where it fails.
-
-    An expression that the condition has twice Spark would compute once, ahead of `try_eval`, and fail. Spark
-    does not look for such expressions in a branch of CASE; it can't know that this one is always taken.
-    """
-    return try_eval(f.when(f.col("offset") >= 0, f.coalesce(f.expr(where), f.lit(False))))
-
-
 def _windowed(
     rows: DataFrame, view: Definition, watermark_ms: int
 ) -> tuple[GroupedData, Expression, Expression]:
@@ -181,51 +145,17 @@ def _windowed(
     return rows.withColumn("s", last).groupBy("partition", "k", "failed", "s"), start, start + view.size_ms
 
 
-def _path(path: str) -> str:
-    return "$" + "".join(f'["{name}"]' for name in path.split(".")) if path else "$"
-
-
-def _text(path: str) -> Expression:
-    return f.try_variant_get("json", _path(path), "string")
-
-
-def _kind(path: str) -> Expression:
-    """The type of a field: STRING, BOOLEAN, BIGINT, ...; null where there is none."""
-    return f.schema_of_variant(f.try_variant_get("json", _path(path), "variant"))
-
-
-def _number(path: str, form: str = _NUMBER) -> Expression:
-    number = f.when(_kind(path) != "BOOLEAN", f.try_variant_get("json", _path(path), form))
-    return f.when(f.abs(number) < f.lit(_LIMIT), number) if form == _NUMBER else number
-
-
-def _time(path: str) -> Expression:
-    text, kind = _text(path), _kind(path)
-    number = f.try_variant_get("json", _path(path), "bigint")
-    is_date = (kind == "STRING") & (f.length(text) < _DIGITS_OF_MS)
-    in_ms = f.when((kind != "BOOLEAN") & ~is_date & number.between(_FIRST_MS, _LAST_MS), number)
-    date = f.coalesce(
-        f.when(
-            text.rlike(r"^\d{8}"), f.coalesce(*(f.try_to_timestamp(text, f.lit(form)) for form in _BASIC))
-        ),
-        f.when(~text.rlike(r"^\d{5,}$"), f.try_variant_get("json", _path(path), "timestamp")),
-    )
-    in_date = f.when(kind.isin("STRING", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ"), date)
-    is_in_range = f.unix_millis(in_date).between(_FIRST_MS, _LAST_MS)
-    return f.coalesce(f.timestamp_millis(in_ms), f.when(is_in_range, in_date))
-
-
 def _state(column: Column) -> Expression:
     if column.kind == "count":
-        return f.count(_text(column.path)) if column.path else f.count("*")
+        return f.count(text_of(column.path)) if column.path else f.count("*")
     if column.kind == "latest":
-        found = f.try_variant_get("json", _path(column.path), "variant")
-        by = _number(column.by, _ORDER) if column.by else f.unix_millis("t").cast(_ORDER)
-        is_infinite = (_kind(column.path) == "DOUBLE") & _text(column.path).isin(*_INFINITE)
-        is_there = _text(column.path).isNotNull() & ~is_infinite & by.isNotNull()
+        found = f.try_variant_get("json", path_of(column.path), "variant")
+        by = number_of(column.by, ORDER) if column.by else f.unix_millis("t").cast(ORDER)
+        is_infinite = (kind_of(column.path) == "DOUBLE") & text_of(column.path).isin(*_INFINITE)
+        is_there = text_of(column.path).isNotNull() & ~is_infinite & by.isNotNull()
         newest = f.struct(by.alias("by"), "partition", "offset", f.to_json(found).alias("value"))
         return f.max(f.when(is_there, newest))
-    number = _number(column.path)
+    number = number_of(column.path)
     if column.kind == "avg":
         return f.struct(f.sum(number).alias("total"), f.count(number).alias("count"))
     return {"sum": f.sum, "min": f.min, "max": f.max}[column.kind](number)

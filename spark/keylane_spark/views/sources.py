@@ -3,14 +3,28 @@
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+import pyarrow as pa
+from pyspark.errors import PythonException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from keylane.adapters.registry.login import RegistrySettings
 from keylane.state.windows import Definition
 from keylane_spark.adapters.lane import LaneTarget
 from keylane_spark.adapters.view_lanes import ViewLanes
 from keylane_spark.views.closings import Offsets, Stretch
-from keylane_spark.views.partials import PartialWindow, parse_partials, partials
+from keylane_spark.views.partials import PartialWindow, check_where, parse_partials, partials
+from keylane_spark.views.table_rows import failed_changes, row_changes
+from keylane_spark.views.values import decoded, registry_error
+
+
+def check_view(rows: DataFrame, view: Definition) -> None:
+    """Raise pyspark's AnalysisException where the view can't be computed of rows of the Kafka source."""
+    check_where(rows, view)
+    if view.has_rows:
+        row_changes(rows, view)
+    else:
+        partials(rows, view)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,23 +59,49 @@ class GapCheck:
 
 @dataclass(frozen=True, slots=True)
 class RowSource:
-    """Rows of the topic. `rows_of`: returns those of a stretch. `gaps`: None where none are to be found."""
+    """Rows of the topic. `rows_of`: returns those of a stretch. `gaps`: None where none are to be found.
+
+    `registry`: of schemas, where values name them.
+    """
 
     view: Definition
     gaps: GapCheck | None
     rows_of: Callable[[Stretch], DataFrame]
+    registry: RegistrySettings | None = None
 
     def read(self, stretch: Stretch) -> list[PartialWindow]:
-        """Fold the rows of exactly this stretch. Errors as `GapCheck.check`.
+        """Fold the rows of exactly this stretch. Errors as `GapCheck.check`, and RegistryUnavailable.
 
         No session has both late records and others.
         """
         rows = self.rows_of(stretch)
-        found = parse_partials(partials(rows, self.view, stretch.watermark_ms).toArrow(), self.view)
+        folded = partials(decoded(rows, self.view, self.registry), self.view, stretch.watermark_ms)
+        found = parse_partials(_collect(folded), self.view)
         if self.gaps is not None:
             # After the rows were read: what was removed before that is missing now.
             self.gaps.check(rows, stretch)
         return found
+
+    def read_changes(self, stretch: Stretch) -> pa.Table:
+        """What the events of exactly this stretch say of a table's rows: the columns of `row_changes`.
+
+        Raises RegistryUnavailable.
+        """
+        return _collect(row_changes(decoded(self.rows_of(stretch), self.view, self.registry), self.view))
+
+    def read_failed(self, stretch: Stretch) -> pa.Table:
+        """As `read_changes`, of records on which it fails: nothing but their keys is looked at."""
+        return _collect(failed_changes(self.rows_of(stretch), self.view))
+
+
+def _collect(rows: DataFrame) -> pa.Table:
+    try:
+        return rows.toArrow()
+    except PythonException as error:
+        unavailable = registry_error(error)
+        if unavailable is None:
+            raise
+        raise unavailable from error
 
 
 def rows_of_batch(rows: DataFrame, begin: Offsets, end: Offsets, stretch: Stretch) -> DataFrame:

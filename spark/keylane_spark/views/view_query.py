@@ -1,6 +1,6 @@
 """One streaming query of a view, from one opening of its lanes to its end."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import asdict
 from functools import partial
 
@@ -17,8 +17,7 @@ from keylane_spark.stream.freshness import ObservedEnds, topic_complete_as_of_ms
 from keylane_spark.stream.leaders import Leaders
 from keylane_spark.views.closings import Offsets, Stretch
 from keylane_spark.views.open_view import ViewOpening
-from keylane_spark.views.partials import check_where, partials
-from keylane_spark.views.sources import GapCheck, RowSource, rows_of_batch
+from keylane_spark.views.sources import GapCheck, RowSource, check_view, rows_of_batch
 from keylane_spark.views.view_writer import FoldCounts
 
 EVERY = "1 second"
@@ -52,7 +51,7 @@ class ViewQuery(BatchQuery):
         """Bring all lanes to the offsets of the furthest one, then start the query."""
         context, writer = self._context, self._opening.writer
         self._is_compacted = context.broker.is_compacted(self._topic)
-        if self._is_compacted is None:
+        if self._is_compacted is None and not self._opening.view.has_rows:
             self.say(
                 f"Kafka refuses to say whether topic {self._topic!r} is compacted: if it is, "
                 "records that were removed are not counted, and lanes are not marked incomplete"
@@ -60,13 +59,12 @@ class ViewQuery(BatchQuery):
         writer.share_closings()
         for offsets, lanes in writer.behind.items():
             self.say(f"{len(lanes)} of the lanes are behind the others: they catch up first")
-            source = RowSource(self._opening.view, self._gap_check(lanes), self._read_log)
+            source = self._source(lanes, self._read_log)
             self._report(writer.fold(source, offsets, self._positions, lanes), 0)
         positions = self._by_partition(self._positions)
         rows = session.source(context.spark, context.broker.connection, positions, self._job)
         try:
-            check_where(rows, self._opening.view)
-            partials(rows, self._opening.view)
+            check_view(rows, self._opening.view)
         except AnalysisException as error:
             reason = str(error).strip().partition("\n")[0]
             raise WriterError(f"view {self._opening.name!r}: Spark can't compute it: {reason}") from error
@@ -134,14 +132,18 @@ class ViewQuery(BatchQuery):
         count = sum(end) - sum(self._positions)
         begin, writer = self._positions, self._opening.writer
         rows_of = partial(rows_of_batch, self._in_few_tasks(rows), begin, end)
-        gaps = self._gap_check(self._opening.lanes.lanes)
-        counts = writer.fold(RowSource(self._opening.view, gaps, rows_of), begin, end)
+        counts = writer.fold(self._source(self._opening.lanes.lanes, rows_of), begin, end)
         writer.close_windows(caught_up)
         self._positions = end
         self._report(counts, count, f" in {(clock.monotonic_s() - began_s) * 1000:.0f} ms")
 
+    def _source(self, lanes: Collection[LaneTarget], rows_of: Callable[[Stretch], DataFrame]) -> RowSource:
+        gaps = self._gap_check(lanes)
+        return RowSource(self._opening.view, gaps, rows_of, self._context.registry)
+
     def _gap_check(self, lanes: Collection[LaneTarget]) -> GapCheck | None:
-        if not self._is_compacted:
+        # Of a table compaction removes what later changes have replaced.
+        if not self._is_compacted or self._opening.view.has_rows:
             return None
         return GapCheck(self._opening.lanes, lanes, self._gaps, self.say)
 

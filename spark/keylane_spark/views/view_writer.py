@@ -214,14 +214,23 @@ class ViewWriter:
         try:
             return source.read(stretch)
         except PySparkException as error:
-            if not (error.getSqlState() or "").startswith(_DATA_EXCEPTION):
+            if not self.is_about_a_value(error):
                 raise
             if stretch.size > 1:
                 return None
-            return [self._failed(stretch, error)]
+            partition, offset = self.pass_by(stretch, error)
+            return [PartialWindow(partition, None, 0, None, 1, None, [], failed=True, last_offset=offset)]
 
-    def _failed(self, stretch: Stretch, error: PySparkException) -> PartialWindow:
-        """The one record of a stretch, as one that failed."""
+    @staticmethod
+    def is_about_a_value(error: PySparkException) -> bool:
+        """Whether Spark fails on a record, and not for a reason that passes or is the cluster's."""
+        return (error.getSqlState() or "").startswith(_DATA_EXCEPTION)
+
+    def pass_by(self, stretch: Stretch, error: PySparkException) -> tuple[int, int]:
+        """Say that the one record of a stretch failed, and return its position.
+
+        Raises WriterError where there are too many.
+        """
         ((partition, offset),) = (
             (partition, low)
             for partition, (low, high) in enumerate(zip(stretch.begin, stretch.end, strict=True))
@@ -234,7 +243,7 @@ class ViewWriter:
             raise WriterError(
                 f"more than {MAX_FAILED} records at a time can't be computed: {reason}"
             ) from error
-        return PartialWindow(partition, None, 0, None, 1, None, [], failed=True, last_offset=offset)
+        return partition, offset
 
     def _by_lane(self, found: Iterable[PartialWindow]) -> dict[LaneTarget, list[PartialWindow]]:
         by_lane: dict[LaneTarget, list[PartialWindow]] = {}

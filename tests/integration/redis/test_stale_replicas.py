@@ -93,7 +93,7 @@ def test_a_change_that_a_stale_replica_lacks_is_sent_once_the_primary_answers(
     reader = ChangeReader(
         Store(state, Layouts(state, CLOCK, 30), CLOCK),
         lambda: kafka,
-        lambda: ValueDecoder(lambda: None, CLOCK, 0),
+        lambda **_: ValueDecoder(lambda: None, CLOCK, 0),
     )
     stream = TopicChanges(reader, ChangesRequest(layout.topic, b"", ReadTerms(900), None, None))
     with contextlib.closing(state), contextlib.ExitStack() as trouble:

@@ -244,6 +244,12 @@ def test_each_value_is_judged_by_its_own_schema():
     assert registry.asked == [7, 8, 9, 10, 11]
 
 
+def test_events_of_json_schemas_are_judged_whatever_their_lengths():
+    judge = EventSchemas(FakeRegistry(s9=("JSON", "{}")), FakeTime().clock).judge
+    documents = [b'{"op":"d"}', b'{"op":"u","after":{"id":1}}'] * 20
+    assert judge(column(*(join(9, each) for each in documents))).tolist() == [DELETION, SET] * 20
+
+
 def test_a_schema_is_read_once_and_one_that_is_missing_not_again_for_a_while():
     registry, time = FakeRegistry(s7=("AVRO", json.dumps(ENVELOPE))), FakeTime()
     judge = EventSchemas(registry, time.clock).judge

@@ -78,3 +78,33 @@ def test_a_fault_in_a_view_is_named(tmp_path, text, fault):
     with pytest.raises(BadConfig) as raised:
         view_of(tmp_path, text)
     assert fault in str(raised.value)
+
+
+TABLE = "[topics.t]\nenvelope = 'debezium'\n[views.v]\ntopic = 't'\n"
+
+
+def test_a_view_over_change_events_is_of_rows(tmp_path):
+    path = tmp_path / "keylane.toml"
+    path.write_text(TABLE.replace("debezium'", "debezium'\nvalue_format = 'registry'") + COLUMNS)
+    view = load(path).definition("v")
+    assert view == Definition("t", (Column("n", "count"),), value_format="registry", envelope="debezium")
+    assert view.has_rows
+    assert load(path).needs_registry
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "field"),
+    [
+        ("window = '1h'\n", 5, "views.v.window"),
+        ("session = '1h'\n", 5, "views.v.session"),
+        ("time = 'at'\n", 5, "views.v.time"),
+        ("ttl = '1h'\n", 5, "views.v.ttl"),
+        ("[views.v.columns]\nm = 'min(x)'\n", 6, "views.v.columns.m"),
+        ("[views.v.columns]\nm = 'max(x)'\n", 6, "views.v.columns.m"),
+        ("[views.v.columns]\nm = 'latest(x)'\n", 6, "views.v.columns.m"),
+    ],
+)
+def test_what_is_not_exact_over_rows_is_refused_with_the_reason(tmp_path, text, line, field):
+    columns = COLUMNS if "columns" not in text else ""
+    with pytest.raises(BadConfig, match=rf"keylane.toml:{line}: {field}: the view's topic has an envelope"):
+        view_of(tmp_path, TABLE + text + columns)

@@ -11,6 +11,7 @@ from keylane.state.windows import (
     Column,
     Definition,
     Progress,
+    decode_rows,
     decode_window,
     encode_window,
     escaped,
@@ -56,6 +57,20 @@ def test_bytes_that_are_no_window_key_are_refused(name):
 @given(st.none() | STARTS, st.lists(st.none() | st.text() | st.integers()))
 def test_a_window_gives_its_end_and_states_back(end_ms, states):
     assert decode_window(encode_window(end_ms, states)) == (end_ms, states)
+
+
+def test_a_window_of_rows_gives_its_counts_and_states_back_and_is_a_window_for_readers():
+    value = encode_window(None, [1, "2"], [3, 3, 1])
+    assert decode_rows(value) == ([3, 3, 1], [1, "2"])
+    assert decode_window(value) == (None, [1, "2"])
+    with pytest.raises(CodecError):
+        decode_rows(encode_window(None, [1]))
+
+
+def test_a_view_has_the_text_of_earlier_versions_unless_it_is_of_a_table():
+    assert "envelope" not in Definition("t", (Column("n", "count"),)).to_json()
+    view = Definition("t", (Column("n", "count"),), value_format="registry", envelope="debezium")
+    assert Definition.from_json(view.to_json()) == view
 
 
 @pytest.mark.parametrize("value", [b"", b"{}", b"[]", b"\xff", b'{"end": 1, "states": 3}'])

@@ -279,8 +279,27 @@ class SchemaWriter(Protocol):
         """Return the id of a version of the subject; None: of the latest."""
 
 
+class KeyEncoder(NamedTuple):
+    """Encodes keys by a schema of a registry, from JSON as readers show it.
+
+    `fields`: the names in it, in its order; None where a key is a value without fields. `encode` returns a
+    key's bytes, and raises NotOfSchema.
+    """
+
+    schema_id: int
+    fields: tuple[str, ...] | None
+    encode: Callable[[Any], bytes]
+
+
 class Schemas(Protocol):
     """A Schema Registry, as a reader sees it."""
+
+    def key_encoders(self, subject: str, deadline: Deadline) -> Sequence[KeyEncoder]:
+        """Return encoders by the schemas that are versions of a subject, newer ones first.
+
+        Raises RegistryUnavailable; ValueError, with the reason, if the registry does not have the subject, or
+        none of its schemas is usable.
+        """
 
     def decoder(self, schema_id: int, deadline: Deadline) -> Decoder:
         """Return the decoder of a schema. A schema is read once and then kept: schemas don't change.

@@ -1,4 +1,4 @@
--- The function that a view's writer calls.
+-- The functions that a view's writer calls.
 
 -- A lane keeps so many of its newest closings.
 local CLOSINGS = 1000
@@ -70,4 +70,35 @@ local function commit(keys, args)
   return commits + 1
 end
 
+-- Commits as `commit` does, together with the rows of a table that the windows are made of.
+-- KEYS: as of commit. ARGV: how many rows to set, how many to remove, keys and payloads of the former alternately, keys
+-- of the latter, then the arguments of commit. Returns and errors: as commit.
+local function commit_rows(keys, args)
+  local first_gone = 3 + 2 * tonumber(args[1])
+  local first = first_gone + tonumber(args[2])
+  local touched, sets, gone, rest = {}, {}, {}, {}
+  for i = 3, first_gone - 1 do
+    sets[#sets + 1] = args[i]
+  end
+  for i = 1, #sets, 2 do
+    touched[#touched + 1] = sets[i]
+  end
+  for i = first_gone, first - 1 do
+    gone[#gone + 1] = args[i]
+    touched[#touched + 1] = args[i]
+  end
+  for i = first, #args do
+    rest[#rest + 1] = args[i]
+  end
+  in_slices('EXISTS', nil, touched)
+  local commits = commit(keys, rest)
+  -- A commit whose reply was lost sets the same rows again.
+  if type(commits) == 'number' then
+    in_slices('DEL', nil, gone)
+    in_slices('MSET', nil, sets)
+  end
+  return commits
+end
+
 register('commit', commit)
+register('commit_rows', commit_rows)

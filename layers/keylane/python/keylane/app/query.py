@@ -14,14 +14,17 @@ from keylane.api.reads.envelope import Envelopes
 from keylane.api.reads.key import READ, RECORD_SCHEMA, parse_read_key, render_record
 from keylane.app import build_application
 from keylane.model.routes import QUERY
-from keylane.query.history import read_as_of, read_history
-from keylane.query.join import read_joined
 from keylane.query.key_count import read_key_count
-from keylane.query.latest import read_latest
 from keylane.query.multi_get import read_many
+from keylane.query.newest import (
+    join_newest,
+    read_all_history,
+    read_many_newest,
+    read_newest,
+    read_newest_as_of,
+)
 from keylane.query.ranges import read_range
 from keylane.query.topics import partitions_by_node
-from keylane.query.typed_keys import keys_of_topic
 from keylane.query.views import describe_view, list_views, read_windows
 from keylane.wiring.query import QueryParts, build_query
 from keylane.wiring.runtime import Runtime
@@ -41,12 +44,13 @@ def get_key(app: QueryApp, request: Request, topic: str, key: str) -> Response[A
     """Answer with the record's own bytes, or say that there is none."""
     use = app.parts()
     read = parse_read_key(request, topic, key, use.settings)
-    read = read._replace(key=_key_of(use, request, read.topic, read.key))
+    keys = _keys_of(use, request, read.topic, read.key)
     if read.as_of is None:
-        answer = read_latest(use.store, read.topic, read.key, read.terms, read.wait)
+        answer = read_newest(use.store, read.topic, keys, read.terms, read.wait)
     else:
-        answer = read_as_of(use.store, read.topic, read.key, read.as_of, read.terms)
-    return render_record(answer, read, use.decoder(as_bytes=read.as_bytes, events=read.events), use.now_ms)
+        answer = read_newest_as_of(use.store, read.topic, keys, read.as_of, read.terms)
+    decoder = use.decoder(as_bytes=read.as_bytes, events=read.events, raw_keys=read.raw_keys)
+    return render_record(answer, read, decoder, use.now_ms)
 
 
 @OPERATIONS.operation(pages.PAGE_SCHEMA, parameters=pages.RANGE, refusals=(409, 413))
@@ -72,8 +76,9 @@ def get_history(app: QueryApp, request: Request, topic: str, key: str) -> Respon
     """Answer with a page of a key's records, newest first."""
     use = app.parts()
     read = pages.parse_history(request, topic, key, use.settings)
-    read = replace(read, key=_key_of(use, request, read.topic, read.key))
-    page = read_history(use.store, read.topic, read.key, read.scan, read.terms)
+    keys = _keys_of(use, request, read.topic, read.key)
+    page = read_all_history(use.store, read.topic, keys, read.scan, read.terms)
+    read = replace(read, key=keys[0])
     return pages.render_history(page, read, _envelopes(use, read.values))
 
 
@@ -84,7 +89,7 @@ def get_key_changes(app: QueryApp, request: Request, topic: str, key: str) -> Re
     """Answer with a key's record and each change as it comes, as Server-Sent Events."""
     use = app.parts()
     read = changes.parse_key_changes(request, topic, key, use.settings)
-    read = read._replace(key=_key_of(use, request, read.topic, read.key))
+    read = read._replace(keys=_keys_of(use, request, read.topic, read.key))
     source = KeyChanges(use.change_reader, read)
     return changes.render_stream(use.open_stream(source, read.since, changes.any_key))
 
@@ -107,11 +112,17 @@ def read_keys(app: QueryApp, request: Request, topic: str) -> Response[Any]:
     """Answer with the latest records of many keys."""
     use = app.parts()
     read = many.parse_read_many(request, topic, use.settings)
-    keys = read.keys
-    if not read.has_base64_keys:
-        keys = keys_of_topic(use.store, read.topic, keys, use.settings.state_timeout_ms)
-    found, watermarks = read_many(use.store, read.topic, keys, read.terms, atomic=read.atomic)
-    return many.render_many(keys, found, watermarks, _envelopes(use, read.values))
+    envelopes = _envelopes(use, read.values)
+    wanted = (
+        [(key,) for key in read.keys] if read.values.raw_keys else use.keys.find_all(read.topic, read.keys)
+    )
+    if all(len(keys) == 1 for keys in wanted):
+        own = [key for (key,) in wanted]
+        found, watermarks = read_many(use.store, read.topic, own, read.terms, atomic=read.atomic)
+        return many.render_many(own, found, watermarks, envelopes)
+    many.check_not_atomic(read)
+    newest, watermarks = read_many_newest(use.store, read.topic, wanted, read.terms)
+    return many.render_found(newest, watermarks, envelopes)
 
 
 @OPERATIONS.operation(many.JOINED_SCHEMA, parameters=many.JOIN, refusals=(413,))
@@ -119,8 +130,9 @@ def join_topics(app: QueryApp, request: Request, key: str) -> Response[Any]:
     """Answer with the latest records of one key in several topics."""
     use = app.parts()
     read = many.parse_join(request, key, use.settings)
-    answers = read_joined(use.store, read.topics, read.key, read.terms, atomic=read.atomic)
-    return many.render_join(read.key, answers, _envelopes(use, read.values))
+    keys = [_keys_of(use, request, topic, read.key) for topic in read.topics]
+    found = join_newest(use.store, read.topics, keys, read.terms, atomic=read.atomic)
+    return many.render_join(found, _envelopes(use, read.values))
 
 
 @OPERATIONS.operation(views.WINDOWS_SCHEMA, parameters=views.KEY, refusals=(413,))
@@ -163,12 +175,14 @@ def get_partitions(app: QueryApp, request: Request) -> Response[Any]:
     return topics.render_partitions(partitions_by_node(use.store, topic, use.settings.state_timeout_ms))
 
 
-def _key_of(use: QueryParts, request: Request, topic: str, key: bytes) -> bytes:
-    """Return the key of a record, from the key of a request. Raises as `keys_of_topic`."""
+def _keys_of(use: QueryParts, request: Request, topic: str, key: bytes) -> tuple[bytes, ...]:
+    """Return the keys of records that the key of a request may mean. Raises as `KeyFinder.find`."""
     if request.query and has_base64_keys(request):
-        return key
-    return keys_of_topic(use.store, topic, (key,), use.settings.state_timeout_ms)[0]
+        return (key,)
+    return use.keys.find(topic, key)
 
 
 def _envelopes(use: QueryParts, values: ValueOptions) -> Envelopes:
-    return Envelopes(use.now_ms, values.fields, use.decoder(as_bytes=values.as_bytes, events=values.events))
+    fields, *own = values
+    as_bytes, events, raw_keys = own
+    return Envelopes(use.now_ms, fields, use.decoder(as_bytes=as_bytes, events=events, raw_keys=raw_keys))

@@ -31,7 +31,7 @@ def encoder(schema: str, references: Sequence[str] = ()) -> Callable[[Any], byte
 
     Raises ValueError for an invalid schema; the function raises NotOfSchema, whose sentence follows the path.
     """
-    write = compile_schema(schema, references, _WRITERS)
+    write = compile_schema(schema, references, WRITERS)
 
     def encode(value: Any) -> bytes:
         out = bytearray()
@@ -211,7 +211,7 @@ def _map(item: Writer) -> Writer:
     return write
 
 
-_WRITERS: Makers[Writer] = Makers(
+WRITERS: Makers[Writer] = Makers(
     primitives={
         "null": _null,
         "boolean": _boolean,

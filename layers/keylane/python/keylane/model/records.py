@@ -55,11 +55,14 @@ VALUE_FORMATS = ("auto", "json", "text", "bytes", "registry")
 ENVELOPES = ("none", "debezium")
 """What values are: `none`: the value itself; `debezium`: a change event of a row, see `change_events`."""
 
+KEY_FORMATS = ("text", "registry")
+"""What keys are: `text`: their bytes; `registry`: Confluent's wire format, by the topic's schemas of keys."""
+
 KEY_KINDS = ("integer", "string", "boolean")
 KeyFields: TypeAlias = tuple[tuple[str, str], ...]
 """The fields of keys that are JSON objects, in their order there: names and KEY_KINDS."""
 
-UNSTORED = frozenset({"marker_ms", "value_format", "key_fields"})
+UNSTORED = frozenset({"marker_ms", "value_format", "key_fields", "key_schema", "key_format"})
 """Options that can change without a new generation: stored records stay as they are."""
 
 
@@ -74,8 +77,9 @@ class Options:
     `max_value_bytes`: a larger value is left in Kafka, and the state keeps its position. `marker_ms`: how
     long a tombstone leaves a marker, so that no older record comes back from another partition; 0: not at
     all. `value_format`: how readers decode values, one of VALUE_FORMATS. `envelope`: what they are then, one
-    of ENVELOPES. `key_fields`: of keys that clients ask for by the values in them. `view`: the definition of
-    a view whose windows are stored, as JSON.
+    of ENVELOPES. `key_fields`: of keys that clients ask for by the values in them; `key_schema`: the same,
+    where Connect's converter writes a schema into each key; `key_format`: one of KEY_FORMATS. `view`: the
+    definition of a view whose windows are stored, as JSON.
     """
 
     ttl_ms: int | None = None
@@ -90,7 +94,14 @@ class Options:
     value_format: str = "auto"
     envelope: str = "none"
     key_fields: KeyFields = ()
+    key_schema: str = ""
+    key_format: str = "text"
     view: str | None = None
+
+    @property
+    def has_typed_keys(self) -> bool:
+        """Whether clients ask for keys by the values in them."""
+        return bool(self.key_fields or self.key_schema) or self.key_format == "registry"
 
     @property
     def has_history(self) -> bool:

@@ -25,7 +25,7 @@ class ChangeReader(NamedTuple):
 
     store: Store
     log: Callable[[], LogReader]
-    decoder: Callable[[], ValueDecoder]
+    decoder: Callable[..., ValueDecoder]
 
 
 class ChangedKeys(NamedTuple):

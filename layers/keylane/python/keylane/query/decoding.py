@@ -1,4 +1,4 @@
-"""Decodes values as their topic's `value_format` says.
+"""Decodes values as their topic's `value_format` says, and shows keys that are JSON.
 
     auto       the bytes decide: JSON, else text, else bytes
     json       JSON text
@@ -20,6 +20,7 @@ from keylane.errors import BadConfig, RegistryUnavailable, ValueNotDecodable
 from keylane.formats.json_text import is_json
 from keylane.model.records import Layout, Record, ValueForm
 from keylane.ports import Clock, Deadline, Decoder, Schemas
+from keylane.query.typed_keys import json_keys
 
 _log = logging.getLogger("keylane")
 
@@ -31,7 +32,7 @@ class ValueDecoder:
 
     `schemas` is called when the first value needs a schema; all schemas of the request are read within
     `timeout_ms`. With `as_bytes` no value is decoded. With `events` a change event is decoded, and stays
-    whole.
+    whole. With `raw_keys` keys are shown as they are in Kafka.
     """
 
     def __init__(
@@ -42,7 +43,9 @@ class ValueDecoder:
         *,
         as_bytes: bool = False,
         events: bool = False,
+        raw_keys: bool = False,
     ) -> None:
+        self._raw_keys = raw_keys
         self._schemas = schemas
         self._clock = clock
         self._timeout_ms = timeout_ms
@@ -87,6 +90,26 @@ class ValueDecoder:
             why = "no Schema Registry is configured" if isinstance(error, BadConfig) else str(error)
             schema_id = _wire_format().split(record.value).schema_id
             return record._replace(form=ValueForm("base64", schema_id, None, why))
+
+    def shows_keys(self, layout: Layout) -> bool:
+        """Return whether `show_key` may show a key of the topic."""
+        return layout.options.has_typed_keys and not self._raw_keys
+
+    def show_key(self, layout: Layout, key: bytes) -> str | None:
+        """Return the JSON that a key is asked for by; None where it is shown as it is in Kafka."""
+        if not self.shows_keys(layout):
+            return None
+        if layout.options.key_format != "registry":
+            form = json_keys(layout.options)
+            return form.show(key) if form else None
+        try:
+            schema_id, payload = _wire_format().split(key)
+            return self._decoder(schema_id).decode(payload)
+        except ValueError:
+            return None
+        except (RegistryUnavailable, BadConfig) as error:
+            self._log_once(error)
+            return None
 
     def _log_once(self, error: Exception) -> None:
         """Log a fault on the server's side, once a request: a row has no problem document that does it."""

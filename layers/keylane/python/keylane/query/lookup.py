@@ -13,7 +13,7 @@ from keylane import routing
 from keylane.errors import BadRequest, CorruptState
 from keylane.model.keys import KEY_LIMIT_BYTES
 from keylane.model.records import Answer
-from keylane.query.typed_keys import encode_key
+from keylane.query.typed_keys import encode_json, json_keys
 from keylane.state.lanes import decode_value, decode_watermark, lane_at
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class _TopicLanes:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
+        self.json_keys = json_keys(layout.options)
         self._find = routing.lane_finder(
             layout.partition_count, layout.stripes, layout.partitioner, layout.partition_by
         )
@@ -78,18 +79,20 @@ class Lookups:
         self._topics: dict[str, _TopicLanes] = {}
 
     def plan(self, topic: str, key: bytes) -> LookupPlan | None:
-        """Return what to ask for a key; None where the layout is not known, or the key is none."""
+        """Return what to ask for a key; None where the layout is not known, or the key's bytes are not."""
         layout = self._layouts.known(topic)
         if layout is None or not 0 < len(key) <= KEY_LIMIT_BYTES:
             return None
-        if fields := layout.options.key_fields:
-            try:
-                key = encode_key(fields, key)
-            except BadRequest:
-                return None
+        if layout.options.key_format == "registry":
+            return None
         lanes = self._topics.get(topic)
         if lanes is None or lanes.layout is not layout:
             lanes = self._topics[topic] = _TopicLanes(layout)
+        if lanes.json_keys is not None:
+            try:
+                key = encode_json(lanes.json_keys, key)
+            except BadRequest:
+                return None
         return lanes.plan(key)
 
 

@@ -1,53 +1,165 @@
-"""Keys that are JSON objects, from what clients ask for: the bytes that Connect's JSON converter writes.
+"""The keys of records, from what clients ask for: the values in them.
 
-    {"region":"eu","number":7}    no white space, the fields in the order of the table's primary key
-
-Source: `JsonConverter` of Kafka Connect, which writes with Jackson.
+A key of one field is asked for by its value, any other by a JSON object of its fields. Its bytes are those
+that the topic's producer writes: Connect's JSON converter (see `formats.connect_keys`), or a serializer of a
+Schema Registry. A registry's key begins with the id of its schema: it has other bytes by each schema that its
+subject has, and so there are several keys to look for.
 """
 
 import json
 import re
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from keylane.errors import BadRequest
-from keylane.model.records import KeyFields
-from keylane.ports import Deadline
+from keylane.formats.avro_schema import NotOfSchema
+from keylane.formats.connect_keys import ConnectKeys, keys_with_schema, quote
+from keylane.model.records import KeyFields, Layout, Options
+from keylane.ports import Deadline, KeyEncoder, Schemas
 from keylane.query.store import Store
 
 _INTEGER = re.compile(r"-?[0-9]{1,40}")
-_ESCAPES = {number: f"\\u{number:04X}" for number in range(0x20)}
-_ESCAPES |= {ord(raw): f"\\{short}" for raw, short in zip('"\\\b\t\n\f\r', '"\\btnfr', strict=True)}
+_FRACTION = re.compile(r"-?[0-9]{1,40}\.[0-9]{1,40}")
 _BOOLEANS = {"true": True, "false": False}
 
 
-def keys_of_topic(store: Store, topic: str, keys: tuple[bytes, ...], timeout_ms: float) -> tuple[bytes, ...]:
-    """Return the keys of records, from the texts that a client has for them.
+class KeyFinder(NamedTuple):
+    """What keys are found with: layouts, and the schemas of a registry. The timeouts bound a request."""
 
-    Raises BadRequest where one can't be the topic's; UnknownTopic, StateUnavailable, CorruptState.
+    store: Store
+    schemas: Callable[[], Schemas]
+    state_timeout_ms: float
+    registry_timeout_ms: float
+
+    def find(self, topic: str, key: bytes) -> tuple[bytes, ...]:
+        """Return the keys of records that may be meant by a client's key, those of newer schemas first.
+
+        Raises BadRequest where it can't be a key of the topic; RegistryUnavailable; UnknownTopic,
+        StateUnavailable, CorruptState.
+        """
+        return self.find_all(topic, (key,))[0]
+
+    def find_all(self, topic: str, keys: Sequence[bytes]) -> list[tuple[bytes, ...]]:
+        """As `find`, for many keys of a topic."""
+        layout = self.store.layouts.get(topic, Deadline.after_ms(self.state_timeout_ms, self.store.clock))
+        options = layout.options
+        if options.key_format == "registry":
+            encoders = self._encoders(layout)
+            return [encode_by_schemas(subject_of(topic), encoders, key) for key in keys]
+        form = json_keys(options)
+        return [(key if form is None else encode_json(form, key),) for key in keys]
+
+    def _encoders(self, layout: Layout) -> Sequence[KeyEncoder]:
+        deadline = Deadline.after_ms(self.registry_timeout_ms, self.store.clock)
+        try:
+            return self.schemas().key_encoders(subject_of(layout.topic), deadline)
+        except ValueError as error:
+            raise BadRequest(
+                f"keys of this topic are encoded by a Schema Registry, but {error}", "key"
+            ) from error
+
+
+def subject_of(topic: str) -> str:
+    """Return the subject of the schemas of a topic's keys, by Confluent's default strategy."""
+    return f"{topic}-key"
+
+
+@lru_cache(maxsize=1_000)
+def json_keys(options: Options) -> ConnectKeys | None:
+    """Return how a topic's JSON keys are written; None where keys are asked for by their bytes.
+
+    The schema was checked when it was configured.
     """
-    layout = store.layouts.get(topic, Deadline.after_ms(timeout_ms, store.clock))
-    fields = layout.options.key_fields
-    return tuple(encode_key(fields, key) for key in keys) if fields else keys
+    if options.key_schema:
+        return keys_with_schema(options.key_schema)
+    return ConnectKeys(options.key_fields) if options.key_fields else None
 
 
 def encode_key(fields: KeyFields, key: bytes) -> bytes:
-    """Return the bytes of a key with these fields.
+    """Return the bytes of a key with these fields, without a schema. As `encode_json`."""
+    return encode_json(ConnectKeys(fields), key)
 
-    `key` is a JSON object of them, or the value of the only one. Raises BadRequest.
+
+def encode_json(form: ConnectKeys, key: bytes) -> bytes:
+    """Return the bytes of a key.
+
+    `key` is a JSON object of its fields, or the value of the only one. Raises BadRequest.
     """
-    try:
-        text = key.decode()
-    except UnicodeDecodeError as error:
-        raise _fault(fields, "is not UTF-8") from error
-    if text.startswith("{"):
+    fields = form.fields
+    text = _decode(fields, key)
+    if text.startswith("{") and not form.is_bare:
         values = _parse_object(fields, text)
     elif len(fields) == 1:
         [(name, kind)] = fields
         values = {name: _parse_value(kind, text)}
     else:
         raise _fault(fields, "is not a JSON object")
-    written = (f"{_quote(name)}:{_write(fields, name, kind, values[name])}" for name, kind in fields)
-    return f"{{{','.join(written)}}}".encode()
+    if form.is_bare:
+        [(name, kind)] = fields
+        written = _write(fields, name, kind, values[name])
+    else:
+        members = (f"{quote(name)}:{_write(fields, name, kind, values[name])}" for name, kind in fields)
+        written = f"{{{','.join(members)}}}"
+    return f"{form.head}{written}{form.tail}".encode()
+
+
+def encode_by_schemas(subject: str, encoders: Sequence[KeyEncoder], key: bytes) -> tuple[bytes, ...]:
+    """Return the bytes of a key by each schema that can hold it. Raises BadRequest where none can."""
+    try:
+        text = key.decode()
+    except UnicodeDecodeError as error:
+        raise BadRequest("the key is not UTF-8: keys of this topic are values of a schema", "key") from error
+    found: list[bytes] = []
+    first: str | None = None
+    for encoder in encoders:
+        try:
+            found.append(_encode_text(encoder, text))
+        except NotOfSchema as error:
+            first = first or f"{error.path_below('key')} {error} (schema {encoder.schema_id})"
+    if not found:
+        raise BadRequest(f"no schema of subject {subject!r} holds the key: {first}", "key")
+    return tuple(found)
+
+
+def _encode_text(encoder: KeyEncoder, text: str) -> bytes:
+    """Return a key's bytes by one schema. Raises NotOfSchema: the fault of the last form that was tried."""
+    if encoder.fields is not None and text.startswith("{"):
+        return encoder.encode(_parse_json(text))
+    if encoder.fields is not None and len(encoder.fields) != 1:
+        raise NotOfSchema(f"is not a JSON object of {', '.join(encoder.fields)}"[:300])
+    fault = NotOfSchema("is empty")
+    for value in _scalars(text):
+        try:
+            return encoder.encode(value if encoder.fields is None else {encoder.fields[0]: value})
+        except NotOfSchema as error:
+            fault = error
+    raise fault
+
+
+def _scalars(text: str) -> Iterator[str | float | bool]:
+    """Yield what a text may stand for: itself first."""
+    yield text
+    if _INTEGER.fullmatch(text):
+        yield int(text)
+    elif _FRACTION.fullmatch(text):
+        yield float(text)
+    elif text in _BOOLEANS:
+        yield _BOOLEANS[text]
+
+
+def _parse_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadRequest("the key is not valid JSON", "key") from error
+
+
+def _decode(fields: KeyFields, key: bytes) -> str:
+    try:
+        return key.decode()
+    except UnicodeDecodeError as error:
+        raise _fault(fields, "is not UTF-8") from error
 
 
 def _parse_object(fields: KeyFields, text: str) -> dict[str, Any]:
@@ -70,17 +182,13 @@ def _parse_value(kind: str, text: str) -> Any:
 
 def _write(fields: KeyFields, name: str, kind: str, value: Any) -> str:
     if kind == "string" and isinstance(value, str):
-        return _quote(value)
+        return quote(value)
     if kind == "boolean" and isinstance(value, bool):
         return str(value).lower()
     if kind == "integer" and isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     article = "an" if kind == "integer" else "a"
     raise _fault(fields, f"has a field {name!r} that is not {article} {kind}")
-
-
-def _quote(text: str) -> str:
-    return f'"{text.translate(_ESCAPES)}"'
 
 
 def _fault(fields: KeyFields, what: str) -> BadRequest:

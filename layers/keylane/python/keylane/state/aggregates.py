@@ -41,6 +41,11 @@ def decimal_text(number: Decimal) -> str:
     return "0" if text == "-0" else text
 
 
+def add_decimals(one: str | None, other: Decimal | None) -> str | None:
+    """Return the sum as a state has it; None: there is no number."""
+    return _add(one, None if other is None else decimal_text(other))
+
+
 def _add(one: str | None, other: str | None) -> str | None:
     if one is None or other is None:
         return other if one is None else one

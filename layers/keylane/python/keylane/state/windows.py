@@ -3,10 +3,13 @@
 A view's windows are in lanes as a topic's records are, under the name `~view`, in the lane of their key:
 
     {tag}:~view:g:v:<window key>   envelope (codec; offset: the lane's commit that wrote it, timestamp: when
-                                   it changed, ms) and JSON: {"end": ms or null, "states": [one a column]}
+                                   it changed, ms) and JSON: {"end": ms or null, "states": [one a column]}, of
+                                   a view over a table also "rows": see encode_window
     {tag}:~view:g:i:<lane>         the lane's window keys in order
     {tag}:~view:g:p:<lane>         JSON, see Progress
     {tag}:~view:g:c:<lane>         a list of JSON, see Closing: the newest ones, in their order
+    {tag}:~view:g:r:<row key>      of a view over a table: what the row adds to which window, see
+                                   keylane_spark.views.row_states
     {tag}:~view:g:w:<lane>         as a topic's, but: next offset is the number of commits, and the newest
                                    timestamp is the event-time watermark: a window that ends by it is final
 
@@ -52,6 +55,10 @@ class Column:
     by: str | None = None
 
 
+_LATER = {"value_format": "auto", "envelope": "none"}
+"""Fields that views had not always, and their defaults, which are left out."""
+
+
 @dataclass(frozen=True, slots=True)
 class Definition:
     """A view: which columns of which topic, by which key and time, in which windows.
@@ -59,6 +66,7 @@ class Definition:
     `key`, `time`: fields of the value; None: the record's own key and timestamp. `size_ms`: the size of a
     window, or the gap that ends a session; `every_ms`: how often a window begins. None for both: one window
     for all time. `ttl_ms`: a window is removed that long after its last change. `where`: a condition in SQL.
+    `value_format`, `envelope`: the topic's, where they are "registry" and "debezium".
     """
 
     topic: str
@@ -71,6 +79,13 @@ class Definition:
     lateness_ms: int = 0
     ttl_ms: int | None = None
     where: str | None = None
+    value_format: str = "auto"
+    envelope: str = "none"
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether the windows are of a table's rows: what a row was before a change leaves them."""
+        return self.envelope != "none"
 
     @property
     def window(self) -> str:
@@ -99,8 +114,9 @@ class Definition:
         return -(-(self.size_ms or 1) // (self.every_ms or self.size_ms or 1))
 
     def to_json(self) -> str:
-        """Return JSON text; equal views have equal texts."""
-        return json.dumps(asdict(self), sort_keys=True)
+        """Return JSON text; equal views have equal texts, those of earlier versions too."""
+        fields = {name: each for name, each in asdict(self).items() if _LATER.get(name) != each}
+        return json.dumps(fields, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -137,9 +153,13 @@ def is_final(end_ms: int | None, watermark_ms: int) -> bool:
     return end_ms is not None and watermark_ms > 0 and end_ms <= watermark_ms
 
 
-def encode_window(end_ms: int | None, states: list[Any]) -> bytes:
-    """Return a window's value; `states` as in `aggregates`."""
-    return json.dumps({"end": end_ms, "states": states}, separators=(",", ":")).encode()
+def encode_window(end_ms: int | None, states: list[Any], rows: list[int] | None = None) -> bytes:
+    """Return a window's value; `states` as in `aggregates`.
+
+    `rows`: of a view over a table, how many rows the window has, then how many of them each column counts.
+    """
+    fields = {"end": end_ms, "states": states} | ({} if rows is None else {"rows": rows})
+    return json.dumps(fields, separators=(",", ":")).encode()
 
 
 def decode_window(value: bytes) -> tuple[int | None, list[Any]]:
@@ -149,6 +169,15 @@ def decode_window(value: bytes) -> tuple[int | None, list[Any]]:
         return fields["end"], list(fields["states"])
     except ODD_JSON as error:
         raise CodecError(f"this is not a window: {error!r}") from error
+
+
+def decode_rows(value: bytes) -> tuple[list[int], list[Any]]:
+    """Return rows and states of a window of a view over a table. Raises CodecError."""
+    try:
+        fields = json.loads(value)
+        return list(map(int, fields["rows"])), list(fields["states"])
+    except ODD_JSON as error:
+        raise CodecError(f"this is not a window of rows: {error!r}") from error
 
 
 _ALWAYS = frozenset({"offsets", "times_ms", "late", "invalid"})

@@ -16,6 +16,7 @@ from keylane.ports import LogReader, Schemas
 from keylane.query.changes import ChangeReader
 from keylane.query.decoding import ValueDecoder
 from keylane.query.store import Store
+from keylane.query.typed_keys import KeyFinder
 from keylane.wiring.application import check_metrics
 from keylane.wiring.runtime import Runtime
 
@@ -41,10 +42,17 @@ class QueryParts:
         """The wall-clock time, ms since 1970."""
         return self.store.clock.now_ms()
 
-    def decoder(self, *, as_bytes: bool, events: bool = False) -> ValueDecoder:
-        """Return a decoder for the values of one request."""
+    def decoder(self, *, as_bytes: bool, events: bool = False, raw_keys: bool = False) -> ValueDecoder:
+        """Return a decoder for the values and keys of one request."""
         timeout_ms = self.settings.registry_timeout_ms
-        return ValueDecoder(self.schemas, self.store.clock, timeout_ms, as_bytes=as_bytes, events=events)
+        given = {"as_bytes": as_bytes, "events": events, "raw_keys": raw_keys}
+        return ValueDecoder(self.schemas, self.store.clock, timeout_ms, **given)
+
+    @property
+    def keys(self) -> KeyFinder:
+        """What finds the keys of records, from those of one request."""
+        settings = self.settings
+        return KeyFinder(self.store, self.schemas, settings.state_timeout_ms, settings.registry_timeout_ms)
 
     @property
     def change_reader(self) -> ChangeReader:
@@ -60,7 +68,7 @@ def build_query(runtime: Runtime, environment: Mapping[str, str], meter: Meter) 
     state = RedisState(runtime.open_cluster(redis, meter))
     meter.count("ColdStarts", 1, "query")
     store = Store(state, runtime.open_layouts(state, settings.layout_ttl_s), runtime.clock)
-    make_schemas = partial(_make_schemas, environment)
+    make_schemas = partial(_make_schemas, environment, {})
     open_schemas = cache(partial(runtime.open_port, make_schemas, busy=RegistryUnavailable))
     open_log = cache(partial(runtime.open_port, partial(_make_log, environment), is_single=True))
     return QueryParts(settings, store, open_schemas, open_log, runtime.open_stream)
@@ -72,8 +80,8 @@ def _make_log(environment: Mapping[str, str]) -> LogReader:
     return open_reader(environment)
 
 
-def _make_schemas(environment: Mapping[str, str]) -> Schemas:
+def _make_schemas(environment: Mapping[str, str], known: dict[str, Any]) -> Schemas:
     from keylane.adapters.registry.client import RegistryClient  # noqa: PLC0415
     from keylane.adapters.registry.decoders import RegistryDecoders  # noqa: PLC0415
 
-    return RegistryDecoders(RegistryClient(renewable_registry(environment)))
+    return RegistryDecoders(RegistryClient(renewable_registry(environment)), known)

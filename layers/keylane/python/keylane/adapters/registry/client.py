@@ -2,6 +2,7 @@
 
     GET  /schemas/ids/ID                        {"schema": ..., "schemaType": ..., "references": [...]}
     GET  /schemas/ids/ID/versions               [{"subject": ..., "version": ...}, ...]
+    GET  /subjects/SUBJECT/versions             [1, 2, ...]
     GET  /subjects/SUBJECT/versions/VERSION     as for /schemas/ids/ID; VERSION may be `latest`
     POST /subjects/SUBJECT/versions             {"schema": ..., "schemaType": ...} -> {"id": ...};
                                                 registering it again returns the same id
@@ -62,6 +63,25 @@ class RegistryClient:
     def latest(self, subject: str, deadline: Deadline) -> RegisteredSchema:
         """The latest version of a subject. Raises SchemaRefused where the registry does not have it."""
         return self._schema(f"{_versions_path(subject)}/latest", f"subject {subject!r}", deadline)
+
+    def versions(self, subject: str, deadline: Deadline) -> list[int]:
+        """The versions of a subject. Raises SchemaRefused where the registry does not have it."""
+        found = self._get(_versions_path(subject), deadline)
+        if found is None:
+            raise SchemaRefused(f"the Schema Registry does not have subject {subject!r}")
+        if not isinstance(found, list) or not all(isinstance(each, int) for each in found):
+            raise RegistryUnavailable("the Schema Registry's answer is not a list of versions")
+        return found
+
+    def version(self, subject: str, version: int, deadline: Deadline) -> tuple[int, RegisteredSchema]:
+        """A version of a subject, with its id. Raises SchemaRefused where the registry does not have it."""
+        what = f"version {version} of subject {subject!r}"
+        found = self._get(f"{_versions_path(subject)}/{version}", deadline)
+        schema = _parse_schema(found, what)
+        schema_id = found.get("id")
+        if not isinstance(schema_id, int):
+            raise RegistryUnavailable("the Schema Registry's answer is not a version of a subject")
+        return schema_id, schema
 
     def referenced(self, schema: RegisteredSchema, deadline: Deadline) -> list[tuple[str, str]]:
         """Names and texts of all schemas that the schema refers to, dependencies first.
@@ -143,22 +163,7 @@ class RegistryClient:
         return schema_id
 
     def _schema(self, path: str, what: str, deadline: Deadline) -> RegisteredSchema:
-        found = self._get(path, deadline)
-        if found is None:
-            raise SchemaRefused(f"the Schema Registry does not have {what}")
-        try:
-            references = [
-                SchemaReference(str(each["name"]), str(each["subject"]), int(each["version"]))
-                for each in found.get("references") or ()
-            ]
-            schema = RegisteredSchema(str(found.get("schemaType") or AVRO), found["schema"], references)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise RegistryUnavailable("the Schema Registry's answer is not a schema") from error
-        if not isinstance(schema.text, str):
-            raise RegistryUnavailable("the Schema Registry's answer is not a schema")
-        if len(schema.text) > SCHEMA_CHARACTERS_LIMIT:
-            raise ValueError(f"{what} has more than {SCHEMA_CHARACTERS_LIMIT} characters")
-        return schema
+        return _parse_schema(self._get(path, deadline), what)
 
     def _get(self, path: str, deadline: Deadline) -> Any:
         """The JSON at the path, None where the registry says that there is nothing."""
@@ -169,6 +174,24 @@ class RegistryClient:
         if status == _NOT_FOUND and _has_code(found):
             return None
         raise _unexpected(status)
+
+
+def _parse_schema(found: Any, what: str) -> RegisteredSchema:
+    if found is None:
+        raise SchemaRefused(f"the Schema Registry does not have {what}")
+    try:
+        references = [
+            SchemaReference(str(each["name"]), str(each["subject"]), int(each["version"]))
+            for each in found.get("references") or ()
+        ]
+        schema = RegisteredSchema(str(found.get("schemaType") or AVRO), found["schema"], references)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise RegistryUnavailable("the Schema Registry's answer is not a schema") from error
+    if not isinstance(schema.text, str):
+        raise RegistryUnavailable("the Schema Registry's answer is not a schema")
+    if len(schema.text) > SCHEMA_CHARACTERS_LIMIT:
+        raise ValueError(f"{what} has more than {SCHEMA_CHARACTERS_LIMIT} characters")
+    return schema
 
 
 def _versions_path(subject: str) -> str:

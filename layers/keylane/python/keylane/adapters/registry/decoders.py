@@ -11,16 +11,20 @@ from keylane.formats.json_text import is_json
 from keylane.ports import Decoder
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from keylane.adapters.registry.client import RegisteredSchema, RegistryClient
-    from keylane.ports import Deadline
+    from keylane.adapters.registry.keys import SubjectKeys
+    from keylane.ports import Deadline, KeyEncoder
 
 
 class RegistryDecoders:
-    """Decoders of one registry's schemas."""
+    """Decoders of one registry's schemas. `known`: the subjects of keys, shared between threads."""
 
-    def __init__(self, client: RegistryClient) -> None:
+    def __init__(self, client: RegistryClient, known: dict[str, SubjectKeys] | None = None) -> None:
         self._client = client
         self._decoders: dict[int, Decoder] = {}
+        self._known = {} if known is None else known
 
     def decoder(self, schema_id: int, deadline: Deadline) -> Decoder:
         """See `ports.Schemas`."""
@@ -29,6 +33,12 @@ class RegistryDecoders:
             schema = self._client.schema(schema_id, deadline)
             found = self._decoders[schema_id] = make_decoder(self._client, schema, deadline)
         return found
+
+    def key_encoders(self, subject: str, deadline: Deadline) -> Sequence[KeyEncoder]:
+        """See `ports.Schemas`."""
+        from keylane.adapters.registry.keys import RegistryKeys  # noqa: PLC0415 (few topics have such keys)
+
+        return RegistryKeys(self._client, self._known).encoders(subject, deadline)
 
 
 def make_decoder(client: RegistryClient, schema: RegisteredSchema, deadline: Deadline) -> Decoder:

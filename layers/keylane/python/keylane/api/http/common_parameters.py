@@ -74,12 +74,13 @@ TERMS_OF_LISTS = (PARTIAL, MAX_AGE_MS, FIELDS, EVENT)
 class ValueOptions(NamedTuple):
     """How a client wants values: these fields of JSON objects alone; or bytes, as they are in Kafka.
 
-    `events`: change events instead of their rows.
+    `events`: change events instead of their rows. `raw_keys`: keys as they are in Kafka, not as JSON.
     """
 
     fields: Fields | None = None
     as_bytes: bool = False
     events: bool = False
+    raw_keys: bool = False
 
 
 def parse_terms(request: Request, settings: QuerySettings) -> ReadTerms:
@@ -89,8 +90,9 @@ def parse_terms(request: Request, settings: QuerySettings) -> ReadTerms:
 
 
 def parse_value_options(request: Request) -> ValueOptions:
-    """Parse `fields`, `Accept` and `event`. Raises BadRequest."""
-    return ValueOptions(FIELDS.of(request), prefers_bytes(request.headers.get("accept")), EVENT.of(request))
+    """Parse `fields`, `Accept`, `event` and `key_format`. Raises BadRequest."""
+    as_bytes = prefers_bytes(request.headers.get("accept"))
+    return ValueOptions(FIELDS.of(request), as_bytes, EVENT.of(request), has_base64_keys(request))
 
 
 def parse_key(request: Request, raw: str) -> bytes:

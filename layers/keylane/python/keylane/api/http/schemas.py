@@ -40,7 +40,10 @@ def an_array(items: Any) -> dict[str, Any]:
     return {"type": "array", "items": items}
 
 
-KEY = {"key": TEXT, "key_format": {"enum": ["text", "base64"]}}
+KEY = {
+    "key": {"description": "text, base64 or JSON, according to key_format"},
+    "key_format": {"enum": ["text", "base64", "json"]},
+}
 POSITION = {"partition": COUNT, "offset": COUNT, "position": TEXT, "timestamp": COUNT}
 HEADER = an_object(name=TEXT, value={}, value_format=TEXT)
 VALUE: dict[str, Any] = {

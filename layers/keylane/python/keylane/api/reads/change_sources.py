@@ -10,7 +10,8 @@ from keylane.model.changes import GAP, KEY, TOPIC, ChangeEvent
 from keylane.model.records import Answer
 from keylane.ports import Deadline
 from keylane.query.changes import ChangeReader, TopicPosition, find_changed_keys, read_changed, read_position
-from keylane.query.latest import FIRST_POLL_PAUSE_S, LAST_POLL_PAUSE_S, Wait, read_latest
+from keylane.query.latest import FIRST_POLL_PAUSE_S, LAST_POLL_PAUSE_S, Wait
+from keylane.query.newest import read_newest
 from keylane.state.lanes import Lane
 
 PAUSE_OF_LANE_S = 0.0001
@@ -24,7 +25,8 @@ class KeyChanges:
     kind = KEY
 
     def __init__(self, reader: ChangeReader, request: ChangesRequest) -> None:
-        self.identity: Hashable = (KEY, *request[:-1])
+        own = request.topic, request.keys or request.key, request.terms, request.fields, request.raw_keys
+        self.identity: Hashable = (KEY, *own)
         self.instead = "poll the key with If-None-Match and `Prefer: wait=20`"
         self._reader = reader
         self._request = request
@@ -61,10 +63,12 @@ class KeyChanges:
 
     def _read(self, wait: Wait) -> Answer:
         request = self._request
-        return read_latest(self._reader.store, request.topic, request.key, request.terms, wait)
+        keys = request.keys or (request.key,)
+        return read_newest(self._reader.store, request.topic, keys, request.terms, wait)
 
     def _render(self, answer: Answer) -> ChangeEvent:
-        return render_change(self._request.key, answer, _envelopes(self._reader, self._request))
+        key = self._request.keys[0] if self._request.keys else self._request.key
+        return render_change(key, answer, _envelopes(self._reader, self._request))
 
 
 class TopicChanges:
@@ -73,7 +77,7 @@ class TopicChanges:
     kind = TOPIC
 
     def __init__(self, reader: ChangeReader, request: ChangesRequest) -> None:
-        self.identity: Hashable = (TOPIC, request.topic, request.terms, request.fields)
+        self.identity: Hashable = (TOPIC, request.topic, request.terms, request.fields, request.raw_keys)
         self.instead = "read its records by offset at /topics/{topic}/partitions/{partition}/records"
         self._reader = reader
         self._request = request
@@ -152,7 +156,7 @@ class TopicChanges:
 
 def _envelopes(reader: ChangeReader, request: ChangesRequest) -> Envelopes:
     """Return what renders the records of one poll."""
-    return Envelopes(reader.store.clock.now_ms(), request.fields, reader.decoder())
+    return Envelopes(reader.store.clock.now_ms(), request.fields, reader.decoder(raw_keys=request.raw_keys))
 
 
 def _within(since: TopicPosition, ends: TopicPosition) -> TopicPosition:

@@ -90,7 +90,8 @@ TOPIC = (PREFIX, KEY_FORMAT, FIELDS, PARTIAL, LAST_OFFSETS)
 class ChangesRequest(NamedTuple):
     """The changes of a key, or of the keys of a topic that begin with `key`.
 
-    `since`: where the listener is: the id of its record, or its TopicPosition.
+    `since`: where the listener is: the id of its record, or its TopicPosition. `keys`: those of records, if
+    they are not the key itself. `raw_keys`: as of ValueOptions.
     """
 
     topic: str
@@ -98,21 +99,26 @@ class ChangesRequest(NamedTuple):
     terms: ReadTerms
     fields: Fields | None
     since: Any
+    keys: tuple[bytes, ...] = ()
+    raw_keys: bool = False
 
 
 def parse_key_changes(request: Request, topic: str, key: str, settings: QuerySettings) -> ChangesRequest:
     """Parse a GET of a key's changes. Raises BadRequest."""
     since = _parse_since(request, LAST_POSITION)
     terms = ReadTerms(settings.state_timeout_ms, partial=PARTIAL.of(request))
-    return ChangesRequest(topic_of(topic), parse_key(request, key), terms, FIELDS.of(request), since)
+    name, data, fields = topic_of(topic), parse_key(request, key), FIELDS.of(request)
+    return ChangesRequest(name, data, terms, fields, since, raw_keys=has_base64_keys(request))
 
 
 def parse_topic_changes(request: Request, topic: str, settings: QuerySettings) -> ChangesRequest:
     """Parse a GET of a topic's changes. Raises BadRequest."""
-    prefix = parse_key_text(PREFIX.of(request), PREFIX.name, is_base64=has_base64_keys(request))
+    is_base64 = has_base64_keys(request)
+    prefix = parse_key_text(PREFIX.of(request), PREFIX.name, is_base64=is_base64)
     terms = ReadTerms(settings.state_timeout_ms, partial=PARTIAL.of(request))
     name, fields = topic_of(topic), FIELDS.of(request)
-    return ChangesRequest(name, prefix, terms, fields, _parse_since(request, LAST_OFFSETS))
+    since = _parse_since(request, LAST_OFFSETS)
+    return ChangesRequest(name, prefix, terms, fields, since, raw_keys=is_base64)
 
 
 def _parse_since(request: Request, parameter: Parameter) -> Any:

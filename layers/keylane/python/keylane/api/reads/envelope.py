@@ -41,7 +41,7 @@ class _LaneText(NamedTuple):
     """What the documents of a lane's records have in common.
 
     `layout`, `watermark`: where it comes from. `start`: a document up to its partition. `keeps_values`: no
-    value of the topic is decoded.
+    value of the topic is decoded. `shows_keys`: keys may be shown as JSON.
     """
 
     layout: Layout
@@ -49,6 +49,7 @@ class _LaneText(NamedTuple):
     start: str
     freshness: str
     keeps_values: bool
+    shows_keys: bool
 
 
 class Envelopes:
@@ -78,15 +79,20 @@ class Envelopes:
 
     def _render_row(self, common: _LaneText, key: bytes, record: Record | None) -> str:
         if record is None:
-            return json.dumps({**render_key(key), "absent": True})
+            return f'{{{self.render_key(common.layout, key)}, "absent": true}}'
         if not common.keeps_values:
             record = self._decoder.decode_or_explain(common.layout, record)
         return self._render_all(common, (record,))[0]
 
     def render_absence(self, key: bytes, answer: Answer) -> str:
         """Render that there is no record under a key, with the topic and the freshness of that."""
-        head = json.dumps({"topic": answer.layout.topic, **render_key(key), "absent": True})
-        return f"{head[:-1]}, {self._freshness(answer)}}}"
+        head = f'"topic": {quote(answer.layout.topic)}, {self.render_key(answer.layout, key)}, "absent": true'
+        return f"{{{head}, {self._freshness(answer)}}}"
+
+    def render_key(self, layout: Layout, key: bytes) -> str:
+        """Return the fields of a document that show a key of the topic, without braces."""
+        shown = self._decoder.show_key(layout, key)
+        return json.dumps(render_key(key))[1:-1] if shown is None else f'"key": {shown}, "key_format": "json"'
 
     def render(self, answer: Answer, record: Record, picked: str | None = None) -> str:
         """Render a record whose value is decoded; `picked`: its fields, if they are rendered already."""
@@ -101,7 +107,8 @@ class Envelopes:
         if common is None:
             start = f'{{"topic": {quote(layout.topic)}, "partition": '
             keeps_values = self._decoder.keeps_values(layout)
-            common = _LaneText(layout, watermark, start, self._freshness(answer), keeps_values)
+            shows_keys = self._decoder.shows_keys(layout)
+            common = _LaneText(layout, watermark, start, self._freshness(answer), keeps_values, shows_keys)
             self._common[index] = common
         return common
 
@@ -109,14 +116,18 @@ class Envelopes:
         self, common: _LaneText, records: Sequence[Record], picked: str | None = None
     ) -> list[str]:
         """Render records of a lane: a call for each of them takes a twelfth longer."""
-        layout, _, start, freshness, _ = common
+        layout, _, start, freshness, _, shows_keys = common
         fields, has_headers, documents = self._fields, layout.options.headers, []
         for record in records:
             data, _, partition, offset, timestamp_ms, _, _, _ = record
-            try:
-                key, key_format = quote(data.decode()), "text"
-            except UnicodeDecodeError:
-                key, key_format = quote(_as_text(data)[0]), "base64"
+            shown = self._decoder.show_key(layout, data) if shows_keys else None
+            if shown is not None:
+                key, key_format = shown, "json"
+            else:
+                try:
+                    key, key_format = quote(data.decode()), "text"
+                except UnicodeDecodeError:
+                    key, key_format = quote(_as_text(data)[0]), "base64"
             headers = f', "headers": {json.dumps(render_headers(record))}' if has_headers else ""
             documents.append(
                 f'{start}{partition}, "offset": {offset}, "position": "{partition}:{offset}", '

@@ -46,6 +46,7 @@ from keylane.api.http.common_parameters import (
     MIN_OFFSET,
     MIN_POSITION,
     PARTIAL,
+    has_base64_keys,
     parse_key,
 )
 from keylane.api.http.conditions import CONDITIONS, Conditions
@@ -118,8 +119,8 @@ class KnownTags(NamedTuple):
 class ReadKeyRequest(NamedTuple):
     """A read of one key. `as_of`: a time in ms since 1970, or a position; None for the latest record.
 
-    `preference_applied`: the value of the header, None where there was nothing to wait for. `events`: as of
-    ValueOptions.
+    `preference_applied`: the value of the header, None where there was nothing to wait for. `events`,
+    `raw_keys`: as of ValueOptions.
     """
 
     topic: str
@@ -136,6 +137,7 @@ class ReadKeyRequest(NamedTuple):
     conditions: Conditions | None = None
     accept: str | None = None
     events: bool = False
+    raw_keys: bool = False
 
 
 def parse_read_key(request: Request, topic: str, key: str, settings: QuerySettings) -> ReadKeyRequest:
@@ -179,6 +181,7 @@ def parse_read_key(request: Request, topic: str, key: str, settings: QuerySettin
         Conditions.parse(headers),
         accept,
         events,
+        bool(request.query) and has_base64_keys(request),
     )
 
 

@@ -21,12 +21,12 @@ from keylane.api.http.parameters import Parameter, switch, text
 from keylane.api.http.request import Request, topic_name, topic_of
 from keylane.api.http.response import Response
 from keylane.api.http.schemas import COUNT, FRESHNESS, KEY, UNSURE, Schema, an_array
-from keylane.api.reads.envelope import ROW_SCHEMA, Envelopes, render_key
+from keylane.api.reads.envelope import ROW_SCHEMA, Envelopes
 from keylane.api.writes.record_bodies import parse_json
 from keylane.config.functions import QuerySettings
 from keylane.errors import BadRequest
-from keylane.model.records import Answer
 from keylane.query.multi_get import LaneRecords
+from keylane.query.newest import Found
 from keylane.query.store import ReadTerms, Watermarks
 
 KEYS_LIMIT = 1000
@@ -56,14 +56,13 @@ MANY_BODY: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class ReadManyRequest:
-    """A read of many keys of one topic. `has_base64_keys`: they are given as they are in Kafka."""
+    """A read of many keys of one topic; with `raw_keys` of `values` they are given as they are in Kafka."""
 
     topic: str
     keys: tuple[bytes, ...]
     atomic: bool
     terms: ReadTerms
     values: ValueOptions
-    has_base64_keys: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +84,15 @@ def parse_read_many(request: Request, topic: str, settings: QuerySettings) -> Re
         keys,
         ATOMIC.of(request),
         parse_terms(request, settings),
-        parse_value_options(request),
-        is_base64,
+        parse_value_options(request)._replace(raw_keys=is_base64),
     )
+
+
+def check_not_atomic(read: ReadManyRequest) -> None:
+    """Raise BadRequest for an atomic read of keys that may be under several keys of records."""
+    if read.atomic:
+        what = "keys of this topic may be in several lanes, by the schemas that they have"
+        raise BadRequest(f"{what}: they can't be read at one moment", "atomic")
 
 
 def parse_join(request: Request, key: str, settings: QuerySettings) -> JoinRequest:
@@ -137,6 +142,12 @@ def render_many(
     return render_fresh(f'"records": [{records}]', freshness_of_lanes(watermarks, envelopes.now_ms))
 
 
+def render_found(found: Iterable[Found], watermarks: Watermarks, envelopes: Envelopes) -> Response[str]:
+    """As `render_many`, of keys that may be under several keys of records."""
+    records = ", ".join([envelopes.render_row(key, answer) for key, answer in found])
+    return render_fresh(f'"records": [{records}]', freshness_of_lanes(watermarks, envelopes.now_ms))
+
+
 JOINED_SCHEMA = Schema.of(
     "Joined",
     optional=UNSURE,
@@ -153,13 +164,14 @@ JOINED_SCHEMA = Schema.of(
 )
 
 
-def render_join(key: bytes, answers: Sequence[Answer], envelopes: Envelopes) -> Response[str]:
+def render_join(found: Sequence[Found], envelopes: Envelopes) -> Response[str]:
     """Render one key's records by topic.
 
     `{"key": ..., "records": {"a": {...}, "b": {..., "absent": true}}, ...}`; `watermarks` are by topic too.
     """
     records = [
-        f"{json.dumps(answer.layout.topic)}: {envelopes.render_row(key, answer)}" for answer in answers
+        f"{json.dumps(answer.layout.topic)}: {envelopes.render_row(key, answer)}" for key, answer in found
     ]
-    body = f'{json.dumps(render_key(key))[1:-1]}, "records": {{{", ".join(records)}}}'
-    return render_fresh(body, freshness_of_topics(answers, envelopes.now_ms))
+    key, first = found[0]
+    body = f'{envelopes.render_key(first.layout, key)}, "records": {{{", ".join(records)}}}'
+    return render_fresh(body, freshness_of_topics([answer for _, answer in found], envelopes.now_ms))

@@ -1,6 +1,5 @@
 """Pages of a topic's keys and of a key's history: the requests, and the responses."""
 
-import json
 from dataclasses import dataclass
 
 from keylane.api.http import cursors
@@ -34,11 +33,11 @@ from keylane.api.http.schemas import (
     an_array,
     an_object,
 )
-from keylane.api.reads.envelope import ROW_SCHEMA, Envelopes, render_key
+from keylane.api.reads.envelope import ROW_SCHEMA, Envelopes
 from keylane.config.functions import QuerySettings
 from keylane.errors import BadRequest, HistoryTooShort
 from keylane.model.keys import KEY_LIMIT_BYTES
-from keylane.model.records import Answer
+from keylane.model.records import Answer, Layout
 from keylane.query.as_of import HistoryScan
 from keylane.query.history import HistoryPage
 from keylane.query.range_rows import RangeScan
@@ -145,17 +144,21 @@ def render_range(page: RangePage, request: RangeRequest, envelopes: Envelopes) -
 
     A row whose history is too short for `as_of` has `"history_too_short": true` and `since_ms` alone.
     """
-    records = ", ".join([_render_row(key, found, envelopes) for key, found in page.rows])
+    layout = page.watermarks.layout
+    records = ", ".join([_render_row(layout, key, found, envelopes) for key, found in page.rows])
     next_page = cursors.render_next(request.topic, request.bounds, page.next_after)
     freshness = freshness_of_lanes(page.watermarks, envelopes.now_ms)
     return render_fresh(f'"records": [{records}]', freshness, next_page)
 
 
-def _render_row(key: bytes, found: Answer | HistoryTooShort | None, envelopes: Envelopes) -> str:
+def _render_row(
+    layout: Layout, key: bytes, found: Answer | HistoryTooShort | None, envelopes: Envelopes
+) -> str:
     if found is None:
-        return json.dumps(render_key(key))
+        return f"{{{envelopes.render_key(layout, key)}}}"
     if isinstance(found, HistoryTooShort):
-        return json.dumps({**render_key(key), "history_too_short": True, "since_ms": found.since_ms})
+        since = f'"history_too_short": true, "since_ms": {found.since_ms}'
+        return f"{{{envelopes.render_key(layout, key)}, {since}}}"
     return envelopes.render_row(key, found)
 
 
@@ -178,6 +181,6 @@ def render_history(page: HistoryPage, request: HistoryRequest, envelopes: Envelo
     """
     layout = page.watermarks.layout
     records = ", ".join([envelopes.render_entry(layout, entry) for entry in page.entries])
-    body = f'{json.dumps(render_key(request.key))[1:-1]}, "records": [{records}]'
+    body = f'{envelopes.render_key(layout, request.key)}, "records": [{records}]'
     next_page = cursors.render_next(request.topic, request.bounds, page.next_after)
     return render_fresh(body, freshness_of_lanes(page.watermarks, envelopes.now_ms), next_page)

@@ -1,0 +1,181 @@
+"""Keys by the schemas of a registry: encoders for all versions of a subject.
+
+A new version is found within LISTED_MS. While the registry does not answer, the versions that are known stay:
+it registers none at that time.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from keylane.adapters.registry.client import AVRO, JSON, PROTOBUF
+from keylane.errors import RegistryUnavailable
+from keylane.formats import confluent
+from keylane.formats.avro_schema import NotOfSchema
+from keylane.formats.connect_keys import quote
+from keylane.ports import Deadline, KeyEncoder, SchemaRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from keylane.adapters.registry.client import RegisteredSchema, RegistryClient
+
+LISTED_MS = 10_000
+"""How long a subject's list of versions counts as current; then the registry is asked again."""
+VERSIONS_LIMIT = 50
+"""The newest versions of a subject: a key is looked for by each of them."""
+SUBJECTS_LIMIT = 1_000
+_TYPES: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "boolean": (bool,),
+    "number": (int, float),
+    "null": (type(None),),
+}
+
+
+class SubjectKeys(NamedTuple):
+    """What is known of a subject: of each version its encoder, or why it has none.
+
+    `until_s`: when the registry is asked again, in monotonic seconds. `refusal`: why there are no versions.
+    """
+
+    encoders: Mapping[int, KeyEncoder | str]
+    until_s: float
+    refusal: str = "its subject has no schema"
+
+
+class RegistryKeys:
+    """Encoders of one registry's keys. `known`: what is known, for all threads of a process."""
+
+    def __init__(self, client: RegistryClient, known: dict[str, SubjectKeys]) -> None:
+        self._client = client
+        self._known = known
+
+    def encoders(self, subject: str, deadline: Deadline) -> Sequence[KeyEncoder]:
+        """See `Schemas.key_encoders` of ports."""
+        known, now_s = self._known.get(subject), deadline.clock.monotonic_s()
+        if known is None or known.until_s <= now_s:
+            known = self._read(subject, known, deadline)
+            if len(self._known) >= SUBJECTS_LIMIT:
+                self._known.clear()
+            self._known[subject] = known
+        found = {each.schema_id: each for each in known.encoders.values() if isinstance(each, KeyEncoder)}
+        if not found:
+            reasons = (each for each in known.encoders.values() if isinstance(each, str))
+            raise SchemaRefused(next(reasons, known.refusal))
+        return tuple(found.values())
+
+    def _read(self, subject: str, known: SubjectKeys | None, deadline: Deadline) -> SubjectKeys:
+        until_s = deadline.clock.monotonic_s() + LISTED_MS / 1000
+        before = known.encoders if known is not None else {}
+        try:
+            versions = sorted(self._client.versions(subject, deadline), reverse=True)[:VERSIONS_LIMIT]
+            found = {
+                version: before[version] if version in before else self._encoder(subject, version, deadline)
+                for version in versions
+            }
+        except SchemaRefused as error:
+            return SubjectKeys({}, until_s, str(error))
+        except RegistryUnavailable:
+            if known is None or not known.encoders:
+                raise
+            return known._replace(until_s=until_s)
+        return SubjectKeys(found, until_s)
+
+    def _encoder(self, subject: str, version: int, deadline: Deadline) -> KeyEncoder | str:
+        try:
+            schema_id, schema = self._client.version(subject, version, deadline)
+            fields, encode = _keys_of(self._client, schema, deadline)
+        except ValueError as error:
+            return f"version {version} of subject {subject!r} makes no keys: {error}"
+        return KeyEncoder(schema_id, fields, lambda value: confluent.join(schema_id, encode(value)))
+
+
+def _keys_of(
+    client: RegistryClient, schema: RegisteredSchema, deadline: Deadline
+) -> tuple[tuple[str, ...] | None, Callable[[Any], bytes]]:
+    """The fields of a schema's keys, and what encodes them. Raises ValueError for a schema without keys."""
+    if schema.kind == AVRO:
+        from keylane.formats import avro_keys  # noqa: PLC0415
+
+        return avro_keys.keys_of(schema.text, [text for _, text in client.referenced(schema, deadline)])
+    if schema.kind == PROTOBUF:
+        return _protobuf_keys(schema.text, client.referenced(schema, deadline))
+    if schema.kind == JSON:
+        return _json_keys(schema.text)
+    raise ValueError(f"its type {schema.kind[:50]!r} is not one of AVRO, PROTOBUF and JSON")
+
+
+def _protobuf_keys(
+    schema: str, references: Sequence[tuple[str, str]]
+) -> tuple[tuple[str, ...], Callable[[Any], bytes]]:
+    from keylane.adapters.registry import protobuf, protobuf_writer  # noqa: PLC0415
+
+    encode_message = protobuf_writer.encoder(schema, references)
+    file, _, _ = protobuf.compile_schema(schema, references)
+    fields = tuple(each.name for each in file.message_type[0].field)
+
+    def encode(value: Any) -> bytes:
+        # A field that is left out would be one with its default value.
+        if isinstance(value, dict) and len(value) != len(fields):
+            raise NotOfSchema(f"is not an object of {', '.join(fields)}"[:300])
+        return encode_message(value)
+
+    return fields, encode
+
+
+def _json_keys(text: str) -> tuple[tuple[str, ...] | None, Callable[[Any], bytes]]:
+    """Keys as Java's serializer and Connect's converter write them: fields in the schema's order."""
+    try:
+        schema = json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(schema, dict):
+        raise ValueError("it takes any key")  # noqa: TRY004 (as all faults of a schema)
+    properties = schema.get("properties")
+    if not isinstance(properties, dict) or not all(isinstance(each, dict) for each in properties.values()):
+        types = _types_of(schema)
+        return None, lambda value: _write_scalar(types, value).encode()
+    places = {name: each.get("connect.index") for name, each in properties.items()}
+    names = sorted(properties, key=lambda name: places[name] if isinstance(places[name], int) else 0)
+    kinds = [(name, _types_of(properties[name])) for name in names]
+
+    def encode(value: Any) -> bytes:
+        if not isinstance(value, dict) or value.keys() != properties.keys():
+            raise NotOfSchema(f"is not an object of {', '.join(names)}"[:300])
+        return f"{{{','.join(_write_member(name, types, value[name]) for name, types in kinds)}}}".encode()
+
+    return tuple(names), encode
+
+
+def _types_of(schema: Mapping[str, Any]) -> frozenset[str]:
+    """The types that a value may have, of Connect's optional ones too; empty: any."""
+    kind = schema.get("type")
+    if isinstance(kind, str):
+        return frozenset((kind,))
+    if isinstance(kind, list):
+        return frozenset(map(str, kind))
+    choices = schema.get("oneOf")
+    found = (
+        [_types_of(each) for each in choices if isinstance(each, dict)] if isinstance(choices, list) else []
+    )
+    return frozenset().union(*found) if all(found) else frozenset()
+
+
+def _write_member(name: str, types: frozenset[str], value: Any) -> str:
+    try:
+        return f"{quote(name)}:{_write_scalar(types, value)}"
+    except NotOfSchema as error:
+        error.path = name
+        raise
+
+
+def _write_scalar(types: frozenset[str], value: Any) -> str:
+    if isinstance(value, dict | list):
+        raise NotOfSchema("is an object or an array")
+    allowed = [kind for name in types or _TYPES for kind in _TYPES.get(name, ())]
+    if type(value) not in allowed:
+        raise NotOfSchema(f"is not one of {', '.join(sorted(types or _TYPES))}")
+    return quote(value) if isinstance(value, str) else json.dumps(value)

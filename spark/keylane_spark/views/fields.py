@@ -1,0 +1,77 @@
+"""Fields of a JSON value as expressions of Spark, over the column `json`, a variant.
+
+numbers         JSON numbers, and strings that contain one; not true and false
+times           ISO 8601 in the years 1 to 9999, a date alone and a year included ("20130704", "2013"), or
+                milliseconds since 1970: a JSON number, or a string of nine digits or more
+"""
+
+from decimal import Decimal
+
+from pyspark.sql import Column as Expression
+from pyspark.sql import functions as f
+
+from keylane_spark.engine.try_eval import try_eval
+
+NUMBER = "decimal(38,9)"
+_LIMIT = Decimal(10**23)
+"""Numbers are below this: sums of a million of them fit into Spark's widest decimal."""
+ORDER = "decimal(38,18)"
+"""What `latest` is ordered by: 20 digits before the point, and 18 behind it."""
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+"""The years 1 to 9999."""
+_DIGITS_OF_MS = 9
+"""A string of fewer digits is a date."""
+_BASIC = ("yyyyMMdd", "yyyyMMdd'T'HHmmssX", "yyyyMMdd'T'HHmmss")
+"""ISO 8601 without hyphens and colons, which a cast does not take."""
+
+
+def wanted(where: str | None) -> Expression:
+    """Whether the condition holds; null where it fails.
+
+    A value that can't be decoded is wanted: it is to be counted.
+
+    An expression that the condition has twice Spark would compute once, ahead of `try_eval`, and fail. Spark
+    does not look for such expressions in a branch of CASE; it can't know that this one is always taken.
+    """
+    if not where:
+        return f.lit(True)
+    holds = try_eval(f.when(f.col("offset") >= 0, f.coalesce(f.expr(where), f.lit(False))))
+    return f.when(f.col("undecodable"), f.lit(True)).otherwise(holds)
+
+
+def path_of(path: str) -> str:
+    """A field's path (a.b) as those of variants are written."""
+    return "$" + "".join(f'["{name}"]' for name in path.split(".")) if path else "$"
+
+
+def text_of(path: str) -> Expression:
+    """A field as text; null where there is none."""
+    return f.try_variant_get("json", path_of(path), "string")
+
+
+def kind_of(path: str) -> Expression:
+    """The type of a field: STRING, BOOLEAN, BIGINT, ...; null where there is none."""
+    return f.schema_of_variant(f.try_variant_get("json", path_of(path), "variant"))
+
+
+def number_of(path: str, form: str = NUMBER) -> Expression:
+    """A field as a number; null where it is none."""
+    number = f.when(kind_of(path) != "BOOLEAN", f.try_variant_get("json", path_of(path), form))
+    return f.when(f.abs(number) < f.lit(_LIMIT), number) if form == NUMBER else number
+
+
+def time_of(path: str) -> Expression:
+    """A field as a time; null where it is none."""
+    text, kind = text_of(path), kind_of(path)
+    number = f.try_variant_get("json", path_of(path), "bigint")
+    is_date = (kind == "STRING") & (f.length(text) < _DIGITS_OF_MS)
+    in_ms = f.when((kind != "BOOLEAN") & ~is_date & number.between(_FIRST_MS, _LAST_MS), number)
+    date = f.coalesce(
+        f.when(
+            text.rlike(r"^\d{8}"), f.coalesce(*(f.try_to_timestamp(text, f.lit(form)) for form in _BASIC))
+        ),
+        f.when(~text.rlike(r"^\d{5,}$"), f.try_variant_get("json", path_of(path), "timestamp")),
+    )
+    in_date = f.when(kind.isin("STRING", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ"), date)
+    is_in_range = f.unix_millis(in_date).between(_FIRST_MS, _LAST_MS)
+    return f.coalesce(f.timestamp_millis(in_ms), f.when(is_in_range, in_date))

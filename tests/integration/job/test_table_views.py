@@ -1,0 +1,180 @@
+"""Views over change events: a real job, its windows against GROUP BY over the rows as they are."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import signal
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+from tests.servers.own import create_topic, eventually
+from tests.support import jobs
+from tests.support import lanes as t
+from tests.support.views import Query, StoredLane, eventually_equal
+
+from keylane import routing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NUMBERS = itertools.count()
+PARTITIONS = 3
+TABLES = """[job]
+heartbeat_ms = 100
+[topics.{topic}]
+envelope = "debezium"
+[views.{view}]
+topic = "{topic}"
+key = "status"
+where = "try_variant_get(json, '$.hidden', 'boolean') is not true"
+[views.{view}.columns]
+n = "count()"
+noted = "count(note)"
+total = "sum(price)"
+mean = "avg(price)"
+"""
+
+
+@dataclass
+class Table:
+    """A table in memory whose changes are written as a connector writes them."""
+
+    kafka: str
+    topic: str
+    chance: random.Random
+    rows: dict[int, dict[str, Any]] = field(default_factory=dict)
+    log: list[tuple[bytes, bytes | None]] = field(default_factory=list)
+
+    def change(self, count: int) -> None:
+        """Insert, update and delete rows at random; the events have no row before the change."""
+        first = len(self.log)
+        for _ in range(count):
+            number = self.chance.randrange(60)
+            if self.chance.random() < 0.25 and number in self.rows:
+                self._add(number, {"before": {"id": number}, "after": None, "op": "d"})
+                if self.chance.random() < 0.5:
+                    self.log.append((b'{"id":%d}' % number, None))
+                del self.rows[number]
+                continue
+            operation = "u" if number in self.rows else "c"
+            self.rows[number] = self._row(number)
+            self._add(number, {"before": None, "after": self.rows[number], "op": operation})
+        self.send(self.log[first:])
+
+    def repeat(self, count: int) -> None:
+        """Send the last events again, as a connector does after a crash."""
+        self.send(self.log[-count:])
+
+    def snapshot(self) -> None:
+        """Send every row again."""
+        first = len(self.log)
+        for number, row in self.rows.items():
+            self._add(number, {"before": None, "after": row, "op": "r"})
+        self.send(self.log[first:])
+
+    def groups(self) -> dict[tuple[str, None, None], dict[str, Any]]:
+        """GROUP BY status."""
+        found: dict[tuple[str, None, None], list[dict[str, Any]]] = {}
+        for row in self.rows.values():
+            if row["status"] is not None and not row["hidden"]:
+                found.setdefault((row["status"], None, None), []).append(row)
+        return {name: _columns(rows) for name, rows in found.items()}
+
+    def send(self, events: list[tuple[bytes, bytes | None]]) -> None:
+        producer = Producer({"bootstrap.servers": self.kafka, "linger.ms": 5})
+        for key, value in events:
+            producer.produce(self.topic, value, key, routing.partition_for(key, PARTITIONS))
+            producer.poll(0)
+        assert producer.flush(60) == 0
+
+    def _row(self, number: int) -> dict[str, Any]:
+        return {
+            "id": number,
+            "status": self.chance.choice(["new", "paid", "sent", "lost", None]),
+            "note": self.chance.choice(["x", None]),
+            "price": self.chance.choice([None, f"{self.chance.randrange(-9999, 9999) / 100:.2f}"]),
+            "hidden": self.chance.random() < 0.1,
+        }
+
+    def _add(self, number: int, event: dict[str, Any]) -> None:
+        document = {"schema": {"type": "struct"}, "payload": event} if number % 2 else event
+        self.log.append((b'{"id":%d}' % number, json.dumps(document).encode()))
+
+
+def _columns(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    prices = [Decimal(row["price"]) for row in rows if row["price"] is not None]
+    return {
+        "n": len(rows),
+        "noted": sum(row["note"] is not None for row in rows),
+        "total": sum(prices) if prices else None,
+        "mean": round(sum(prices) / len(prices), 9) if prices else None,
+    }
+
+
+@pytest.fixture
+def query(redis_cluster, monkeypatch):
+    return Query(redis_cluster, monkeypatch)
+
+
+@pytest.fixture
+def view():
+    return f"table-{next(NUMBERS)}"
+
+
+@pytest.fixture
+def table(kafka, view):
+    topic = f"of-{view}"
+    create_topic(kafka, topic, PARTITIONS)
+    return Table(kafka, topic, random.Random(7))
+
+
+@pytest.fixture
+def start(kafka, redis_cluster, tmp_path, view, table):
+    """Start a job over the table's topic."""
+    started = []
+
+    def start(tables: str = TABLES) -> jobs.RunningJob:
+        config = tables.replace("{topic}", table.topic).replace("{view}", view)
+        started.append(jobs.start(kafka, redis_cluster, tmp_path, config))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.end()
+
+
+def whole(query: Query, view: str) -> dict | None:
+    status, _ = query.ask(f"/views/{view}/keys")
+    return query.windows(view) if status == 200 else None
+
+
+def test_groups_are_of_the_rows_as_they_are_whatever_is_repeated_killed_or_lost(
+    redis_cluster, query, view, table, start: Callable[[], jobs.RunningJob]
+):
+    table.change(300)
+    running = start()
+    eventually_equal(lambda: whole(query, view), table.groups())
+    taken = StoredLane(t.client(redis_cluster), view)
+    table.change(200)
+    table.repeat(150)
+    table.snapshot()
+    eventually_equal(lambda: whole(query, view), table.groups())
+    running.signal(signal.SIGKILL)
+    running.exit_code()
+    # As a replica that was behind: the lane has rows that are in other groups by now.
+    taken.restore()
+    table.change(200)
+    running = start()
+    table.send([(b'{"id":900}', b"no event"), (b'{"id":901}', b'{"op":"u"}')])
+    eventually_equal(lambda: whole(query, view), table.groups())
+    eventually(lambda: query.ask(f"/views/{view}")[1]["invalid"] >= 2)
+    for number in list(table.rows):
+        table.log.append((b'{"id":%d}' % number, None))
+    table.send(table.log[-len(table.rows) :])
+    eventually_equal(lambda: whole(query, view), {})
+    assert not query.ask(f"/views/{view}")[1]["incomplete"]

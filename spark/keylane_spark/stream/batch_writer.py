@@ -188,7 +188,9 @@ class BatchWriter:
             (source, number, chunk.lane.key_prefix, folded)
             for source in sources
             for number, chunk in self._chunks(source).own.items()
-            if (folded := chunk.folder.open_chunk) and len(folded.records) <= FEW_ROWS
+            if (folded := chunk.folder.open_chunk)
+            and len(folded.records) <= FEW_ROWS
+            and chunk.folder.open_bytes <= FEW_BYTES
         ]
         encoded: dict[TopicPartition, dict[int, Chunk]] = {}
         if len(small) > 1:

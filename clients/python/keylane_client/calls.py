@@ -36,6 +36,7 @@ from keylane_client.parsing import (
 )
 from keylane_client.wire import (
     ApiRequest,
+    AskedKey,
     Conversation,
     Items,
     Key,
@@ -47,6 +48,7 @@ from keylane_client.wire import (
     encode_value,
     key_bounds,
     key_segment,
+    plain_key,
     segment,
 )
 from keylane_client.writes import NewRecord
@@ -67,49 +69,52 @@ class TopicCalls(TopicScope):
         max_age: timedelta | None = None,
         partial: bool | None = None,
         headers: bool | None = None,
+        event: bool | None = None,
     ) -> TopicCalls:
         """Return the topic with other terms for its reads; what is None stays as it is.
 
         `fields`: only these of JSON objects. `max_age`: an older state is Unavailable. `partial`: also read
         lanes that are being built. `headers`: the records' headers, which a read of one key else leaves out.
+        `event`: of a database's topic the change events, not their rows.
         """
         changes = {
             "fields": None if fields is None else tuple(fields),
             "max_age": max_age,
             "is_partial": partial,
             "has_headers": headers,
+            "has_events": event,
         }
         given: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
         return replace(self, terms=replace(self.terms, **given))
 
-    def contains(self, key: Key) -> Conversation[bool]:
+    def contains(self, key: AskedKey) -> Conversation[bool]:
         """Return whether the key has a record, without reading its value. `key in topic` is the same."""
-        return reads.has_key(self, key)
+        return reads.has_key(self, plain_key(key))
 
     def at(self, moment: Moment) -> TopicCalls:
         """Return the topic as of a moment: a time, or for reads of one key a position."""
         return replace(self, terms=replace(self.terms, as_of=moment))
 
-    def read(self, key: Key) -> Conversation[Record]:
+    def read(self, key: AskedKey) -> Conversation[Record]:
         """Read a key's record. Raises KeyAbsent if there is none."""
-        return self._shaped((yield from reads.read_key(self, key, reads.KeyRead())))
+        return self._shaped((yield from reads.read_key(self, plain_key(key), reads.KeyRead())))
 
     def get(
         self,
-        key: Key,
+        key: AskedKey,
         *,
         min_position: Position | None = None,
         wait_s: float | None = None,
         if_match: Record | Position | None = None,
         known: Record | None = None,
     ) -> Conversation[Record | None]:
-        """Read a key's record, or None.
+        """Read a key's record, or None. Of a topic with typed keys `key` may be its number, or its fields.
 
         `min_position`: wait until the state has it, for `wait_s` seconds (5 by default, 20 at most).
         `if_match`: raise PreconditionFailed if the record is another one. `known`: if it is still the record,
         it is not sent again, and is returned as fresh as it is now; with `wait_s` a change is waited for.
         """
-        read = reads.KeyRead(min_position, wait_s, if_match, known)
+        key, read = plain_key(key), reads.KeyRead(min_position, wait_s, if_match, known)
         try:
             if self._batches(key) and read == reads.KeyRead():
                 return self._shaped((yield from batching.get(self, key)))
@@ -118,11 +123,14 @@ class TopicCalls(TopicScope):
             return None
 
     def get_many(
-        self, keys: Iterable[Key], *, atomic: bool = False
+        self, keys: Iterable[AskedKey], *, atomic: bool = False
     ) -> Conversation[dict[Key, Record | None]]:
-        """Read any number of keys, 1,000 in a request; in one request, at one moment, if `atomic`."""
+        """Read any number of keys, 1,000 in a request; in one request, at one moment, if `atomic`.
+
+        A key that is given as a number or by its fields is a text in the result, as `plain_key` returns it.
+        """
         self.terms.require_now("get_many")
-        found = yield from reads.read_many(self, list(keys), atomic=atomic)
+        found = yield from reads.read_many(self, list(map(plain_key, keys)), atomic=atomic)
         return {key: self._shaped(record) for key, record in found.items()}
 
     def put(
@@ -240,7 +248,7 @@ class TopicCalls(TopicScope):
 
     def history(
         self,
-        key: Key,
+        key: AskedKey,
         *,
         start: Moment | None = None,
         stop: Moment | None = None,
@@ -251,16 +259,16 @@ class TopicCalls(TopicScope):
         The topic needs `history_count` or `history_age`.
         """
         self.terms.require_now("a history")
-        return self._shaped_stream(pages.history(self, key, (start, stop), page_size))
+        return self._shaped_stream(pages.history(self, plain_key(key), (start, stop), page_size))
 
-    def watch(self, key: Key, *, wait_s: float = 20.0) -> Stream[Record | Absent]:
+    def watch(self, key: AskedKey, *, wait_s: float = 20.0) -> Stream[Record | Absent]:
         """Read a key's record, then each change as it arrives, without end. Absent: it is not there (now).
 
         Where the service does not stream changes, each request waits up to `wait_s` for one. Several changes
         in a short time are seen as one.
         """
         self.terms.require_now("a watch")
-        return self._shaped_stream(following.KeyWatch(self, key, wait_s).stream())
+        return self._shaped_stream(following.KeyWatch(self, plain_key(key), wait_s).stream())
 
     def log(
         self, partition: int, offset: int | str = following.EARLIEST, *, page_size: int | None = None
@@ -375,12 +383,12 @@ class ServiceCalls:
         with expect_keylane():
             return [dict(each) for each in document["views"]]
 
-    def join(self, key: Key, topics: Sequence[str], *, atomic: bool = True) -> Conversation[Joined]:
+    def join(self, key: AskedKey, topics: Sequence[str], *, atomic: bool = True) -> Conversation[Joined]:
         """Read one key of 2 to 10 topics at one moment.
 
         A session's own writes are not waited for here: the topics have positions of their own.
         """
-        name, query = key_segment(key)
+        name, query = key_segment(plain_key(key))
         query |= {"topics": ",".join(topics)} | ({} if atomic else {"atomic": "false"})
         document = parse_document((yield ApiRequest("GET", f"/join/{name}", query)), self.context.loads)
         with expect_keylane():

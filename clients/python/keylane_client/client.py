@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from keylane_client.answers import Absent, HistoryEntry, Position, Record
-    from keylane_client.wire import Conversation, Key, Moment, Stream
+    from keylane_client.wire import AskedKey, Conversation, Key, Moment, Stream
 
     Result = tuple[str, Callable[[Any, Any], Any]]
 
@@ -166,23 +166,25 @@ class Topic(_TopicMethods[BlockingDriver], Generic[V]):
     V: what its values are, the `model` with which it was made.
     """
 
-    def __contains__(self, key: Key) -> bool:
+    def __contains__(self, key: AskedKey) -> bool:
         """Return whether the key has a record, without reading its value."""
         return self.contains(key)
 
     if TYPE_CHECKING:
 
-        def __getitem__(self, key: Key) -> Record[V]: ...
+        def __getitem__(self, key: AskedKey) -> Record[V]: ...
         def get(
             self,
-            key: Key,
+            key: AskedKey,
             *,
             min_position: Position | None = None,
             wait_s: float | None = None,
             if_match: Record[V] | Position | None = None,
             known: Record[V] | None = None,
         ) -> Record[V] | None: ...
-        def get_many(self, keys: Iterable[Key], *, atomic: bool = False) -> dict[Key, Record[V] | None]: ...
+        def get_many(
+            self, keys: Iterable[AskedKey], *, atomic: bool = False
+        ) -> dict[Key, Record[V] | None]: ...
         def scan(
             self,
             *,
@@ -193,13 +195,13 @@ class Topic(_TopicMethods[BlockingDriver], Generic[V]):
         ) -> Iterator[Record[V]]: ...
         def history(
             self,
-            key: Key,
+            key: AskedKey,
             *,
             start: Moment | None = None,
             stop: Moment | None = None,
             page_size: int | None = None,
         ) -> Iterator[HistoryEntry[V]]: ...
-        def watch(self, key: Key, *, wait_s: float = 20.0) -> Iterator[Record[V] | Absent]: ...
+        def watch(self, key: AskedKey, *, wait_s: float = 20.0) -> Iterator[Record[V] | Absent]: ...
 
 
 class AsyncTopic(_TopicMethods[AsyncDriver], Generic[V]):
@@ -213,10 +215,10 @@ class AsyncTopic(_TopicMethods[AsyncDriver], Generic[V]):
 
     if TYPE_CHECKING:
 
-        def __getitem__(self, key: Key) -> Awaitable[Record[V]]: ...
+        def __getitem__(self, key: AskedKey) -> Awaitable[Record[V]]: ...
         def get(
             self,
-            key: Key,
+            key: AskedKey,
             *,
             min_position: Position | None = None,
             wait_s: float | None = None,
@@ -224,7 +226,7 @@ class AsyncTopic(_TopicMethods[AsyncDriver], Generic[V]):
             known: Record[V] | None = None,
         ) -> Awaitable[Record[V] | None]: ...
         def get_many(
-            self, keys: Iterable[Key], *, atomic: bool = False
+            self, keys: Iterable[AskedKey], *, atomic: bool = False
         ) -> Awaitable[dict[Key, Record[V] | None]]: ...
         def scan(
             self,
@@ -236,13 +238,13 @@ class AsyncTopic(_TopicMethods[AsyncDriver], Generic[V]):
         ) -> AsyncIterator[Record[V]]: ...
         def history(
             self,
-            key: Key,
+            key: AskedKey,
             *,
             start: Moment | None = None,
             stop: Moment | None = None,
             page_size: int | None = None,
         ) -> AsyncIterator[HistoryEntry[V]]: ...
-        def watch(self, key: Key, *, wait_s: float = 20.0) -> AsyncIterator[Record[V] | Absent]: ...
+        def watch(self, key: AskedKey, *, wait_s: float = 20.0) -> AsyncIterator[Record[V] | Absent]: ...
 
 
 class _ViewMethods(WithDriver[D, ViewCalls]):

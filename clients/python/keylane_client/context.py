@@ -176,6 +176,7 @@ class Terms:
     max_age: timedelta | None = None
     is_partial: bool = False
     has_headers: bool = False
+    has_events: bool = False
     as_of: Moment | None = None
 
     def query(self) -> dict[str, str]:
@@ -183,6 +184,8 @@ class Terms:
         query = {"fields": ",".join(self.fields)} if self.fields else {}
         if self.max_age is not None:
             query["max_age_ms"] = str(round(self.max_age.total_seconds() * 1000))
+        if self.has_events:
+            query["event"] = "true"
         return {**query, "partial": "true"} if self.is_partial else query
 
     def query_as_of(self) -> dict[str, str]:

@@ -184,9 +184,9 @@ def _parse_lane(document: Mapping[str, Any]) -> Lane:
     )
 
 
-def parse_key(document: Mapping[str, Any]) -> str | bytes:
-    """Parse `key` and `key_format`."""
-    key: str = document["key"]
+def parse_key(document: Mapping[str, Any]) -> Any:
+    """Parse `key` and `key_format`: a string, bytes, or what JSON has of a typed key."""
+    key: Any = document["key"]
     return base64.b64decode(key) if document.get("key_format") == "base64" else key
 
 

@@ -4,6 +4,7 @@ import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from keylane_client.answers import Position, Record
 from keylane_client.context import TopicScope
@@ -123,7 +124,7 @@ def read_many(
     for start in range(0, len(distinct), size):
         chunk = distinct[start : start + size]
         wanted = {encode_key(key) for key in chunk}
-        body = json.dumps({"keys": [base64_text(encode_key(key)) for key in chunk], "key_format": "base64"})
+        body = json.dumps(_key_list(chunk))
         request = ApiRequest(
             "POST",
             f"/topics/{segment(topic.name)}/keys:read",
@@ -137,6 +138,15 @@ def read_many(
             rows = [parse_record(each, topic.name) for each in document["records"]]
             found |= zip(chunk, rows, strict=True)
     return found
+
+
+def _key_list(keys: Sequence[Key]) -> dict[str, Any]:
+    """Return keys as a body has them: as text, as in a path; all of them in base64 if one is not UTF-8."""
+    coded = [encode_key(key) for key in keys]
+    try:
+        return {"keys": [data.decode() for data in coded]}
+    except UnicodeDecodeError:
+        return {"keys": list(map(base64_text, coded)), "key_format": "base64"}
 
 
 def has_key(topic: TopicScope, key: Key) -> Conversation[bool]:

@@ -20,6 +20,8 @@ S = TypeVar("S")
 T = TypeVar("T")
 Key = str | bytes
 """A key: a string is written as UTF-8."""
+AskedKey = Key | int | Mapping[str, Any]
+"""A key to read: of a topic with typed keys also its only value, or its fields."""
 Moment = datetime | int | str | Position
 """A time (a datetime, milliseconds since 1970, ISO 8601), or a position."""
 Loads = Callable[[str | bytes], Any]
@@ -132,6 +134,13 @@ def encode_key(key: Key) -> bytes:
     if not key:
         raise InvalidArgument("the key is empty: records without a key cannot be read by key")
     return key.encode() if isinstance(key, str) else key
+
+
+def plain_key(key: AskedKey) -> Key:
+    """Return a key to read as a text: fields as JSON. Raises InvalidArgument for fields that are not JSON."""
+    if isinstance(key, int) and not isinstance(key, bool):
+        return str(key)
+    return to_json(dict(key)) if isinstance(key, Mapping) else key  # type: ignore[return-value]
 
 
 def segment(name: str) -> str:

@@ -183,7 +183,7 @@ def test_the_asynchronous_client_can_be_asked_for_a_key():
     "call",
     [
         lambda topic: topic.get(""),
-        lambda topic: topic.get(7),
+        lambda topic: topic.get(7.5),
         lambda topic: "" in topic,
         lambda topic: topic.put("k", float("nan")),
         lambda topic: topic.put("k", None),

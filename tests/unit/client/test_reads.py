@@ -76,7 +76,7 @@ def test_a_key_reaches_the_service_byte_for_byte(key, path):
     assert api.paths == [path]
 
 
-@pytest.mark.parametrize(("key", "error"), [("", ValueError), (b"", ValueError), (7, TypeError)])
+@pytest.mark.parametrize(("key", "error"), [("", ValueError), (b"", ValueError), (7.5, TypeError)])
 def test_what_is_not_a_key_is_refused_before_anything_is_sent(key, error):
     api = ApiDouble()
     with pytest.raises(error):
@@ -164,8 +164,44 @@ def test_many_keys_are_read_in_requests_of_a_thousand():
     assert list(records) == keys
     assert [key for key, record in records.items() if record] == ["k999", "k1499"]
     body = body_of(api.requests[1])
-    assert (len(body["keys"]), body["key_format"]) == (500, "base64")
-    assert base64.b64decode(body["keys"][0]) == b"k1000"
+    assert body == {"keys": keys[1000:]}
+
+
+def test_many_keys_are_in_base64_if_one_is_not_text():
+    api = ApiDouble(httpx.Response(200, json={"records": [row("a"), row("b")], "watermarks": {}}))
+    assert list(api.client().topic("t").get_many(["a", b"\xff"])) == ["a", b"\xff"]
+    body = body_of(api.requests[0])
+    assert body == {
+        "keys": [base64.b64encode(key).decode() for key in (b"a", b"\xff")],
+        "key_format": "base64",
+    }
+
+
+def test_a_typed_key_is_asked_for_by_its_number_or_its_fields():
+    typed = {**row("x"), "key": {"id": 7}, "key_format": "json"}
+    many = httpx.Response(200, json={"records": [typed, typed], "watermarks": {}})
+    api = ApiDouble(found(1), found(1), many, httpx.Response(200, json={"records": [typed]}))
+    topic = api.client().topic("t")
+    assert topic[7].key == "7"
+    assert topic.get({"region": "e\u00fc", "number": 7}).key == '{"region":"e\u00fc","number":7}'
+    assert list(topic.get_many([7, {"id": 8}])) == ["7", '{"id":8}']
+    assert [record.key for record in topic.scan()] == [{"id": 7}]
+    assert api.paths[:2] == [
+        "/topics/t/keys/7",
+        "/topics/t/keys/%7B%22region%22%3A%22e%C3%BC%22%2C%22number%22%3A7%7D",
+    ]
+    assert body_of(api.requests[2]) == {"keys": ["7", '{"id":8}']}
+    for wrong in (True, {"id": object()}):
+        with pytest.raises(ValueError, match=r"key is a string|not JSON"):
+            topic.get(wrong)
+
+
+def test_change_events_are_read_instead_of_rows():
+    api = ApiDouble(found({"op": "c"}), page("a"), page())
+    topic = api.client().topic("t").reading(event=True)
+    assert topic["k"].value == {"op": "c"}
+    assert [list(topic.scan()), list(topic.history("k"))][1] == []
+    assert all("event=true" in path for path in api.paths)
 
 
 def test_a_scan_follows_cursors_to_the_end_and_through_empty_pages():

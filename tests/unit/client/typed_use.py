@@ -100,7 +100,7 @@ def blocking(client: Client) -> None:
     with client as opened:
         assert_type(opened, Client)
 
-    topic.get(1)  # type: ignore[arg-type]
+    topic.get(1.5)  # type: ignore[arg-type]
     topic.get("k", nothing=1)  # type: ignore[call-arg]
     topic.put("k")  # type: ignore[call-arg]
     client.topic()  # type: ignore[call-overload]
@@ -144,7 +144,7 @@ async def asynchronous(client: AsyncClient) -> None:
     async with client as opened:
         assert_type(opened, AsyncClient)
 
-    await topic.get(1)  # type: ignore[arg-type]
+    await topic.get(1.5)  # type: ignore[arg-type]
     topic.scan(nothing=1)  # type: ignore[call-arg]
     topic.get("k").value  # type: ignore[attr-defined]  # noqa: B018
     for _ in topic.scan():  # type: ignore[attr-defined]

@@ -14,6 +14,7 @@ from keylane_build.stack.combinations import read_combinations
 
 MAIN = template()
 RESOURCES = MAIN["Resources"]
+PIPELINE = template("infra/pipeline.yaml")
 TEMPLATES = sorted(each.name for each in (ROOT / "infra").glob("*.yaml"))
 NO_VALUE = {"Ref": "AWS::NoValue"}
 OF_THE_ACCOUNT = {"GatewayAccount", "GatewayLogRoleOfAccount"}
@@ -180,6 +181,23 @@ def test_functions_get_the_registrys_address_and_login(function, name):
     variables = RESOURCES[f"{function}Function"]["Properties"]["Environment"]["Variables"]
     assert variables[f"KEYLANE_SCHEMA_REGISTRY_{name.upper()}"] == {"Ref": f"SchemaRegistry{name}"}
     assert MAIN["Parameters"]["SchemaRegistryPassword"]["NoEcho"] is True
+
+
+@pytest.mark.parametrize("name", ["URL", "USERNAME", "PASSWORD"])
+def test_the_job_gets_the_registrys_address_and_login_wherever_it_runs(name):
+    """Its login is a secret that its role may read; only the values in it are secret."""
+    (container,) = PIPELINE["Resources"]["Task"]["Properties"]["ContainerDefinitions"]
+    of_task = {each["Name"]: each["Value"] for each in container["Environment"]}
+    field = f"secretsmanager:${{SchemaRegistrySecretArn}}#{name.lower()}"
+    login = {"Fn::If": ["HasRegistrySecret", {"Fn::Sub": field}, ""]}
+    wanted = {"Ref": "SchemaRegistryUrl"} if name == "URL" else login
+    variable = f"KEYLANE_SCHEMA_REGISTRY_{name}"
+    assert of_task[variable] == wanted
+    starter = PIPELINE["Resources"]["Starter"]["Properties"]
+    assert starter["DefinitionSubstitutions"][f"Registry{name.title()}"] == wanted
+    assert f"driverEnv.{variable}=${{Registry{name.title()}}}" in str(starter["Definition"])
+    secrets = str(PIPELINE["Resources"]["JobRole"]["Properties"]["Policies"])
+    assert "{'Fn::If': ['HasRegistrySecret', {'Ref': 'SchemaRegistrySecretArn'}" in secrets
 
 
 def test_emr_serverless_is_marked_as_experimental():

@@ -103,7 +103,7 @@ def test_values_and_keys_that_are_not_those_of_a_table_are_warnings(tmp_path):
         tmp_path, text, sample_of([(0, good), (0, bad), (1, LogRecord(0, b'{"id":2}', None))])
     )
     assert "warning 2: 1 of 2 values are not change events: it is not a JSON object" in lines
-    assert any(line.startswith("warning 3: 1 of 3 keys can't be found by their fields: ") for line in lines)
+    assert any(line.startswith("warning 3: 1 of 3 keys can't be found by their values: ") for line in lines)
 
 
 def test_change_events_without_their_envelope_are_a_note(tmp_path):

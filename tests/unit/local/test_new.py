@@ -111,6 +111,20 @@ def test_the_topic_of_a_table_gets_its_envelope_and_the_fields_of_its_keys(tmp_p
     assert topics["shop.items"].options.key_fields == fields
 
 
+def test_keys_with_a_schema_get_it_and_those_of_a_registry_their_format(tmp_path):
+    guess = PartitionerGuess("murmur2", is_guarded=False, reason="it explains all of 40 keys")
+    schema = '{"type":"struct","fields":[{"type":"int32","field":"i\\u00fc\x7f\\""}],"name":"a.Key"}'
+    found = {
+        "with-schema": TopicFound(3, guess, key_schema=schema),
+        "registered": TopicFound(3, guess, has_schemas=True, has_events=True, has_registry_keys=True),
+    }
+    (tmp_path / "keylane.toml").write_text(render_topics(found))
+    topics = load(tmp_path / "keylane.toml").topics
+    assert topics["with-schema"].options.key_schema == schema
+    registered = topics["registered"]
+    assert (registered.key_format, registered.envelope) == ("registry", "debezium")
+
+
 def test_all_topics_cannot_be_taken_without_a_look(tmp_path):
     assert "--unchecked needs --topic" in new(str(tmp_path), "--kafka", "a:1", "--unchecked")
 

@@ -15,6 +15,7 @@ from keylane_client.cli.printing import print_json
 
 _limit = click.option("-n", "--limit", type=click.IntRange(1), help="Print so many at most.")
 _fields = click.option("--fields", default="", help="Only these fields of JSON objects, as in a,b.c")
+_event = click.option("--event", is_flag=True, help="Of a database's topic: change events, not their rows.")
 
 
 @click.command()
@@ -35,6 +36,7 @@ def topics(remote: Remote, prefix: str) -> None:
 @click.option("--wait", "wait_s", type=click.FloatRange(0), help="Seconds to wait for that, 20 at most.")
 @click.option("--at", help="As of a time (ISO 8601, or ms since 1970) or a position.")
 @_fields
+@_event
 def get(  # noqa: PLR0913 (the options of a command)
     remote: Remote,
     *,
@@ -44,6 +46,7 @@ def get(  # noqa: PLR0913 (the options of a command)
     wait_s: float | None,
     at: str | None,
     fields: str,
+    event: bool,
 ) -> None:
     """Print the record of KEY: its value, byte for byte; with --json also position, age and watermark.
 
@@ -52,7 +55,7 @@ def get(  # noqa: PLR0913 (the options of a command)
     if len(keys) > 1 and (min_position is not None or wait_s is not None or at is not None):
         raise BadArgument("--min-position, --wait and --at are for one key")
     with remote.client() as client:
-        wanted = client.topic(topic).reading(fields=_split(fields))
+        wanted = client.topic(topic).reading(fields=_split(fields), event=event)
         if len(keys) > 1:
             _print_many(remote, wanted.get_many(keys))
             return
@@ -132,6 +135,7 @@ def delete(remote: Remote, topic: str, key: str, idempotency_key: str | None) ->
 @click.option("--keys-only", is_flag=True, help="Keys without their records.")
 @click.option("--at", help="As of a time: ISO 8601, or ms since 1970.")
 @_fields
+@_event
 @_limit
 def scan(  # noqa: PLR0913 (the options of a command)
     remote: Remote,
@@ -143,13 +147,14 @@ def scan(  # noqa: PLR0913 (the options of a command)
     keys_only: bool,
     at: str | None,
     fields: str,
+    event: bool,
     limit: int | None,
 ) -> None:
     """Print keys and values in the keys' order. The topic needs index = true."""
     if prefix and (start or stop):
         raise BadArgument("--prefix and --from or --to exclude each other")
     with remote.client() as client:
-        wanted = client.topic(topic).reading(fields=_split(fields))
+        wanted = client.topic(topic).reading(fields=_split(fields), event=event)
         if at is not None:
             wanted = wanted.at(at)
         page_size = min(limit or 1000, 1000)
@@ -177,13 +182,22 @@ def count(remote: Remote, topic: str) -> None:
 @click.argument("key")
 @click.option("--from", "start", help="Records from this time on: ISO 8601, or ms since 1970.")
 @click.option("--to", "stop", help="Records before this time.")
+@_event
 @_limit
-def history(
-    remote: Remote, topic: str, key: str, start: str | None, stop: str | None, limit: int | None
+def history(  # noqa: PLR0913 (the options of a command)
+    remote: Remote,
+    *,
+    topic: str,
+    key: str,
+    start: str | None,
+    stop: str | None,
+    event: bool,
+    limit: int | None,
 ) -> None:
     """Print KEY's records, newest first. The topic needs history_count or history_age."""
     with remote.client() as client:
-        for entry in islice(client.topic(topic).history(key, start=start, stop=stop), limit):
+        wanted = client.topic(topic).reading(event=event)
+        for entry in islice(wanted.history(key, start=start, stop=stop), limit):
             value = "deleted" if entry.is_deleted else entry.value
             remote.show(entry, entry.timestamp_ms, entry.position, value)
 

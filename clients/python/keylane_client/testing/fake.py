@@ -248,7 +248,9 @@ class _TopicRequest:
         return row
 
     def _read_many(self) -> httpx.Response:
-        keys = [base64.b64decode(each) for each in json.loads(self.request.content)["keys"]]
+        asked = json.loads(self.request.content)
+        is_base64 = asked.get("key_format") == "base64"
+        keys = [base64.b64decode(each) if is_base64 else each.encode() for each in asked["keys"]]
         found = [self.topic.latest(key) for key in keys]
         return self._json(records=[self._row(each) if each else {"absent": True} for each in found])
 

@@ -23,7 +23,13 @@ from keylane_local.commands.key_memory import (
 from keylane_local.commands.lane_balance import FULLEST, count_lanes, fullness, propose_stripes
 from keylane_local.commands.new_project import first_records, shard_numbers
 from keylane_local.commands.partitioner_guess import guess_partitioner
-from keylane_local.commands.table_guess import find_event_faults, find_key_faults, has_change_events
+from keylane_local.commands.table_guess import (
+    find_event_faults,
+    find_key_faults,
+    guess_key_schema,
+    has_change_events,
+    has_registry_keys,
+)
 from keylane_local.env_file import KAFKA, REDIS
 from keylane_local.stack.outside import TIMEOUT_MS, Outside, describe_missing, reach
 
@@ -35,6 +41,7 @@ if TYPE_CHECKING:
     from keylane_spark.config.views import ViewConfig
 
 _PARTITIONS = 20
+_KEY_SETTINGS = ("key_fields", "key_schema", "key_format")
 _GIB = 1 << 30
 _WHERE = {"kafka": KAFKA, "redis": REDIS}
 
@@ -133,10 +140,15 @@ def _check_table(
     elif has_change_events(values):
         what = 'the values are change events of a table: envelope = "debezium" serves its rows'
         yield CheckFinding("note", valid.place("topics", name), what)
-    fields = topic.options.key_fields
-    if fields and (faults := list(find_key_faults(fields, keys))):
-        what = f"{len(faults)} of {len(keys)} keys can't be found by their fields: {faults[0]}"
-        yield CheckFinding("warning", valid.place("topics", name, "key_fields"), what)
+    options = topic.options
+    if faults := list(find_key_faults(options, keys)):
+        what = f"{len(faults)} of {len(keys)} keys can't be found by their values: {faults[0]}"
+        setting = next(each for each in _KEY_SETTINGS if getattr(options, each))
+        yield CheckFinding("warning", valid.place("topics", name, setting), what)
+    elif not options.has_typed_keys and (has_registry_keys(keys) or guess_key_schema(keys)):
+        setting = 'key_format = "registry"' if has_registry_keys(keys) else "key_schema"
+        what = f"the keys have a schema: with {setting} they are found by their values"
+        yield CheckFinding("note", valid.place("topics", name), what)
 
 
 def _check_memory(

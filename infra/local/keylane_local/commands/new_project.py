@@ -3,17 +3,24 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from keylane.errors import UnknownTopic
 from keylane.explore.log import read_records
+from keylane.formats.connect_keys import keys_with_schema
 from keylane.model.kafka import EARLIEST, READ_COMMITTED, KafkaTopic, LogRange, LogRecord
 from keylane.model.records import KeyFields
 from keylane.ports import Deadline
 from keylane.routing import SLOTS
 from keylane_local.commands.lane_balance import FULLEST, Proposal, propose_stripes
 from keylane_local.commands.partitioner_guess import USUAL, PartitionerGuess, guess_partitioner
-from keylane_local.commands.table_guess import guess_key_fields, has_change_events
+from keylane_local.commands.table_guess import (
+    decode_registered,
+    guess_key_fields,
+    guess_key_schema,
+    has_change_events,
+    has_registry_keys,
+)
 from keylane_local.env_file import KAFKA, REDIS
 from keylane_local.errors import BadInput
 from keylane_local.stack.outside import TIMEOUT_MS, Outside, describe_missing, reach
@@ -47,8 +54,9 @@ class TopicFound:
 
     `stripes`: how many keep the shards of the Redis Cluster evenly filled; None if nobody has looked.
     `has_keys`: whether a record had one; a topic without records may get some. `has_schemas`: whether all
-    values begin as those of a Schema Registry do. `has_events`: whether all are change events in JSON.
-    `key_fields`: of keys that are JSON objects alike.
+    values begin as those of a Schema Registry do; `has_registry_keys`: all keys. `has_events`: whether all
+    values are change events, as far as their schemas are known. `key_fields`: of keys that are JSON objects
+    alike; `key_schema`: the schema that all keys have in them.
     """
 
     partitions: int | None
@@ -58,6 +66,8 @@ class TopicFound:
     has_schemas: bool = False
     has_events: bool = False
     key_fields: KeyFields = ()
+    key_schema: str = ""
+    has_registry_keys: bool = False
 
 
 _NOT_LOOKED_AT = TopicFound(None, PartitionerGuess(USUAL, is_guarded=False, reason="nothing was looked at"))
@@ -111,24 +121,36 @@ def look_at(
             raise BadInput("Kafka has no topics yet: name one with --topic, and add --create-topics")
         shards = shard_numbers(outside) if outside.state else None
         partitions = max(1, min(_PARTITIONS, _READS // len(names)))
-        return {name: _look_at_topic(outside, name, partitions, shards) for name in names}
+        found = {name: _look_at_topic(outside, name, partitions, shards) for name in names}
+    return {name: _with_schemas(topic, values, environment) for name, (topic, values) in found.items()}
 
 
-def _look_at_topic(outside: Outside, name: str, partitions: int, shards: list[int] | None) -> TopicFound:
+def _with_schemas(topic: TopicFound, values: list[bytes], environment: Mapping[str, str]) -> TopicFound:
+    """Return what is known, with what a registry's schemas say of the values."""
+    if not topic.has_schemas:
+        return topic
+    return replace(topic, has_events=has_change_events(decode_registered(values, environment)))
+
+
+def _look_at_topic(
+    outside: Outside, name: str, partitions: int, shards: list[int] | None
+) -> tuple[TopicFound, list[bytes]]:
+    """Return what is known of a topic, and the values that were looked at."""
     try:
         topic = outside.metadata.topic(name, Deadline.after_ms(TIMEOUT_MS, outside.clock))
     except UnknownTopic:
         reason = "Kafka does not have the topic yet: this is that of Java clients"
         guess = PartitionerGuess(USUAL, is_guarded=False, reason=reason)
-        return TopicFound(0, guess, propose_stripes(NEW_PARTITIONS, shards) if shards else None)
+        return TopicFound(0, guess, propose_stripes(NEW_PARTITIONS, shards) if shards else None), []
     count = len(topic.partitions)
     sample = _Sample(list(first_records(outside, topic, partitions)))
     guess = guess_partitioner(((partition, record.key) for partition, record in sample.records), count)
     stripes = propose_stripes(count, shards) if shards else None
     has_schemas = sample.has_schemas
     has_events = not has_schemas and has_change_events(sample.values)
-    fields = guess_key_fields(sample.keys)
-    return TopicFound(count, guess, stripes, sample.has_keys, has_schemas, has_events, fields)
+    keys = guess_key_fields(sample.keys), guess_key_schema(sample.keys), has_registry_keys(sample.keys)
+    found = TopicFound(count, guess, stripes, sample.has_keys, has_schemas, has_events, *keys)
+    return found, sample.values
 
 
 def summarize(found: Mapping[str, TopicFound]) -> list[dict[str, object]]:
@@ -145,6 +167,8 @@ def summarize(found: Mapping[str, TopicFound]) -> list[dict[str, object]]:
             "has_schemas": each.has_schemas,
             "has_events": each.has_events,
             "key_fields": dict(each.key_fields),
+            "key_schema": each.key_schema or None,
+            "has_registry_keys": each.has_registry_keys,
         }
         for name, each in found.items()
     ]
@@ -194,17 +218,29 @@ def _render_topic(name: str, found: TopicFound) -> str:
         lines.append(_render_stripes(found.stripes))
     if found.has_schemas:
         lines.append('value_format = "registry" # needs KEYLANE_SCHEMA_REGISTRY_URL')
-        lines.append('# envelope = "debezium"  # if the values are change events of a table')
+        if not found.has_events:
+            lines.append('# envelope = "debezium"  # if the values are change events of a table')
     if found.has_events:
         lines.append('envelope = "debezium" # rows of a table (docs/use/databases.md)')
-    if found.key_fields:
-        fields = ", ".join(f'{_toml_name(name)} = "{kind}"' for name, kind in found.key_fields)
-        lines.append(f"key_fields = {{ {fields} }} # {_example(found.key_fields)}")
+    lines += _render_keys(found)
     lines += [
         "# index = true         # keys in order: ranges and prefixes",
         "# history_count = 100  # of each key",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _render_keys(found: TopicFound) -> Iterator[str]:
+    """Yield the line that says how keys are asked for by their values."""
+    if found.key_fields:
+        fields = ", ".join(f'{_toml_name(name)} = "{kind}"' for name, kind in found.key_fields)
+        yield f"key_fields = {{ {fields} }} # {_example(found.key_fields)}"
+    if found.key_schema:
+        # TOML's basic strings are JSON's, but for a character that JSON may have as it is.
+        schema = json.dumps(found.key_schema).replace("\x7f", "\\u007f")
+        yield f"key_schema = {schema} # {_example(keys_with_schema(found.key_schema).fields)}"
+    if found.has_registry_keys:
+        yield 'key_format = "registry" # keys by their values: /keys/7, or a JSON object'
 
 
 def _toml_name(name: str) -> str:

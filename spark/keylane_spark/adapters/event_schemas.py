@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pyarrow.compute as pc
 
 from keylane.adapters.registry.client import AVRO, JSON, RegistryClient
 from keylane.adapters.registry.login import RegistrySettings
+from keylane.errors import RegistryUnavailable
 from keylane.formats.confluent import PREFIX_BYTES
 from keylane.ports import Clock, Deadline
 from keylane_spark.columns.avro_events import AvroEvents
@@ -17,6 +19,8 @@ from keylane_spark.columns.change_events import INVALID, Judge, Verdicts, judge_
 from keylane_spark.columns.records import tails_of
 
 TIMEOUT_MS = 5_000
+UNREAD_S = 1.0
+_UNREAD = re.compile(r"schema (\d+): ")
 UNKNOWN_S = 10.0
 """How long a schema that the registry does not have, or that cannot be used, is not asked for again."""
 
@@ -28,6 +32,12 @@ def framed_judge(settings: RegistrySettings | None) -> Judge:
     Without a registry none of them is an event.
     """
     return judge_none if settings is None else EventSchemas(RegistryClient(settings), Clock()).judge
+
+
+def unread_schema(why: str) -> int | None:
+    """Return the schema that the text of a RegistryUnavailable is about; None where it is another text."""
+    found = _UNREAD.match(why)
+    return int(found[1]) if found else None
 
 
 def judge_none(values: pa.BinaryArray) -> Verdicts:
@@ -43,9 +53,14 @@ class EventSchemas:
         self._clock = clock
         self._judges: dict[int, Judge] = {}
         self._unknown_until: dict[int, float] = {}
+        self._unread: dict[int, tuple[float, str]] = {}
 
     def judge(self, values: pa.BinaryArray) -> Verdicts:
-        """Return the verdicts of values that begin with the byte 0. Raises RegistryUnavailable."""
+        """Return the verdicts of values that begin with the byte 0.
+
+        Raises RegistryUnavailable, whose text `unread_schema` reads. A schema is not asked for again for a
+        second: each partition of a batch would wait as long as the first.
+        """
         verdicts = np.full(len(values), INVALID)
         sizes = pc.binary_length(values).to_numpy()
         framed = np.flatnonzero(sizes >= PREFIX_BYTES)
@@ -66,8 +81,16 @@ class EventSchemas:
         now_s = self._clock.monotonic_s()
         if self._unknown_until.get(schema_id, now_s) > now_s:
             return judge_none
+        unread = self._unread.pop(schema_id, None)
+        if unread and unread[0] > now_s:
+            self._unread[schema_id] = unread
+            raise RegistryUnavailable(unread[1])
         try:
             found = self._judges[schema_id] = self._read_schema(schema_id)
+        except RegistryUnavailable as error:
+            why = f"schema {schema_id}: {error}"
+            self._unread[schema_id] = self._clock.monotonic_s() + UNREAD_S, why
+            raise RegistryUnavailable(why) from error
         except ValueError:
             # Readers of such a value are answered why.
             self._unknown_until[schema_id] = now_s + UNKNOWN_S

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from keylane.errors import RegistryUnavailable
 from keylane.model.kafka import TopicPartition
 from keylane.model.records import Layout
 from keylane_spark.adapters.event_schemas import judge_none
@@ -78,7 +79,7 @@ class BatchWriter:
 
     @property
     def held_back(self) -> dict[TopicPartition, str]:
-        """Partitions that go no further, each with the parked lane for which it has a stray."""
+        """Partitions that go no further, each with the reason."""
         return {source: each.held_back for source, each in self._partitions.items() if each.held_back}
 
     def write(self, source: TopicPartition, rows: Rows) -> None:
@@ -227,7 +228,7 @@ class PartitionChunks:
     3. its own chunks, which move its watermark.
 
     So a watermark never claims strays that could still get lost. A partition with a stray for a parked lane
-    is held back: its watermark stays where it is.
+    is held back: its watermark stays where it is. So is one with an event whose schema can't be read.
     """
 
     def __init__(
@@ -269,9 +270,15 @@ class PartitionChunks:
     def add(self, rows: Rows) -> None:
         """Add rows to the chunks of their lanes, strays first, and send the chunks that are full."""
         self.reached = int(rows.offsets[-1]) + 1
+        if self.held_back:
+            return
         keyed = rows.with_keys()
         if self._layout.options.envelope != "none":
-            keyed, invalid_offsets = apply_events(keyed, self._judge_framed)
+            try:
+                keyed, invalid_offsets = apply_events(keyed, self._judge_framed)
+            except RegistryUnavailable as error:
+                self.held_back = str(error)
+                return
             self.tally.add_invalid(invalid_offsets)
         records = stored_records(keyed, self._layout.options)
         self.tally.add(len(rows), records)
@@ -359,7 +366,7 @@ class PartitionChunks:
         given, self._given = self._given, {}
         for lane in given:
             if self._sender.lanes.is_parked(lane):
-                self.held_back = self.held_back or str(lane)
+                self.held_back = self.held_back or f"it has a stray for lane {lane}, which is parked"
         if self.held_back:
             return
         if given:

@@ -4,7 +4,7 @@ Where a shard takes no writes, its lanes are parked: Spark reads on, and their r
 lanes are opened again. The position of a partition stays where it is from the batch on that
 
 - could not be written into any of its lanes, or
-- has a stray for a parked lane: the partition is held back.
+- has a stray for a parked lane, or an event whose schema can't be read: the partition is held back.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ class ReadingQuery(BatchQuery):
     """What a query and its heartbeat share. Only Spark's thread moves positions, and it alone adds strays.
 
     `parked`: slots whose lanes are left out. `unread`: partitions without a position, which have been parked
-    since the lanes were opened. `strays`: topics with strays: each of their lanes is only as complete as all
-    partitions of the topic. `lacking`: partitions whose lanes may lack strays, until all partitions of the
-    topic were read once. `doubted`: partitions with lanes that may hold deleted keys, and are marked.
+    since the lanes were opened. `held_back`: partitions that go no further, and why. `strays`: topics with
+    strays: each of their lanes is only as complete as all partitions of the topic. `lacking`: partitions
+    whose lanes may lack strays, until all partitions of the topic were read once. `doubted`: partitions with
+    lanes that may hold deleted keys, and are marked.
     """
 
     def __init__(self, name: str, title: str, checkpoint: Path, opening: Opening) -> None:
@@ -35,7 +36,7 @@ class ReadingQuery(BatchQuery):
         self._writer = opening.writer
         self._positions: dict[TopicPartition, int] = dict(opening.positions)
         self._freshness = ObservedEnds()
-        self._held_back: set[TopicPartition] = set()
+        self.held_back: dict[TopicPartition, str] = {}
         self.parked = opening.parked
         self.unread = opening.unread
         self.strays = set(opening.strays)
@@ -54,16 +55,12 @@ class ReadingQuery(BatchQuery):
     @property
     def stuck(self) -> set[TopicPartition]:
         """Partitions that go no further: those held back, and those whose lanes are all parked."""
-        if not self.parked:
-            return set()
-        return self._held_back | self._parked(all)
+        return self.held_back.keys() | (self._parked(all) if self.parked else set())
 
     @property
     def left_out(self) -> set[TopicPartition]:
         """Partitions of which any lane is parked, and those held back: their lanes are behind."""
-        if not self.parked:
-            return set()
-        return self._held_back | self._parked(any) | self.unread
+        return self.held_back.keys() | (self._parked(any) | self.unread if self.parked else set())
 
     def _parked(self, which: Callable[[Iterable[bool]], bool]) -> set[TopicPartition]:
         """The partitions of which `which` (all, any) of the lanes are parked."""
@@ -102,14 +99,11 @@ class ReadingQuery(BatchQuery):
     ) -> None:
         """Move the positions to the ends of these ranges.
 
-        `held_back`: partitions that are skipped from now on, each with the parked lane of its stray.
+        `held_back`: partitions that are skipped from now on, each with the reason.
         """
-        for (topic, partition), lane in held_back.items():
-            self.say(
-                f"holds partition {partition} of topic {topic!r} back: it has a stray for lane {lane}, "
-                f"which is parked"
-            )
-        self._held_back |= held_back.keys()
+        for (topic, partition), why in held_back.items():
+            self.say(f"holds partition {partition} of topic {topic!r} back: {why}")
+        self.held_back |= held_back
         stuck = self.stuck
         self._positions |= {source: each.end for source, each in ranges.items() if source not in stuck}
         self._freshness.reached(self._positions)

@@ -56,7 +56,7 @@ class PartitionWriter(ABC):
     """A function for `mapInArrow`: writes rows, and returns one row of tallies for each partition.
 
     A fence is returned in a row (`newer_epoch`): raised, Spark would retry the task. A partition that is held
-    back has the stray's lane in `held_back`, else "". `parked`: the reasons of slots that the task
+    back has the reason in `held_back`, else "". `parked`: the reasons of slots that the task
     has parked, as JSON: `{reason: [slot, ...]}`.
 
     The watermarks move to the last row that came (`reached`), and not to the batch's end. A task whose query

@@ -36,6 +36,7 @@ from keylane_spark.stream.leaders import ELECTION_S, Leaders, Observe
 from keylane_spark.stream.log_ranges import DirectReader
 from keylane_spark.stream.openings import Opening
 from keylane_spark.stream.reading_query import ReadingQuery
+from keylane_spark.stream.registry_watch import RegistryWatch
 from keylane_spark.stream.spark_reader import SparkReader
 from keylane_spark.telemetry.metrics import JobMetrics, TopicGauges
 from keylane_spark.telemetry.strays import PartitionerAudit, StrayTotals
@@ -105,6 +106,7 @@ class TopicQuery(ReadingQuery):
         self._seen_topics: memoryview | None = None
         self._lag_at_first: tuple[float, int] | None = None
         self._polling: PollingDelay | None = None
+        self._registry = RegistryWatch(opening.writer.judge_framed, context.clock)
 
     def start(self) -> None:
         """Start the query. Raises what the first heartbeat meets."""
@@ -126,10 +128,11 @@ class TopicQuery(ReadingQuery):
         self._heartbeat.start()
 
     def check(self) -> None:
-        """Raise what broke the query, if anything has."""
+        """Raise what broke the query, if anything has; TopicChanged where what held it back is over."""
         super().check()
         if self._polling is not None:
             self._polling.relax()
+        self._registry.check(list(self.held_back.values()))
 
     def check_topics(self) -> None:
         """Raise TopicChanged when the topics are not as they were."""

@@ -175,9 +175,9 @@ def _latest(changes: pa.Table) -> pa.Table:
         return keyed
     codes = keyed.column("key").combine_chunks().dictionary_encode().indices.to_numpy()
     partitions = keyed.column("partition").to_numpy()
-    # In a partition's order; where an index is repeated, numpy keeps the last.
+    # Rows are in the order of each partition.
     last = np.full((codes.max() + 1, partitions.max() + 1), -1, np.int64)
-    last[codes, partitions] = np.arange(len(keyed))
+    np.maximum.at(last, (codes, partitions), np.arange(len(keyed)))
     times = np.where(last < 0, np.iinfo(np.int64).min, keyed.column("ms").to_numpy()[last])
     newest = last[np.arange(len(last)), times.argmax(axis=1)]
     return keyed.take(pa.array(newest))

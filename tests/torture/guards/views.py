@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.torture.guards.mutant import Mutant, Replacement
 
 _PARTIALS = "spark/keylane_spark/views/partials.py"
+_FIELDS = "spark/keylane_spark/views/fields.py"
 _WRITER = "spark/keylane_spark/views/view_writer.py"
 _RUNNER = "spark/keylane_spark/views/runner.py"
 _SESSION = "spark/keylane_spark/engine/session.py"
@@ -41,7 +42,7 @@ MUTANTS = (
         "a condition that fails",
         (
             Replacement(
-                _PARTIALS,
+                _FIELDS,
                 'try_eval(f.when(f.col("offset") >= 0, f.coalesce(f.expr(where), f.lit(False))))',
                 "f.expr(where)",
             ),
@@ -65,21 +66,21 @@ MUTANTS = (
     # A time in nanoseconds is a year that no later step can read.
     Mutant(
         "times in their range",
-        (Replacement(_PARTIALS, "& number.between(_FIRST_MS, _LAST_MS)", "& number.isNotNull()"),),
+        (Replacement(_FIELDS, "& number.between(_FIRST_MS, _LAST_MS)", "& number.isNotNull()"),),
         test=f"{_WINDOWS}::test_a_time_is_what_a_person_means_by_it_or_invalid",
         configuration="documents",
     ),
     # "20130704" and "2013" are milliseconds of 1970.
     Mutant(
         "dates of digits",
-        (Replacement(_PARTIALS, "_DIGITS_OF_MS = 9", "_DIGITS_OF_MS = 0"),),
+        (Replacement(_FIELDS, "_DIGITS_OF_MS = 9", "_DIGITS_OF_MS = 0"),),
         test=f"{_WINDOWS}::test_a_time_is_what_a_person_means_by_it_or_invalid",
         is_rare=True,
     ),
     # `true` is 1 in a sum.
     Mutant(
         "truth is not a number",
-        (Replacement(_PARTIALS, 'f.when(_kind(path) != "BOOLEAN", f.try', "f.when(f.lit(True), f.try"),),
+        (Replacement(_FIELDS, 'f.when(kind_of(path) != "BOOLEAN", f.try', "f.when(f.lit(True), f.try"),),
         test=f"{_WINDOWS}::test_numbers_are_exact_and_what_is_no_number_is_skipped",
         is_rare=True,
     ),
@@ -93,7 +94,7 @@ MUTANTS = (
     # `latest` is ordered by nine places of `by`.
     Mutant(
         "all digits of `by`",
-        (Replacement(_PARTIALS, '_ORDER = "decimal(38,18)"', '_ORDER = "decimal(38,9)"'),),
+        (Replacement(_FIELDS, 'ORDER = "decimal(38,18)"', 'ORDER = "decimal(38,9)"'),),
         test=f"{_WINDOWS}::test_latest_is_ordered_by_all_digits",
         is_rare=True,
     ),

@@ -13,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keylane import routing
+from keylane.errors import RegistryUnavailable
 from keylane.model.records import Layout, Options
 from keylane.state import codec
+from keylane_spark.adapters.event_schemas import unread_schema
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
 from keylane_spark.columns.headers import HEADERS
 from keylane_spark.columns.records import Rows
@@ -185,7 +187,30 @@ def test_a_partition_with_a_stray_for_a_parked_lane_is_held_back_and_the_others_
     writer.finish([("orders", 0), ("orders", 1)])
     assert {lane.partition for _, lane, *_ in lanes.named("apply")} == {1}
     assert not lanes.named("note")
-    assert writer.held_back == {("orders", 0): f"orders/2.{routing.stripe_for(key, 2)}"}
+    assert writer.held_back == {
+        ("orders", 0): f"it has a stray for lane orders/2.{routing.stripe_for(key, 2)}, which is parked"
+    }
+
+
+def test_a_partition_with_an_event_whose_schema_is_not_read_is_held_back_and_the_others_go_on():
+    def away(_):
+        raise RegistryUnavailable("schema 7: away")
+
+    layout = Layout("orders", 3, options=Options(envelope="debezium"))
+    lanes = NotedLanes()
+    ranges = {("orders", partition): OffsetRange(0, 10, 77, 88) for partition in range(2)}
+    writer = BatchWriter(lanes, {"orders": layout}, ranges, away)
+    (key,) = keys_of(0, 1)
+    event = b'{"op":"c","after":{}}'
+    writer.write(("orders", 0), some_rows((key, event)))
+    writer.write(("orders", 0), some_rows((key, b"\0\0\0\0\x07"), first_offset=1))
+    writer.write(("orders", 0), some_rows((key, event), first_offset=2))
+    writer.write(("orders", 1), some_rows((keys_of(1, 1)[0], event)))
+    writer.finish([("orders", 0), ("orders", 1)])
+    assert [(lane.partition, end) for _, lane, _, end, *_ in lanes.named("apply")] == [(1, 10)]
+    assert writer.held_back == {("orders", 0): "schema 7: away"}
+    assert unread_schema("schema 7: away") == 7
+    assert unread_schema("it has a stray for lane orders/2.0, which is parked") is None
 
 
 def test_rows_of_a_partition_without_a_range_are_skipped():

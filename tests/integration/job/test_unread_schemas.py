@@ -1,0 +1,121 @@
+"""A real job and a Schema Registry that answers, and does not: topics, and views of their values."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from confluent_kafka import Producer
+from tests.servers.own import create_topic, eventually
+from tests.servers.registry_double import serve_double
+from tests.support import jobs
+from tests.support.views import Query, eventually_equal
+
+from keylane.formats.avro_writer import encoder
+from keylane.formats.confluent import join
+
+ROW = {
+    "type": "record",
+    "name": "Row",
+    "fields": [
+        {"name": "id", "type": "int"},
+        {"name": "status", "type": "string"},
+        {"name": "__deleted", "type": "string"},
+    ],
+}
+PAYMENT = {
+    "type": "record",
+    "name": "Payment",
+    "fields": [{"name": "of", "type": "string"}, {"name": "amount", "type": "double"}],
+}
+CONFIG = """[job]
+heartbeat_ms = 100
+[topics.unread-orders]
+envelope = "debezium"
+value_format = "registry"
+[topics.unread-payments]
+value_format = "registry"
+[views.unread-orders]
+topic = "unread-orders"
+key = "status"
+columns = { n = "count()" }
+[views.unread-payments]
+topic = "unread-payments"
+key = "of"
+columns = { n = "count()", total = "sum(amount)" }
+"""
+
+
+@pytest.fixture
+def registry():
+    with serve_double() as double:
+        for schema_id, schema in ((6, ROW), (8, PAYMENT)):
+            double.has(f"/schemas/ids/{schema_id}", {"schema": json.dumps(schema)})
+        double.has("/schemas/ids/9", {"schema": "{}", "schemaType": "JSON"})
+        double.lacks("/schemas/ids/10")
+        double.has("/schemas/ids/7", {"message": "the database is away"}, 500)
+        yield double
+
+
+def row(number: int, status: str, schema_id: int, deleted: str = "false") -> bytes:
+    fields = {"id": number, "status": status, "__deleted": deleted}
+    return join(schema_id, encoder(json.dumps(ROW))(fields))
+
+
+def payment(of: str, amount: float) -> bytes:
+    return join(8, encoder(json.dumps(PAYMENT))({"of": of, "amount": amount}))
+
+
+def produce(kafka: str, topic: str, *records: tuple[int, bytes, bytes | None]) -> None:
+    producer = Producer({"bootstrap.servers": kafka})
+    for partition, key, value in records:
+        producer.produce(topic, value, key, partition)
+    assert producer.flush(60) == 0
+
+
+def windows(query: Query, view: str):
+    status, _ = query.ask(f"/views/{view}/keys")
+    if status != 200:
+        return None
+    return {key: values for (key, _, _), values in query.windows(view).items()}
+
+
+def test_a_registry_that_is_away_holds_back_one_partition_and_views_read_its_values(
+    kafka, redis_cluster, tmp_path, monkeypatch, registry
+):
+    for topic in ("unread-orders", "unread-payments"):
+        create_topic(kafka, topic, 2)
+    query = Query(redis_cluster, monkeypatch)
+    produce(kafka, "unread-orders", (0, b"1", row(1, "new", 6)), (1, b"2", row(2, "new", 6)))
+    produce(
+        kafka,
+        "unread-payments",
+        (0, b"a", payment("x", 1.5)),
+        (1, b"b", payment("x", 2)),
+        (1, b"c", join(9, b'{"of":"y","amount":"3"}')),
+        *((0, b"d", bad) for bad in (b"no schema", join(10, b""), join(8, b"\x02"), b"\0")),
+        (0, b"e", None),
+    )
+    job = jobs.start(kafka, redis_cluster, tmp_path, CONFIG, KEYLANE_SCHEMA_REGISTRY_URL=registry.url)
+    try:
+        eventually_equal(lambda: windows(query, "unread-orders"), {"new": {"n": 2}})
+        paid = {"x": {"n": 2, "total": 3.5}, "y": {"n": 1, "total": 3}}
+        eventually_equal(lambda: windows(query, "unread-payments"), paid)
+        assert query.ask("/views/unread-payments")[1]["invalid"] == 4
+        produce(kafka, "unread-orders", (0, b"1", row(1, "paid", 7)), (1, b"2", row(2, "sent", 6)))
+        job.wait_for("holds partition 0 of topic 'unread-orders' back: schema 7: the Schema Registry")
+        job.wait_for("view 'unread-orders' restarts")
+        before = len(job.lines)
+        positions = jobs.State(redis_cluster, "unread-orders")
+        eventually(lambda: [mark.next_offset for mark in positions.watermarks().values()] == [1, 2])
+        produce(kafka, "unread-orders", (1, b"2", row(2, "gone", 6, "true")))
+        produce(kafka, "unread-payments", (0, b"f", payment("z", 1)))
+        eventually(lambda: [mark.next_offset for mark in positions.watermarks().values()] == [1, 3])
+        eventually_equal(lambda: windows(query, "unread-payments"), paid | {"z": {"n": 1, "total": 1}})
+        assert not [line for line in job.lines[before:] if "keylane: restarts in" in line]
+        registry.has("/schemas/ids/7", {"schema": json.dumps(ROW)})
+        eventually(lambda: [mark.next_offset for mark in positions.watermarks().values()] == [2, 3])
+        eventually_equal(lambda: windows(query, "unread-orders"), {"paid": {"n": 1}})
+        positions.close()
+    finally:
+        job.end()

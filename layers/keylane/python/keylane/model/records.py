@@ -75,7 +75,8 @@ class Options:
     long a tombstone leaves a marker, so that no older record comes back from another partition; 0: not at
     all. `value_format`: how readers decode values, one of VALUE_FORMATS. `envelope`: what they are then, one
     of ENVELOPES. `key_fields`: of keys that clients ask for by the values in them. `view`: the definition of
-    a view whose windows are stored, as JSON.
+    a view whose windows are stored, as JSON. `transform`: what values become before they are stored, as JSON
+    that only the writer reads.
     """
 
     ttl_ms: int | None = None
@@ -91,6 +92,7 @@ class Options:
     envelope: str = "none"
     key_fields: KeyFields = ()
     view: str | None = None
+    transform: str | None = None
 
     @property
     def has_history(self) -> bool:

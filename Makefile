@@ -22,7 +22,7 @@ N ?= 200
 SEED ?=
 SPARK ?=
 SPARK_TESTS = -m 'cluster or not cluster' $(PYTEST_ARGS) tests/unit/spark tests/integration/cluster/test_spark_submit.py \
-	$(addprefix tests/integration/job/test_,job.py views.py engine_ended.py polling.py spark_bounds.py log_reader.py)
+	$(addprefix tests/integration/job/test_,job.py views.py transforms.py engine_ended.py polling.py spark_bounds.py log_reader.py)
 
 .PHONY: help setup setup-python setup-check setup-sam setup-tests setup-localstack setup-all demo test unit integration e2e
 .PHONY: containers databases spark-cluster spark-versions check example docs setup-docs

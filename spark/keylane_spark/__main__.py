@@ -83,7 +83,8 @@ def _run(config: Path, environment: Mapping[str, str], stop: threading.Event, ho
         return 2
     jars = SETTINGS.read(environment, "KEYLANE_JARS")
     checkpoint = SETTINGS.read(environment, "KEYLANE_CHECKPOINT") or tempfile.mkdtemp(prefix="keylane-")
-    plans_only = topics.job.reader == "direct" and not topics.views
+    plans_only = topics.job.reader == "direct" and not topics.views and not topics.has_sql
+    sys.path.append(str(config.resolve().parent))  # for the modules of transforms
     spans = _open_spans(environment)
     spark = None
     try:

@@ -43,7 +43,8 @@ class Rows(_Columns):
     """What a consumer sees of one partition, in offset order, as columns of n rows.
 
     `offsets`, `timestamps_ms`: int64. `keys`, `values`: binary, with nulls. `headers`: see
-    `columns.headers`; None where they were not read.
+    `columns.headers`; None where they were not read. `wanted`, `selected`: see `engine.record_sql`; None for
+    topics without SQL.
     """
 
     offsets: NDArray[np.int64]
@@ -51,6 +52,8 @@ class Rows(_Columns):
     keys: pa.BinaryArray
     values: pa.BinaryArray
     headers: pa.ListArray | None = None
+    wanted: pa.BooleanArray | None = None
+    selected: pa.StringArray | None = None
 
     def __len__(self) -> int:
         return len(self.offsets)

@@ -19,6 +19,7 @@ from keylane.model.records import WHOLE_KEY, Options, is_topic_name
 from keylane.routing import separator_of
 from keylane.state.windows import NAME_LIMIT, Definition, state_name
 from keylane_spark.config.table import ConfigTable, Milliseconds, SomeMilliseconds
+from keylane_spark.config.transforms import OnError, Transform
 from keylane_spark.config.views import ViewConfig
 
 
@@ -58,6 +59,7 @@ class JobConfig(ConfigTable):
 
 
 SparkValue = str | int | float | bool
+_FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 DEFAULT_PARTITIONS = 9
 """Of a topic that is created."""
 
@@ -69,6 +71,12 @@ def _partition_by(text: str) -> str:
 
 def _key_schema(text: str) -> str:
     keys_with_schema(text)
+    return text
+
+
+def _function(text: str) -> str:
+    if not _FUNCTION.fullmatch(text):
+        raise ValueError('a transform is a module and a function, as in "transforms:masked"')
     return text
 
 
@@ -95,6 +103,11 @@ class TopicConfig(ConfigTable):
     key_fields: dict[str, Literal["integer", "string", "boolean"]] = Field(default_factory=dict)
     key_schema: Annotated[str, AfterValidator(_key_schema)] = ""
     key_format: Literal["text", "registry"] = "text"
+    where: Annotated[str, Field(min_length=1)] | None = None
+    select: Annotated[str, Field(min_length=1)] | None = None
+    transform: Annotated[str, AfterValidator(_function)] | None = None
+    transform_version: str | None = None
+    on_error: OnError = "stop"
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -102,6 +115,20 @@ class TopicConfig(ConfigTable):
             raise ValueError("insert_once keeps only the first value: remove history_count and history_age")
         if self.envelope != "none" and self.value_format in {"text", "bytes"}:
             raise ValueError('change events are JSON, or of value_format = "registry"')
+        if self.transform and (self.where or self.select):
+            raise ValueError(
+                "transform replaces where and select: the function can leave out and change values"
+            )
+        if self.transform_version is not None and not self.transform:
+            raise ValueError("transform_version is that of a transform: add transform")
+        if "on_error" in self.model_fields_set and self.definition is None:
+            raise ValueError(
+                "on_error is for records on which where, select or transform fails: add one of them"
+            )
+        if self.definition is not None and self.value_format == "registry":
+            raise ValueError("where, select and transform do not read values of a Schema Registry yet")
+        if self.select and self.value_format in {"text", "bytes"}:
+            raise ValueError('select gives JSON: remove value_format, or set it to "json"')
         if self.index_parts > 1 and not self.index:
             raise ValueError("index_parts divides an index: add index = true")
         if bool(self.key_fields) + bool(self.key_schema) + (self.key_format == "registry") > 1:
@@ -118,8 +145,18 @@ class TopicConfig(ConfigTable):
         return NewTopic(self.partitions or DEFAULT_PARTITIONS, settings)
 
     @property
+    def definition(self) -> Transform | None:
+        """The topic's transform."""
+        if not (self.where or self.select or self.transform):
+            return None
+        texts = self.where, self.select, self.transform, self.transform_version
+        return Transform(*texts, envelope=self.envelope)
+
+    @property
     def options(self) -> Options:
         """The part of this table that is stored in the layout."""
+        definition = self.definition
+        stores_rows = definition is not None and definition.stores_other_values
         return Options(
             ttl_ms=self.ttl,
             history_count=self.history_count,
@@ -131,7 +168,8 @@ class TopicConfig(ConfigTable):
             max_value_bytes=self.max_value_bytes,
             marker_ms=self.tombstone_marker,
             value_format=self.value_format,
-            envelope=self.envelope,
+            envelope="none" if stores_rows else self.envelope,
+            transform=definition.to_json() if definition else None,
             key_fields=tuple(self.key_fields.items()),
             key_schema=self.key_schema,
             key_format=self.key_format,
@@ -177,6 +215,11 @@ class Config(ConfigTable):
                 if name in served:
                     raise ValueError(f"[job] {setting}: {name!r} has a table in this file: remove that first")
         return self
+
+    @property
+    def has_sql(self) -> bool:
+        """Whether Spark computes anything of the topics' records."""
+        return any(each.where or each.select for each in self.topics.values())
 
     @property
     def needs_registry(self) -> bool:

@@ -89,6 +89,8 @@ def why_not_carried(served: Layout, built: Layout) -> str:
     served_ms, built_ms = served.options.ttl_ms, built.options.ttl_ms
     if served_ms is not None and (built_ms is None or built_ms > served_ms):
         return "its records expire earlier (ttl)"
+    if served.options.transform != built.options.transform:
+        return "it leaves out other records (where, transform)"
     return ""
 
 

@@ -14,6 +14,8 @@ from keylane.model.records import MAX_LANES, UNSTORED, Layout
 from keylane_spark.adapters.topic_record import TopicRecord
 from keylane_spark.config.topics import TopicConfig
 
+_DEFINITIONS = {"view": "its definition has changed", "transform": "its transform has changed"}
+
 
 @dataclass(frozen=True, slots=True)
 class GenerationPlan:
@@ -90,8 +92,8 @@ def difference(kept: Layout, wanted: Layout) -> str:
     """Return the difference as a readable text: "partition_count 9 -> 18"."""
     before, after = _fields(kept), _fields(wanted)
     names = [name for name in after if before.get(name) != after[name]]
-    changes = [f"{name} {before.get(name)} -> {after[name]}" for name in names if name != "view"]
-    return ", ".join([*changes, *(["its definition has changed"] if "view" in names else [])])
+    changes = [f"{name} {before.get(name)} -> {after[name]}" for name in names if name not in _DEFINITIONS]
+    return ", ".join([*changes, *(words for name, words in _DEFINITIONS.items() if name in names)])
 
 
 def _fields(layout: Layout) -> dict[str, object]:

@@ -26,7 +26,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from keylane.adapters.redis.cluster import Cluster
-from keylane.errors import StateUnavailable, UnknownTopic
+from keylane.errors import BadConfig, StateUnavailable, UnknownTopic
 from keylane.model.kafka import TopicPartition
 from keylane.model.records import Layout
 from keylane_spark.adapters.eviction import check_eviction_policy
@@ -36,7 +36,10 @@ from keylane_spark.adapters.lane_writer import LaneWriter
 from keylane_spark.adapters.old_libraries import remove_old_libraries
 from keylane_spark.adapters.parked_slots import ParkedSlots
 from keylane_spark.adapters.topic_record import TopicRecord
+from keylane_spark.columns.record_function import read_code
+from keylane_spark.columns.transforms import TopicTransform
 from keylane_spark.config.topics import TopicConfig
+from keylane_spark.config.transforms import Transform
 from keylane_spark.context import JobContext
 from keylane_spark.generations.epochs import (
     RECREATED,
@@ -287,7 +290,12 @@ class _TopicsOpener:
 
     def _spec(self, layouts: Mapping[str, Layout], epoch: int) -> WriterSpec:
         context = self.context
-        return WriterSpec(context.redis, layouts, epoch, context.write_options, context.registry)
+        transforms = {
+            topic: _transform_of(layout, context.config.topics[topic])
+            for topic, layout in layouts.items()
+            if layout.options.transform is not None
+        }
+        return WriterSpec(context.redis, layouts, epoch, context.write_options, context.registry, transforms)
 
     def _lane_writer(self, spec: WriterSpec) -> LaneWriter:
         return spec.lanes(self.cluster, self.context.clock, self.context.say)
@@ -318,6 +326,17 @@ class _TopicsOpener:
         epochs = last_epochs(extended)
         ids = {topic: shape.topic_id for topic, shape in self.shapes.items()}
         return [replace(opening, leader_epochs=epochs, topic_ids=ids) for opening in openings]
+
+
+def _transform_of(layout: Layout, config: TopicConfig) -> TopicTransform:
+    """How the transform of a layout is run: the config may have another one by now."""
+    definition = Transform.from_json(layout.options.transform or "{}")
+    if definition.function is None:
+        return TopicTransform(definition, config.on_error)
+    try:
+        return TopicTransform(definition, config.on_error, read_code(definition.function))
+    except BadConfig as error:
+        return TopicTransform(definition, fault=str(error))
 
 
 def _still_parked(context: JobContext, before: ParkedSlots | None) -> ParkedSlots:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -30,8 +31,13 @@ from keylane_spark.columns.chunks import (
 )
 from keylane_spark.columns.records import Records, Rows, stored_records
 from keylane_spark.columns.routing import lane_column
+from keylane_spark.columns.transforms import TopicTransform, transform_rows
 from keylane_spark.telemetry.tally import Tally
 
+Offsets: TypeAlias = NDArray[np.int64]
+NOWHERE = -1
+"""Where a partition stops that goes on."""
+NO_TRANSFORMS: Mapping[str, TopicTransform] = {}
 MAX_OPEN_BYTES = 64 * 1024 * 1024
 """The most that the open chunks of all lanes may hold: a task's partition may have thousands of stripes."""
 FEW_ROWS, FEW_BYTES = 100, 64 * 1024
@@ -52,12 +58,14 @@ class BatchWriter:
         layouts: Mapping[str, Layout],
         ranges: Mapping[TopicPartition, OffsetRange],
         judge_framed: Judge = judge_none,
+        transforms: Mapping[str, TopicTransform] = NO_TRANSFORMS,
     ) -> None:
-        """`judge_framed`: as of `apply_events`, for topics with an envelope."""
+        """`judge_framed`: as of `apply_events`, for topics with an envelope. `transforms`: by topic."""
         self.ranges = ranges
         self._layouts = layouts
         self._sender = ChunkSender(lanes)
         self._judge_framed = judge_framed
+        self._transforms = transforms
         self._partitions: dict[TopicPartition, PartitionChunks] = {}
         self._open_bytes = 0
         self._waiting: dict[TopicPartition, Rows] = {}
@@ -81,6 +89,16 @@ class BatchWriter:
     def held_back(self) -> dict[TopicPartition, str]:
         """Partitions that go no further, each with the reason."""
         return {source: each.held_back for source, each in self._partitions.items() if each.held_back}
+
+    @property
+    def stopped(self) -> dict[TopicPartition, int]:
+        """Partitions that go no further, each with the offset of the record on which its transform failed."""
+        return {source: each.stopped_at for source, each in self._partitions.items() if each.is_stopped}
+
+    @property
+    def failures(self) -> dict[TopicPartition, str]:
+        """Why the transform failed on the first record of each partition on which it did; for the log."""
+        return {source: each.failure for source, each in self._partitions.items() if each.failure}
 
     def write(self, source: TopicPartition, rows: Rows) -> None:
         """Write rows of a partition, which come in offset order; they have arrived once `finish` returns.
@@ -134,7 +152,7 @@ class BatchWriter:
         """Add rows of partitions of one topic that have no chunks; False: they must be added one by one."""
         layout = self._layouts[next(iter(waiting))[0]]
         rows = Rows.joined([*waiting.values()])
-        if rows.keys.null_count or layout.options.envelope != "none":
+        if rows.keys.null_count or self._rules_of(layout).changes_values(layout):
             return False
         records = stored_records(rows, layout.options)
         counts = [len(each) for each in waiting.values()]
@@ -163,15 +181,28 @@ class BatchWriter:
 
     def note_range_read(self, source: TopicPartition) -> None:
         """Note that the partition's rows have all come: its range has been read to its end."""
+        chunks = self._partitions.get(source)
         if source in self._waiting:
             self._read_to_end.add(source)
-        else:
+        elif chunks is None or not chunks.is_stopped:
             self._chunks(source).reached = self.ranges[source].end
 
-    def note_written(self, source: TopicPartition, end: int, tally: Tally, held_back: str) -> None:
-        """Note that another writer has written the partition's rows below `end`."""
+    def note_written(
+        self,
+        source: TopicPartition,
+        end: int,
+        tally: Tally,
+        held_back: str,
+        stopped_at: int = NOWHERE,
+        failure: str = "",
+    ) -> None:
+        """Note that another writer has written the partition's rows below `end`.
+
+        `stopped_at`, `failure`: as of `stopped` and `failures`.
+        """
         chunks = self._partitions[source] = self._new_chunks(source, end)
         chunks.reached, chunks.tally, chunks.held_back = end, tally, held_back
+        chunks.stopped_at, chunks.failure = stopped_at, failure
 
     def _finish(self, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
         self._add_waiting()
@@ -208,7 +239,29 @@ class BatchWriter:
 
     def _new_chunks(self, source: TopicPartition, begin: int) -> PartitionChunks:
         topic, partition = source
-        return PartitionChunks(self._sender, self._layouts[topic], partition, begin, self._judge_framed)
+        layout = self._layouts[topic]
+        return PartitionChunks(self._sender, layout, partition, begin, self._rules_of(layout))
+
+    def _rules_of(self, layout: Layout) -> ValueRules:
+        return ValueRules(self._judge_framed, self._transforms.get(layout.topic))
+
+
+@dataclass(frozen=True, slots=True)
+class ValueRules:
+    """What is made of a topic's values before they are stored. `judge_framed`: as of `apply_events`."""
+
+    judge_framed: Judge = judge_none
+    transform: TopicTransform | None = None
+
+    def changes_values(self, layout: Layout) -> bool:
+        """Whether anything is made of the values."""
+        return self.transform is not None or self.reads_events(layout)
+
+    def reads_events(self, layout: Layout) -> bool:
+        """Whether Kafka has change events."""
+        if self.transform is not None:
+            return self.transform.definition.envelope != "none"
+        return layout.options.envelope != "none"
 
 
 @dataclass(slots=True)
@@ -237,16 +290,19 @@ class PartitionChunks:
         layout: Layout,
         partition: int,
         begin: int,
-        judge_framed: Judge = judge_none,
+        rules: ValueRules = ValueRules(),
     ) -> None:
         """`begin`: the offset below which the partition's own lanes have its records."""
         self.tally = Tally()
         self.reached: int | None = None
         self.held_back = ""
+        self.stopped_at = NOWHERE
+        self.failure = ""
         self._sender = sender
         self._layout = layout
         self._partition = partition
-        self._judge_framed = judge_framed
+        self._rules = rules
+        self._reads_events = rules.reads_events(layout)
         first = partition * layout.stripes
         numbers = range(first, first + layout.stripes)
         self.own = {number: self._open_chunk(number, begin) for number in numbers}
@@ -267,21 +323,44 @@ class PartitionChunks:
         """The size of the open chunks."""
         return sum(chunk.folder.open_bytes for chunk in (*self.own.values(), *self._strays.values()))
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the partition goes no further, for its topic's transform has failed."""
+        return self.stopped_at != NOWHERE
+
     def add(self, rows: Rows) -> None:
         """Add rows to the chunks of their lanes, strays first, and send the chunks that are full."""
+        if self.is_stopped:
+            return
         self.reached = int(rows.offsets[-1]) + 1
         if self.held_back:
             return
         keyed = rows.with_keys()
-        if self._layout.options.envelope != "none":
+        with_keys, invalid_offsets = len(keyed), rows.offsets[:0]
+        if self._reads_events:
             try:
-                keyed, invalid_offsets = apply_events(keyed, self._judge_framed)
+                keyed, invalid_offsets = apply_events(keyed, self._rules.judge_framed)
             except RegistryUnavailable as error:
                 self.held_back = str(error)
                 return
             self.tally.add_invalid(invalid_offsets)
+        self.tally.add_rows(len(rows), with_keys)
+        if self._rules.transform is not None:
+            keyed = self._transform(keyed, invalid_offsets, self._rules.transform)
         records = stored_records(keyed, self._layout.options)
-        self.tally.add(len(rows), records)
+        self.tally.add(records)
+        self._add_records(records)
+
+    def _transform(self, rows: Rows, invalid_offsets: Offsets, transform: TopicTransform) -> Rows:
+        found = transform_rows(rows, invalid_offsets, self._partition, transform)
+        self.tally.left_out += found.left_out
+        self.tally.add_failed(found.failed_offsets)
+        self.failure = self.failure or found.why
+        if found.stopped_at is not None:
+            self.reached = self.stopped_at = found.stopped_at
+        return found.rows
+
+    def _add_records(self, records: Records) -> None:
         numbers = lane_column(records.keys, self._layout)
         is_one = bool((numbers == numbers[:1]).all())
         lanes = numbers[:1].tolist() if is_one else np.unique(numbers).tolist()
@@ -315,7 +394,8 @@ class PartitionChunks:
         """
         self.reached = int(records.offsets[-1]) + 1
         left_bytes = 0 if records.left_bytes is None else int(records.left_bytes.sum())
-        self.tally.add(len(records), records, int(sizes.sum()) + left_bytes)
+        self.tally.add_rows(len(records), len(records))
+        self.tally.add(records, int(sizes.sum()) + left_bytes)
         is_one = bool((numbers == numbers[0]).all())
         for number in numbers[:1].tolist() if is_one else np.unique(numbers).tolist():
             is_own = numbers == number
@@ -340,7 +420,12 @@ class PartitionChunks:
                 self._apply(chunk, folded)
 
     def finish(self, last: OffsetRange, encoded: Mapping[int, Chunk]) -> None:
-        """Send what is open, and move the watermarks to the range's end. `encoded`: open chunks, by lane."""
+        """Send what is open, and move the watermarks to the range's end, or to where the partition stops.
+
+        `encoded`: open chunks, by lane.
+        """
+        if self.is_stopped:
+            last = OffsetRange(last.begin, self.stopped_at, log_end=last.log_end)
         for number, chunk in self.own.items():
             self._apply(chunk, chunk.folder.take(), last, encoded.get(number))
 

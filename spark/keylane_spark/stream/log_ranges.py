@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from keylane.adapters.kafka.options import Connection
 from keylane.errors import LogUnavailable
@@ -24,9 +25,11 @@ from keylane_spark.columns.records import RowsOfPartitions
 from keylane_spark.context import JobContext
 from keylane_spark.engine import session
 from keylane_spark.engine.fetch_options import portable
-from keylane_spark.stream.batch_writer import BatchWriter
+from keylane_spark.engine.record_sql import with_results
+from keylane_spark.stream.batch_writer import NOWHERE, BatchWriter
 from keylane_spark.stream.driver_share import PlannedBatch
 from keylane_spark.stream.openings import Opening, WriterSpec
+from keylane_spark.stream.sql_rows import LOG_COLUMNS, SqlRowWriter, end_of_range, to_arrow
 from keylane_spark.stream.tasks import TALLY_SCHEMA, PartitionWriter
 
 
@@ -62,6 +65,28 @@ class RangeWriter(PartitionWriter):
                     for rows in found:
                         writer.write(planned.source, rows)
                     writer.note_range_read(planned.source)
+
+
+@dataclass(frozen=True, slots=True)
+class RangeRows:
+    """A function for `mapInArrow` over the numbers of `groups`: reads the ranges of each, for SQL."""
+
+    connection: Connection
+    groups: Sequence[Sequence[PlannedRange]]
+    committed: bool
+    with_headers: bool
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Read the ranges of the groups whose numbers come."""
+        reader = _reader(self.connection)
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                for planned, found in reader.read_each(
+                    self.groups[number], committed=self.committed, with_headers=self.with_headers
+                ):
+                    for rows in found:
+                        yield to_arrow(planned.source, rows)
+                    yield end_of_range(planned.source, planned.end)
 
 
 @dataclass(slots=True)
@@ -112,17 +137,44 @@ class DirectReader:
 
         Raises LogUnavailable unless every range was read to its end.
         """
-        planned, spark = self._planned(batch), batch.rows.sparkSession
-        groups = grouped(planned, session.task_count(spark))
-        write = RangeWriter(self.writer, batch.ranges, parked, self.connection, groups, self.committed)
-        numbers = spark.range(0, len(groups), 1, len(groups))
-        rows = numbers.mapInArrow(write, TALLY_SCHEMA).collect()
+        planned, sql = self._planned(batch), self.writer.sql
+        rows = self._write_ranges(batch, parked, [each for each in planned if each.topic not in sql])
+        rows += self._write_ranges_with_sql(batch, parked, [each for each in planned if each.topic in sql])
         if not any(row.newer_epoch for row in rows):
             reached = {(row.topic, row.partition): row.reached for row in rows}
+            stopped = {(row.topic, row.partition) for row in rows if row.stopped_at != NOWHERE}
             for each in planned:
-                if reached.get(each.source) != each.end:
+                if reached.get(each.source) != each.end and each.source not in stopped:
                     raise LogUnavailable(f"{each}: its task ended before it had read the batch's range", 2)
         return rows
+
+    def _write_ranges(
+        self, batch: PlannedBatch, parked: Mapping[int, str], planned: Sequence[PlannedRange]
+    ) -> list[Any]:
+        if not planned:
+            return []
+        groups, numbers = self._tasks(batch, planned)
+        write = RangeWriter(self.writer, batch.ranges, parked, self.connection, groups, self.committed)
+        return numbers.mapInArrow(write, TALLY_SCHEMA).collect()
+
+    def _write_ranges_with_sql(
+        self, batch: PlannedBatch, parked: Mapping[int, str], planned: Sequence[PlannedRange]
+    ) -> list[Any]:
+        if not planned:
+            return []
+        groups, numbers = self._tasks(batch, planned)
+        read = RangeRows(self.connection, groups, self.committed, self.writer.stores_headers)
+        rows = with_results(numbers.mapInArrow(read, LOG_COLUMNS), self.writer.sql)
+        return rows.mapInArrow(SqlRowWriter(self.writer, batch.ranges, parked), TALLY_SCHEMA).collect()
+
+    @staticmethod
+    def _tasks(
+        batch: PlannedBatch, planned: Sequence[PlannedRange]
+    ) -> tuple[list[list[PlannedRange]], DataFrame]:
+        """Groups of ranges, one for each task, and their numbers as rows."""
+        spark = batch.rows.sparkSession
+        groups = grouped(planned, session.task_count(spark))
+        return groups, spark.range(0, len(groups), 1, len(groups))
 
     def _planned(self, batch: PlannedBatch) -> list[PlannedRange]:
         return [

@@ -17,6 +17,8 @@ from keylane_spark.adapters.lane import LaneStart, LaneTarget, lanes_of
 from keylane_spark.adapters.lane_writer import LaneWriter
 from keylane_spark.adapters.parked_slots import ParkedSlots
 from keylane_spark.columns.change_events import Judge
+from keylane_spark.columns.transforms import TopicTransform
+from keylane_spark.config.transforms import Transform
 
 _BEAT_TIMEOUT_S = 1.0
 """A heartbeat gives a node that is silent for longer up: the next beat tries again."""
@@ -26,7 +28,8 @@ _BEAT_TIMEOUT_S = 1.0
 class WriterSpec:
     """What a task needs to make a lane writer: the cluster, the layouts, the epoch, the options.
 
-    `registry`: of the schemas of change events, None where no topic needs it.
+    `registry`: of the schemas of change events, None where no topic needs it. `transforms`: by topic, for
+    those that have one.
     """
 
     redis: RedisSettings
@@ -34,6 +37,16 @@ class WriterSpec:
     epoch: int
     options: WriteOptions
     registry: RegistrySettings | None = None
+    transforms: Mapping[str, TopicTransform] = field(default_factory=dict)
+
+    @property
+    def sql(self) -> dict[str, Transform]:
+        """The SQL of the topics that have any, and that Spark can compute."""
+        return {
+            topic: each.definition
+            for topic, each in self.transforms.items()
+            if each.definition.is_sql and not each.fault
+        }
 
     @property
     def stores_headers(self) -> bool:

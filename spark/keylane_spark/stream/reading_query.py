@@ -5,6 +5,8 @@ lanes are opened again. The position of a partition stays where it is from the b
 
 - could not be written into any of its lanes, or
 - has a stray for a parked lane, or an event whose schema can't be read: the partition is held back.
+
+Where a topic's transform fails on a record, and stops at such, the partition's position stays there.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ class ReadingQuery(BatchQuery):
     since the lanes were opened. `held_back`: partitions that go no further, and why. `strays`: topics with
     strays: each of their lanes is only as complete as all partitions of the topic. `lacking`: partitions
     whose lanes may lack strays, until all partitions of the topic were read once. `doubted`: partitions with
-    lanes that may hold deleted keys, and are marked.
+    lanes that may hold deleted keys, and are marked. `stopped`: partitions that a transform has stopped, each
+    with the offset: their lanes have all records below it.
     """
 
     def __init__(self, name: str, title: str, checkpoint: Path, opening: Opening) -> None:
@@ -42,6 +45,7 @@ class ReadingQuery(BatchQuery):
         self.strays = set(opening.strays)
         self.lacking = set(opening.lacking)
         self.doubted = frozenset(opening.missed_deletions)
+        self.stopped: dict[TopicPartition, int] = {}
 
     @abstractmethod
     def check_topics(self) -> None:
@@ -86,7 +90,7 @@ class ReadingQuery(BatchQuery):
         # those that may hold deleted keys: it sees that a failover has taken back what says so.
         left_to_it = self.lacking | self.doubted
         for partition, begin in self._positions.items():
-            if partition in stuck:
+            if partition in stuck or partition in self.stopped:
                 continue
             complete_ms, log_end = complete[partition]
             if partition[0] in self.strays or partition in left_to_it:
@@ -95,15 +99,23 @@ class ReadingQuery(BatchQuery):
         return ranges
 
     def reach(
-        self, ranges: Mapping[TopicPartition, OffsetRange], held_back: Mapping[TopicPartition, str]
+        self,
+        ranges: Mapping[TopicPartition, OffsetRange],
+        held_back: Mapping[TopicPartition, str],
+        stopped: Mapping[TopicPartition, int],
     ) -> None:
-        """Move the positions to the ends of these ranges.
+        """Move the positions to the ends of these ranges, or to where the partitions stop.
 
         `held_back`: partitions that are skipped from now on, each with the reason.
         """
+        self.stopped |= {source: at for source, at in stopped.items() if source not in held_back}
         for (topic, partition), why in held_back.items():
             self.say(f"holds partition {partition} of topic {topic!r} back: {why}")
         self.held_back |= held_back
         stuck = self.stuck
-        self._positions |= {source: each.end for source, each in ranges.items() if source not in stuck}
+        self._positions |= {
+            source: self.stopped.get(source, each.end)
+            for source, each in ranges.items()
+            if source not in stuck
+        }
         self._freshness.reached(self._positions)

@@ -13,9 +13,11 @@ import pyarrow.compute as pc
 
 from keylane_spark.columns.records import Rows, RowsOfPartitions
 from keylane_spark.context import JobContext
+from keylane_spark.engine.record_sql import with_results
 from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.stream.driver_share import DriverShare, PlannedBatch
 from keylane_spark.stream.openings import WriterSpec
+from keylane_spark.stream.sql_rows import SqlRowWriter, travelling
 from keylane_spark.stream.tasks import TALLY_SCHEMA, PartitionWriter
 
 
@@ -39,6 +41,9 @@ class SparkReader:
         rows = batch.rows
         if self.context.spans is not None and not self.writer.stores_headers:
             rows = rows.drop("headers")  # they were for the traces of small batches
+        if self.writer.sql:
+            rows = with_results(travelling(rows, next(iter(self.writer.layouts))), self.writer.sql)
+            return rows.mapInArrow(SqlRowWriter(self.writer, batch.ranges, parked), TALLY_SCHEMA).collect()
         return rows.mapInArrow(SparkRowWriter(self.writer, batch.ranges, parked), TALLY_SCHEMA).collect()
 
     def close(self) -> None:

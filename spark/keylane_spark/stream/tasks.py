@@ -18,7 +18,7 @@ from keylane.model.kafka import TopicPartition
 from keylane.ports import Clock
 from keylane_spark.adapters.lane import OffsetRange
 from keylane_spark.adapters.parked_slots import ParkedSlots
-from keylane_spark.stream.batch_writer import BatchWriter
+from keylane_spark.stream.batch_writer import NOWHERE, BatchWriter
 from keylane_spark.stream.openings import WriterSpec
 from keylane_spark.telemetry.tally import Tally
 
@@ -27,6 +27,8 @@ _COLUMNS = {
     "partition": "int",
     "newer_epoch": "long",
     "held_back": "string",
+    "stopped_at": "long",
+    "failure": "string",
     "parked": "string",
     "reached": "long",
     **{field.name: "long" for field in fields(Tally)},
@@ -59,6 +61,9 @@ class PartitionWriter(ABC):
     back has the reason in `held_back`, else "". `parked`: the reasons of slots that the task
     has parked, as JSON: `{reason: [slot, ...]}`.
 
+    A partition that a transform has stopped has the offset in `stopped_at`, else NOWHERE. `failure`: why the
+    transform failed on the partition's first such record, else "".
+
     The watermarks move to the last row that came (`reached`), and not to the batch's end. A task whose query
     ends meanwhile sees its input end early, without an error. Only the driver, which hears whether all tasks
     have succeeded, knows that no row follows.
@@ -73,7 +78,9 @@ class PartitionWriter(ABC):
         _freeze_imports()
         parked = ParkedSlots(dict(self.parked))
         lanes = self.writer.lanes(_cluster(self.writer.redis), Clock(), _say, parked)
-        batch_writer = BatchWriter(lanes, self.writer.layouts, self.ranges, self.writer.judge_framed)
+        batch_writer = BatchWriter(
+            lanes, self.writer.layouts, self.ranges, self.writer.judge_framed, self.writer.transforms
+        )
         newer_epoch = 0
         try:
             self.write_rows(batches, batch_writer)
@@ -85,6 +92,7 @@ class PartitionWriter(ABC):
             raise
         new = json.dumps(by_reason(parked, self.parked))
         held_back, reached = batch_writer.held_back, batch_writer.reached
+        stopped, failures = batch_writer.stopped, batch_writer.failures
         rows = [
             {
                 "topic": topic,
@@ -92,6 +100,8 @@ class PartitionWriter(ABC):
                 "newer_epoch": newer_epoch,
                 "parked": new,
                 "held_back": held_back.get((topic, partition), ""),
+                "stopped_at": stopped.get((topic, partition), NOWHERE),
+                "failure": failures.get((topic, partition), ""),
                 "reached": reached[topic, partition],
                 **asdict(tally),
             }

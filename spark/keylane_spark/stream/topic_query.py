@@ -14,7 +14,7 @@ import contextlib
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pyspark.sql import DataFrame
@@ -28,6 +28,7 @@ from keylane_spark.columns.headers import HeaderValues
 from keylane_spark.context import JobContext
 from keylane_spark.engine import session
 from keylane_spark.engine.polling import PollingDelay
+from keylane_spark.engine.record_sql import why_invalid
 from keylane_spark.stream.batch_query import STOP_S, batch_ends
 from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.stream.driver_share import DriverShare, PlannedBatch
@@ -38,6 +39,7 @@ from keylane_spark.stream.openings import Opening
 from keylane_spark.stream.reading_query import ReadingQuery
 from keylane_spark.stream.registry_watch import RegistryWatch
 from keylane_spark.stream.spark_reader import SparkReader
+from keylane_spark.stream.sql_rows import SqlRows
 from keylane_spark.telemetry.metrics import JobMetrics, TopicGauges
 from keylane_spark.telemetry.strays import PartitionerAudit, StrayTotals
 from keylane_spark.telemetry.tally import Tally
@@ -83,6 +85,7 @@ class TopicQuery(ReadingQuery):
         building: bool = False,
         on_change: OnChange = NO_CHANGE,
     ) -> None:
+        opening = _check_sql(context, opening)
         name = "keylane-building" if building else "keylane-query"
         super().__init__(name, "the query", context.checkpoint, opening)
         self._context = context
@@ -92,6 +95,7 @@ class TopicQuery(ReadingQuery):
         self._lanes = self._writer.lanes(self._cluster, context.clock, self.say, self.parked)
         self._reported_null_keys: set[str] = set()
         self._reported_invalid: set[str] = set()
+        self._reported_failed: set[str] = set()
         self._audit = PartitionerAudit(opening.writer.layouts)
         self._share = DriverShare(context.config.job.small_batch_records)
         self._totals = totals
@@ -107,6 +111,7 @@ class TopicQuery(ReadingQuery):
         self._lag_at_first: tuple[float, int] | None = None
         self._polling: PollingDelay | None = None
         self._registry = RegistryWatch(opening.writer.judge_framed, context.clock)
+        self._stop_faulty()
 
     def start(self) -> None:
         """Start the query. Raises what the first heartbeat meets."""
@@ -175,6 +180,7 @@ class TopicQuery(ReadingQuery):
                 topic=TopicGauges(
                     parked=sum(name == topic for name, _ in left_out),
                     missed_deletions=sum(name == topic for name, _ in missed),
+                    stopped=sum(name == topic for name, _ in self.stopped),
                     skew_ms=largest[1] if largest else None,
                 ),
             )
@@ -201,10 +207,11 @@ class TopicQuery(ReadingQuery):
         self.strays |= {topic for (topic, _), tally in tallies.items() if tally.strays}
         # Tasks move watermarks to their last rows; only here it is known that all rows are written.
         batch.finish(planned.moved)
-        self.reach(planned.ranges, batch.held_back)
+        self.reach(planned.ranges, batch.held_back, batch.stopped)
         self._totals.add(self._writer.layouts, tallies, later=TOTALS_SLOT in self.parked)
         self._metrics.count_batch(tallies)
         self._report(batch_id, tallies, self._context.clock.monotonic_s() - began_s)
+        self._report_failed(batch)
         if traces is not None and self._context.spans is not None:
             self._context.spans.report(began_ms, self._context.clock.now_ms(), tallies, traces.found)
 
@@ -213,7 +220,9 @@ class TopicQuery(ReadingQuery):
         until_s = self._context.clock.monotonic_s() + ELECTION_S
         while True:
             writer = self._writer
-            batch = BatchWriter(self._lanes, writer.layouts, planned.ranges, writer.judge_framed)
+            batch = BatchWriter(
+                self._lanes, writer.layouts, planned.ranges, writer.judge_framed, writer.transforms
+            )
             traces = HeaderValues(TRACEPARENT, MOST_TRACES) if self._context.spans is not None else None
             try:
                 if not self._write_here(planned, batch, traces):
@@ -252,6 +261,8 @@ class TopicQuery(ReadingQuery):
         found = self._reader.read_here(planned) if self._share.is_small(planned.size) else None
         if found is None:
             return False
+        if self._writer.sql:
+            found = SqlRows(self._context.spark, self._writer.sql).evaluated(found)
         with contextlib.closing(found):
             for source, rows in found:
                 if traces is not None:
@@ -261,12 +272,37 @@ class TopicQuery(ReadingQuery):
 
     def _write_in_tasks(self, planned: PlannedBatch, batch: BatchWriter) -> None:
         rows = self._reader.write_in_tasks(planned, self.parked.reasons)
-        for topic, partition, newer_epoch, held_back, parked, reached, *counts in rows:
+        for topic, partition, newer_epoch, held_back, stopped_at, why, parked, reached, *counts in rows:
             if newer_epoch:
                 raise Fenced(f"{topic}/{partition}", self._writer.epoch, newer_epoch)
-            batch.note_written((topic, partition), reached, Tally(*counts), held_back)
-            for why, slots in json.loads(parked).items():
-                self.parked.park(slots, why)
+            batch.note_written((topic, partition), reached, Tally(*counts), held_back, stopped_at, why)
+            for reason, slots in json.loads(parked).items():
+                self.parked.park(slots, reason)
+
+    def _stop_faulty(self) -> None:
+        """Stop the partitions of topics whose transform can't run at all."""
+        faults = {topic: each.fault for topic, each in self._writer.transforms.items() if each.fault}
+        for topic, reason in faults.items():
+            self.say(
+                f"topic {topic!r} STOPS: {reason}. Its state stays as it is until keylane.toml is corrected "
+                f"and the job starts again"
+            )
+        self.stopped |= {source: at for source, at in self._positions.items() if source[0] in faults}
+
+    def _report_failed(self, batch: BatchWriter) -> None:
+        for (topic, partition), offset in batch.stopped.items():
+            self.say(
+                f"partition {partition} of topic {topic!r} STOPS at offset {offset}, on which its transform "
+                f"fails: {batch.failures[topic, partition]}"
+            )
+        for (topic, partition), why in batch.failures.items():
+            if topic not in self._reported_failed and (topic, partition) not in batch.stopped:
+                self._reported_failed.add(topic)
+                offset = batch.tallies[topic, partition].first_failed
+                self.say(
+                    f"topic {topic!r}: its transform fails on {Position(partition, offset)} and "
+                    f"goes on (on_error): {why}"
+                )
 
     def _report(self, batch_id: int, tallies: dict[TopicPartition, Tally], took_s: float) -> None:
         for (topic, partition), tally in tallies.items():
@@ -287,6 +323,8 @@ class TopicQuery(ReadingQuery):
         strays = sum(tally.strays for tally in tallies.values())
         left = sum(tally.left_in_kafka for tally in tallies.values())
         invalid = sum(tally.invalid_events for tally in tallies.values())
+        left_out = sum(tally.left_out for tally in tallies.values())
+        failed = sum(tally.failed for tally in tallies.values())
         for sentence in self._audit.add(tallies):
             self.say(sentence)
         lag = self._freshness.lag(self._positions)
@@ -298,6 +336,8 @@ class TopicQuery(ReadingQuery):
             + (f", {strays:,} strays" if strays else "")
             + (f", {left:,} values left in Kafka" if left else "")
             + (f", {invalid:,} values that are not change events" if invalid else "")
+            + (f", {left_out:,} left out" if left_out else "")
+            + (f", {failed:,} on which the transform fails" if failed else "")
         )
 
     def _time_left(self, lag: int) -> str:
@@ -305,3 +345,13 @@ class TopicQuery(ReadingQuery):
         now_s = self._context.clock.monotonic_s()
         began_s, first = self._lag_at_first = self._lag_at_first or (now_s, lag)
         return f", {(now_s - began_s) * lag / (first - lag):,.0f} s left" if lag < first else ""
+
+
+def _check_sql(context: JobContext, opening: Opening) -> Opening:
+    """The opening with the reason as a fault of each transform whose SQL Spark can't compute."""
+    writer = opening.writer
+    faults = {topic: why_invalid(context.spark, sql) for topic, sql in writer.sql.items()}
+    faulty = {topic: replace(writer.transforms[topic], fault=why) for topic, why in faults.items() if why}
+    if not faulty:
+        return opening
+    return replace(opening, writer=replace(writer, transforms={**writer.transforms, **faulty}))

@@ -34,6 +34,7 @@ class TopicGauges:
 
     parked: int = 0
     missed_deletions: int = 0
+    stopped: int = 0
     skew_ms: int | None = None
 
 
@@ -68,6 +69,8 @@ class JobMetrics:
                     "Strays": tally.strays,
                     "LeftInKafka": tally.left_in_kafka,
                     "InvalidEvents": tally.invalid_events,
+                    "LeftOut": tally.left_out,
+                    "Failed": tally.failed,
                 }
                 self._totals["topic", topic].update(counts)
 
@@ -110,7 +113,7 @@ class JobMetrics:
             gauges = {"Lag": lag, "IncompletePartitions": incomplete, "Age": age_ms}
             if topic:
                 gauges |= {"ParkedPartitions": topic.parked, "MissedDeletions": topic.missed_deletions}
-                gauges |= {"ClockSkew": topic.skew_ms}
+                gauges |= {"ClockSkew": topic.skew_ms, "StoppedPartitions": topic.stopped}
             known = {gauge: value for gauge, value in gauges.items() if value is not None}
             kind = "topic" if topic else "view"
             self._gauges[kind, name] = self._clock.monotonic_s(), known

@@ -28,6 +28,12 @@ class Tally:
     invalid_events: int = 0
     first_invalid: int = -1
     """The offset of the first value that is not a change event, where the topic's values should be."""
+    left_out: int = 0
+    """Records that the topic's transform leaves out."""
+    failed: int = 0
+    """Records on which the topic's transform fails."""
+    first_failed: int = -1
+    """The offset of the first of them."""
     strays: int = 0
     """Records whose key belongs to another partition. The next three: how many each partitioner explains."""
     murmur2: int = 0
@@ -41,10 +47,13 @@ class Tally:
         """How many strays there are, and how many of them each of EXPLANATIONS explains."""
         return {name: getattr(self, name) for name in ("strays", *EXPLANATIONS)}
 
-    def add(self, row_count: int, records: Records, record_bytes: int | None = None) -> None:
-        """Count rows, and the records of those that have a key. `record_bytes`: their total, if known."""
-        self.records += row_count
-        self.null_keys += row_count - len(records)
+    def add_rows(self, count: int, with_keys: int) -> None:
+        """Count rows, and those of them that have a key."""
+        self.records += count
+        self.null_keys += count - with_keys
+
+    def add(self, records: Records, record_bytes: int | None = None) -> None:
+        """Count records as they are stored. `record_bytes`: their total, if known."""
         self.tombstones += records.values.null_count
         self.record_bytes += records.total_bytes if record_bytes is None else record_bytes
         if records.left_bytes is not None:
@@ -55,6 +64,12 @@ class Tally:
         self.invalid_events += len(offsets)
         if self.first_invalid < 0 and len(offsets):
             self.first_invalid = int(offsets[0])
+
+    def add_failed(self, offsets: NDArray[np.int64]) -> None:
+        """Count records on which the transform fails, by their offsets in rising order."""
+        self.failed += len(offsets)
+        if self.first_failed < 0 and len(offsets):
+            self.first_failed = int(offsets[0])
 
     def add_strays(self, keys: pa.BinaryArray, partition: int, layout: Layout) -> None:
         """Count strays in a partition by their keys."""

@@ -58,6 +58,9 @@ CHANGES: dict[str, Any] = {
     "guarded": True,
     "max_value_bytes": 10,
     "envelope": "debezium",
+    "where": "offset > 1",
+    "select": "value as v",
+    "transform": "transforms:upper",
 }
 
 
@@ -86,7 +89,16 @@ def test_whatever_changes_what_is_stored_is_built_beside_what_is_served(field: s
     assert made.building
     assert made.building.generation == 5
     assert made.remove == frozenset()
-    assert f"{field.removesuffix('_age')}" in made.why
+    is_transform = field in {"where", "select", "transform"}
+    assert ("its transform has changed" if is_transform else field.removesuffix("_age")) in made.why
+
+
+def test_another_version_of_a_transform_is_built_beside_and_what_its_failures_do_changes_in_place():
+    def wanted(**table: Any) -> Layout:
+        return wanted_layout("orders", 9, TopicConfig(transform="transforms:upper", **table))
+
+    assert is_alike(wanted(), wanted(on_error="skip"))
+    assert not is_alike(wanted(transform_version="1"), wanted(transform_version="2"))
 
 
 def test_how_long_markers_last_changes_in_place(monkeypatch):

@@ -43,11 +43,15 @@ def test_a_line_for_each_topic_has_what_happened_since_the_last():
     metrics.count_batch(
         {
             ("orders", 0): Tally(records=5, strays=2),
-            ("orders", 1): Tally(records=1, left_in_kafka=1, invalid_events=4),
+            ("orders", 1): Tally(records=1, left_in_kafka=1, invalid_events=4, left_out=8, failed=9),
         }
     )
     metrics.gauge(
-        "orders", lag=7, age_ms=250, incomplete=1, topic=TopicGauges(parked=2, missed_deletions=1, skew_ms=-3)
+        "orders",
+        lag=7,
+        age_ms=250,
+        incomplete=1,
+        topic=TopicGauges(parked=2, missed_deletions=1, stopped=6, skew_ms=-3),
     )
     metrics.gauge("users", lag=0, age_ms=None, incomplete=0, topic=TopicGauges())
     metrics.count_restart(["orders"])
@@ -58,7 +62,8 @@ def test_a_line_for_each_topic_has_what_happened_since_the_last():
     orders, users = (json.loads(line) for line in lines)
     names = ("Records", "Batches", "Strays", "LeftInKafka", "Restarts", "Lag", "Age", "IncompletePartitions")
     assert [orders[name] for name in names] == [[6], [1], [2], [1], [1], [7], [250], [1]]
-    assert orders["InvalidEvents"] == [4]
+    assert [orders[name] for name in ("InvalidEvents", "LeftOut", "Failed")] == [[4], [8], [9]]
+    assert (orders["StoppedPartitions"], users["StoppedPartitions"]) == ([6], [0])
     assert (orders["ClockSkew"], "ClockSkew" in users) == ([-3], False)
     assert orders["topic"] == "orders"
     assert (orders["ParkedPartitions"], users["ParkedPartitions"]) == ([2], [0])
@@ -132,6 +137,9 @@ def test_the_page_has_totals_and_gauges_under_the_names_of_the_catalogue():
         ("keylane_topic_strays_total", "orders"): 2,
         ("keylane_topic_left_in_kafka_total", "orders"): 1,
         ("keylane_topic_invalid_events_total", "orders"): 0,
+        ("keylane_topic_left_out_total", "orders"): 0,
+        ("keylane_topic_failed_total", "orders"): 0,
+        ("keylane_topic_stopped_partitions", "orders"): 0,
         ("keylane_topic_restarts_total", "orders"): 0,
         ("keylane_topic_lag", "orders"): 7,
         ("keylane_topic_age", "orders"): 250,

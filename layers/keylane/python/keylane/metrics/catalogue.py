@@ -242,6 +242,12 @@ JOB: dict[str, dict[str, Metric]] = {
     "topic": _job("topic")
     | {
         "ParkedPartitions": _of("topic", GAUGE, "parked_partitions", "Partitions whose lanes take no writes"),
+        "StoppedPartitions": _of(
+            "topic",
+            GAUGE,
+            "stopped_partitions",
+            "Partitions that stop at a record on which a transform fails",
+        ),
         "MissedDeletions": _of(
             "topic",
             GAUGE,
@@ -265,6 +271,8 @@ JOB: dict[str, dict[str, Metric]] = {
             "invalid_events",
             "Values that are not the change events which the topic should have",
         ),
+        "LeftOut": _of("topic", COUNTER, "left_out", "Records that the topic's transform leaves out"),
+        "Failed": _of("topic", COUNTER, "failed", "Records on which the topic's transform fails"),
     },
     "view": _job("view")
     | {

@@ -79,7 +79,8 @@ class Options:
     all. `value_format`: how readers decode values, one of VALUE_FORMATS. `envelope`: what they are then, one
     of ENVELOPES. `key_fields`: of keys that clients ask for by the values in them; `key_schema`: the same,
     where Connect's converter writes a schema into each key; `key_format`: one of KEY_FORMATS. `view`: the
-    definition of a view whose windows are stored, as JSON.
+    definition of a view whose windows are stored, as JSON. `transform`: what values become before they are
+    stored, as JSON that only the writer reads.
     """
 
     ttl_ms: int | None = None
@@ -97,6 +98,7 @@ class Options:
     key_schema: str = ""
     key_format: str = "text"
     view: str | None = None
+    transform: str | None = None
 
     @property
     def has_typed_keys(self) -> bool:

@@ -1,0 +1,162 @@
+"""Rows of topics with `where` or `select` on their way through Spark's JVM, which computes these.
+
+    in the driver     rows -> a local relation of Spark -> `wanted` and `selected`, back beside the rows
+    in tasks          rows -> Arrow -> the JVM adds both columns -> Arrow -> rows, which are written there
+
+Rows travel with the columns of LOG_COLUMNS. A row with `is_end` stands for no record: it says that the range
+of its partition has been read to its offset. Only that proves it, for a task that is stopped sees its input
+end early, without an error.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from keylane.errors import WriterError
+from keylane.model.kafka import TopicPartition
+from keylane_spark.columns.headers import HEADERS
+from keylane_spark.columns.records import Rows, RowsOfPartitions
+from keylane_spark.config.transforms import Transform
+from keylane_spark.engine.record_sql import with_results
+from keylane_spark.stream.batch_writer import BatchWriter
+from keylane_spark.stream.tasks import PartitionWriter
+
+_HEADERS = "array<struct<key: string, value: binary>>"
+LOG_COLUMNS = (
+    "topic string, partition int, offset long, ms long, key binary, value binary, "
+    f"headers {_HEADERS}, is_end boolean"
+)
+_SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("ms", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", HEADERS),
+        ("is_end", pa.bool_()),
+    ]
+)
+_IN_JVM = ["topic", "partition", "offset", "ms", "key", "value"]
+
+
+def to_arrow(source: TopicPartition, rows: Rows) -> pa.RecordBatch:
+    """Rows of a partition as they travel."""
+    topic, partition = source
+    count = len(rows)
+    headers = pa.nulls(count, HEADERS) if rows.headers is None else rows.headers
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.repeat(pa.scalar(topic), count),
+            pa.array(np.full(count, partition, np.int32)),
+            pa.array(rows.offsets),
+            pa.array(rows.timestamps_ms),
+            rows.keys,
+            rows.values,
+            headers,
+            pa.repeat(pa.scalar(False), count),
+        ],
+        schema=_SCHEMA,
+    )
+
+
+def end_of_range(source: TopicPartition, end: int) -> pa.RecordBatch:
+    """The row that says that a range was read to its end."""
+    topic, partition = source
+    row = {"topic": topic, "partition": partition, "offset": end, "ms": 0, "is_end": True}
+    return pa.RecordBatch.from_pylist([row], schema=_SCHEMA)
+
+
+class SqlRowWriter(PartitionWriter):
+    """A function for `mapInArrow` over rows that travel, with the results of SQL."""
+
+    __slots__ = ()
+
+    def write_rows(self, batches: Iterator[pa.RecordBatch], writer: BatchWriter) -> None:
+        """Write the rows that come."""
+        for batch in batches:
+            is_end = batch.column("is_end")
+            for source, rows in split_by_partition(batch.filter(pc.invert(is_end))):
+                writer.write(source, rows)
+            for row in batch.filter(is_end).select(["topic", "partition"]).to_pylist():
+                writer.note_range_read((row["topic"], row["partition"]))
+
+
+def split_by_partition(batch: pa.RecordBatch) -> RowsOfPartitions:
+    """The rows of a batch that travels, by partition, in their order."""
+    if not batch.num_rows:
+        return
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    rows = Rows(
+        columns["offset"].to_numpy(),
+        columns["ms"].to_numpy(),
+        *(columns[name] for name in ("key", "value", "headers", "wanted", "selected")),
+    )
+    partitions, topics = columns["partition"].to_numpy(), columns["topic"]
+    is_last = partitions[1:] != partitions[:-1]
+    is_last |= pc.not_equal(topics[1:], topics[:-1]).to_numpy(zero_copy_only=False)
+    for begin, end in pairwise([0, *(np.flatnonzero(is_last) + 1).tolist(), batch.num_rows]):
+        yield (topics[begin].as_py(), int(partitions[begin])), rows.part(begin, end)
+
+
+def travelling(rows: DataFrame, topic: str) -> DataFrame:
+    """Rows of Spark's Kafka source as they travel; `topic`: that of all rows that name none."""
+    named = set(rows.columns)
+    headers = f.col("headers") if "headers" in named else f.lit(None).cast(_HEADERS)
+    return rows.select(
+        (f.col("topic") if "topic" in named else f.lit(topic)).alias("topic"),
+        "partition",
+        "offset",
+        f.unix_millis("timestamp").alias("ms"),
+        "key",
+        "value",
+        headers.alias("headers"),
+        f.lit(False).alias("is_end"),
+    )
+
+
+@dataclass(slots=True)
+class SqlRows:
+    """Computes the SQL of topics in the driver. `transforms`: of those that have any."""
+
+    spark: SparkSession
+    transforms: Mapping[str, Transform]
+
+    def evaluated(self, found: RowsOfPartitions) -> RowsOfPartitions:
+        """The rows with the results of their topics' SQL; a partition's rows stay in their order."""
+        waiting = defaultdict[str, list[tuple[TopicPartition, Rows]]](list)
+        with closing(found):
+            for source, rows in found:
+                if source[0] in self.transforms:
+                    waiting[source[0]].append((source, rows))
+                else:
+                    yield source, rows
+        for topic, parts in waiting.items():
+            yield from self._evaluate(topic, parts)
+
+    def _evaluate(self, topic: str, parts: list[tuple[TopicPartition, Rows]]) -> RowsOfPartitions:
+        table = pa.Table.from_batches([to_arrow(*part) for part in parts]).select(_IN_JVM)
+        rows = self.spark.createDataFrame(table)
+        results = with_results(rows, {topic: self.transforms[topic]})
+        # A local relation: Spark computes it here, and starts no job.
+        found = results.select("offset", "wanted", "selected").collect()
+        if [row.offset for row in found] != table.column("offset").to_pylist():
+            raise WriterError(f"topic {topic!r}: Spark returned other rows than it was given")
+        wanted = pa.array((row.wanted for row in found), pa.bool_())
+        selected = pa.array((row.selected for row in found), pa.string())
+        begin = 0
+        for source, part in parts:
+            end = begin + len(part)
+            yield source, replace(part, wanted=wanted[begin:end], selected=selected[begin:end])
+            begin = end

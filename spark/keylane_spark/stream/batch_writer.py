@@ -221,7 +221,7 @@ class PartitionChunks:
             self._apply(chunk, chunk.folder.take(), last)
 
     def _put_strays(self, chunk: _OpenChunk, folded: Folded) -> None:
-        encoded = folded.encode(chunk.lane.key_prefix, self._partition)
+        encoded = self._with_fields(folded).encode(chunk.lane.key_prefix, self._partition)
         self._sender.put_strays(chunk.lane, encoded, self._partition, chunk.sent_to)
         chunk.sent_to = self._given[chunk.lane] = encoded.end_offset
         self.tally.written += encoded.count
@@ -238,7 +238,9 @@ class PartitionChunks:
             return
         if given:
             self._sender.lanes.note_strays(self._first_lane, given)
-        encoded = folded.encode(chunk.lane.key_prefix, in_order=chunk.lane.in_order) if folded else None
+        encoded = None
+        if folded:
+            encoded = self._with_fields(folded).encode(chunk.lane.key_prefix, in_order=chunk.lane.in_order)
         if last is not None:
             covered = OffsetRange(chunk.sent_to, last.end, last.complete_as_of_ms, last.log_end)
         else:
@@ -246,6 +248,12 @@ class PartitionChunks:
         self._sender.apply(chunk.lane, covered, encoded)
         chunk.sent_to = covered.end
         self.tally.written += encoded.count if encoded else 0
+
+
+    def _with_fields(self, folded: Folded) -> Folded:
+        folded, invalid = folded.with_fields(self._layout.options)
+        self.tally.invalid_fields += invalid
+        return folded
 
 
 class ChunkSender:

@@ -284,6 +284,7 @@ class TopicQuery(ReadingQuery):
         strays = sum(tally.strays for tally in tallies.values())
         left = sum(tally.left_in_kafka for tally in tallies.values())
         invalid = sum(tally.invalid_events for tally in tallies.values())
+        odd = sum(tally.invalid_fields for tally in tallies.values())
         for sentence in self._audit.add(tallies):
             self.say(sentence)
         lag = self._freshness.lag(self._positions)
@@ -295,6 +296,7 @@ class TopicQuery(ReadingQuery):
             + (f", {strays:,} strays" if strays else "")
             + (f", {left:,} values left in Kafka" if left else "")
             + (f", {invalid:,} values that are not change events" if invalid else "")
+            + (f", {odd:,} values of fields that no index can have" if odd else "")
         )
 
     def _time_left(self, lag: int) -> str:

@@ -68,6 +68,7 @@ class JobMetrics:
                     "Strays": tally.strays,
                     "LeftInKafka": tally.left_in_kafka,
                     "InvalidEvents": tally.invalid_events,
+                    "InvalidFields": tally.invalid_fields,
                 }
                 self._totals["topic", topic].update(counts)
 

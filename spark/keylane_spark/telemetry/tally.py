@@ -28,6 +28,8 @@ class Tally:
     invalid_events: int = 0
     first_invalid: int = -1
     """The offset of the first value that is not a change event, where the topic's values should be."""
+    invalid_fields: int = 0
+    """Values that a topic's fields can't have, of the records that were written."""
     strays: int = 0
     """Records whose key belongs to another partition. The next three: how many each partitioner explains."""
     murmur2: int = 0

@@ -265,6 +265,9 @@ JOB: dict[str, dict[str, Metric]] = {
             "invalid_events",
             "Values that are not the change events which the topic should have",
         ),
+        "InvalidFields": _of(
+            "topic", COUNTER, "invalid_fields", "Values of fields that no index can have, so nothing finds them"
+        ),
     },
     "view": _job("view")
     | {

@@ -99,7 +99,7 @@ def send(
 class Held:
     """State, histories and indexes of a lane. A history's entries are (score, member).
 
-    `past`: the keys that have a history, by the index of these. `fields`: of each index of fields the members.
+    `past`: the keys that have a history, by their index. `fields`: the members of each index of fields.
     """
 
     values: dict[bytes, tuple[int, int, bytes]]
@@ -144,7 +144,9 @@ def held(cluster: Cluster, lane: LaneTarget, keys: Sequence[bytes]) -> Held:
             values[key] = record.partition, record.offset, record.value
         if entries:
             histories[key] = [(int(score), entry) for entry, score in zip(*[iter(entries)] * 2, strict=True)]
-    fields = [members(cluster, lane, base + b"f:%b.%d" % (name, number)) for number, _ in _numbered(lane.options)]
+    fields = [
+        members(cluster, lane, base + b"f:%b.%d" % (name, number)) for number, _ in _numbered(lane.options)
+    ]
     if lane.options.fields and lane.options.ttl_ms:
         _check_hash(cluster, lane, values, index)
     return Held(values, histories, index, past, fields)

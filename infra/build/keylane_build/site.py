@@ -30,6 +30,7 @@ CONTENTS = {
             "docs/use/command-line",
             "docs/use/console",
             "docs/use/databases",
+            "docs/use/find",
             "docs/guarantees",
             "docs/benchmarks",
         ),

@@ -75,7 +75,7 @@ def _partition_by(text: str) -> str:
 def _field_types(tables: Any) -> dict[str, str]:
     """Return types by names as in a.b, of tables in tables: that is what TOML makes of a dotted key."""
     if not isinstance(tables, dict):
-        raise ValueError('this is a table of fields, as in status = "text"')
+        raise ValueError('this is a table of fields, as in status = "text"')  # noqa: TRY004 (pydantic's)
     types: dict[str, str] = {}
     for name, given in tables.items():
         if isinstance(given, dict):
@@ -111,7 +111,7 @@ class TopicConfig(ConfigTable):
     envelope: Literal["none", "debezium"] = "none"
     key_fields: dict[str, Literal["integer", "string", "boolean"]] = Field(default_factory=dict)
     fields: Annotated[dict[str, str], BeforeValidator(_field_types)] = Field(default_factory=dict)
-    indexes: Annotated[dict[str, tuple[str, ...]], Field(strict=False)] = Field(default_factory=dict)
+    indexes: dict[str, Annotated[tuple[str, ...], Field(strict=False)]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -130,7 +130,7 @@ class TopicConfig(ConfigTable):
         for name, parts in self.indexes.items():
             if name in self.fields:
                 raise ValueError(f"the index {name} has the name of a field")
-            if not 2 <= len(set(parts)) == len(parts) <= MOST_TOGETHER:
+            if len(set(parts)) != len(parts) or not 1 < len(parts) <= MOST_TOGETHER:
                 raise ValueError(f"the index {name} is of 2 to {MOST_TOGETHER} different fields")
             for part in parts:
                 if part not in self.fields:

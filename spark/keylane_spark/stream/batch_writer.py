@@ -249,7 +249,6 @@ class PartitionChunks:
         chunk.sent_to = covered.end
         self.tally.written += encoded.count if encoded else 0
 
-
     def _with_fields(self, folded: Folded) -> Folded:
         folded, invalid = folded.with_fields(self._layout.options)
         self.tally.invalid_fields += invalid

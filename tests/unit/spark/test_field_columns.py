@@ -55,7 +55,9 @@ def test_of_change_events_the_row_has_the_fields():
     event = {"op": "u", "before": {"status": "void"}, "after": {"status": "open"}, "status": "event"}
     unwrapped = {"status": "open", "__deleted": "false"}
     framed = {"schema": {}, "payload": event}
-    found, invalid = column(*(json.dumps(each).encode() for each in (event, unwrapped, framed)), envelope="debezium")
+    found, invalid = column(
+        *(json.dumps(each).encode() for each in (event, unwrapped, framed)), envelope="debezium"
+    )
     assert found == [entries_of({"status": "open"})] * 3
     assert invalid == 0
     assert column(b'{"op": "x"}', envelope="debezium") == ([b""], 1)

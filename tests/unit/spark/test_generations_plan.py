@@ -58,6 +58,7 @@ CHANGES: dict[str, Any] = {
     "guarded": True,
     "max_value_bytes": 10,
     "envelope": "debezium",
+    "fields": {"status": "text"},
 }
 
 

@@ -132,6 +132,7 @@ def test_the_page_has_totals_and_gauges_under_the_names_of_the_catalogue():
         ("keylane_topic_strays_total", "orders"): 2,
         ("keylane_topic_left_in_kafka_total", "orders"): 1,
         ("keylane_topic_invalid_events_total", "orders"): 0,
+        ("keylane_topic_invalid_fields_total", "orders"): 0,
         ("keylane_topic_restarts_total", "orders"): 0,
         ("keylane_topic_lag", "orders"): 7,
         ("keylane_topic_age", "orders"): 250,

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from keylane.state import ordered
 
-TEXTS = st.text(st.one_of(st.sampled_from("\0\1\2aé\uffff\U0010ffff"), st.characters(codec="utf-8")), max_size=90)
+TEXTS = st.text(
+    st.one_of(st.sampled_from("\0\1\2aé\uffff\U0010ffff"), st.characters(codec="utf-8")), max_size=90
+)
 DIGITS = st.text("0123456789", min_size=1, max_size=60)
 NUMBERS = st.builds(
     lambda sign, whole, fraction, exponent: f"{sign}{whole}{fraction}{exponent}",
@@ -54,11 +56,7 @@ def test_texts_are_in_the_order_of_their_utf_8(left, right):
 @example("1e400", "1e401")
 @example("-0.12", "-0.1201")
 def test_numbers_are_in_their_order_and_equal_ones_have_one_form(left, right):
-    try:
-        forms = [ordered.encode_number(each) for each in (left, right)]
-    except ordered.NotOrdered as error:
-        assert error.reason == "long"
-        return
+    forms = [ordered.encode_number(each) for each in (left, right)]
     with localcontext() as context:
         context.prec = 400
         assert sign_of(*forms) == sign_of(Decimal(left), Decimal(right))
@@ -70,11 +68,18 @@ def test_numbers_are_in_their_order_and_equal_ones_have_one_form(left, right):
 
 @given(st.integers(-(10**6), 10**6), st.integers(-(10**6), 10**6))
 def test_integers_near_zero_are_in_their_order(left, right):
-    assert sign_of(ordered.encode_number(str(left)), ordered.encode_number(str(right))) == sign_of(left, right)
+    assert sign_of(ordered.encode_number(str(left)), ordered.encode_number(str(right))) == sign_of(
+        left, right
+    )
 
 
 def test_all_numbers_of_three_digits_and_a_few_exponents_are_in_their_order():
-    texts = [f"{sign}{digits}e{exponent}" for sign in ("", "-") for digits in range(1000) for exponent in (-3, 0, 2)]
+    texts = [
+        f"{sign}{digits}e{exponent}"
+        for sign in ("", "-")
+        for digits in range(1000)
+        for exponent in (-3, 0, 2)
+    ]
     forms: dict[Decimal, set[bytes]] = {}
     for text in texts:
         forms.setdefault(Decimal(text), set()).add(ordered.encode_number(text))

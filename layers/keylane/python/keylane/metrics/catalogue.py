@@ -266,7 +266,10 @@ JOB: dict[str, dict[str, Metric]] = {
             "Values that are not the change events which the topic should have",
         ),
         "InvalidFields": _of(
-            "topic", COUNTER, "invalid_fields", "Values of fields that no index can have, so nothing finds them"
+            "topic",
+            COUNTER,
+            "invalid_fields",
+            "Values of fields that no index can have, so nothing finds them",
         ),
     },
     "view": _job("view")

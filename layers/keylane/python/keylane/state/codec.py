@@ -14,7 +14,7 @@ Envelope, before the value's own bytes. Numbers are big-endian; the fields of fl
     source partition        u32
     order timestamp ms      u64  the highest timestamp of the key's records so far in this partition,
                                  where that is not the record's own; it decides across partitions
-    fields                  u16  bytes that follow: what indexes of fields have of the record, see `field_index`
+    fields                  u16  bytes that follow, what indexes have of the record: see `field_index`
     headers                 u32  bytes that follow, then for each header: u16 length and UTF-8 of its name,
                                  i32 length (-1: null) and bytes of its value
     size in Kafka           u64
@@ -92,7 +92,7 @@ class LeftInKafka(NamedTuple):
     size_bytes: int
 
 
-def encode_record(
+def encode_record(  # noqa: PLR0913 (what an envelope has)
     value: bytes | LeftInKafka | None,
     offset: int,
     timestamp_ms: int,

@@ -1,7 +1,7 @@
 """What the indexes of a topic's fields have of a record: in its envelope, and as members of sorted sets.
 
-An index is one field, or several together. Indexes have numbers: first all fields in the order of their names,
-then those of several fields in the order of theirs.
+An index is one field, or several together. Indexes have numbers: first all fields in the order of their
+names, then those of several fields in the order of theirs.
 
     entry      number (u8), length (u8), value     in an envelope, by number and value, none twice
     value      the forms of `ordered`; those of several fields with one 00 between each
@@ -28,7 +28,10 @@ MOST_ELEMENTS = 64
 
 
 class Field(NamedTuple):
-    """A field of a topic. `path`: through objects of the value; `kind`: of FIELD_TYPES; its index's number."""
+    """A field of a topic.
+
+    `path`: through objects of the value. `kind`: one of FIELD_TYPES. `number`: that of its index.
+    """
 
     name: str
     path: tuple[str, ...]

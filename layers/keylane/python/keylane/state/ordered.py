@@ -7,8 +7,8 @@
     time      as the number of milliseconds since 1970
     boolean   66 (false), 74 (true)
 
-A number is 0.d1d2d3... times 10 to the exponent, where d1 is not 0. The exponent + 32258 is written in base 254
-as two bytes, each digit + 1. The decimal digits follow in pairs, each pair + 1, without zeros at the end.
+A number is 0.d1d2d3... times 10 to the exponent, where d1 is not 0. The exponent + 32258 is written in base
+254 as two bytes, each digit + 1. The decimal digits follow in pairs, each pair + 1, without zeros at the end.
 
 No value contains the byte 00, so one 00 ends it: values of unequal lengths compare correctly, and several can
 follow one another. A value has exactly one form, whatever its spelling.
@@ -140,12 +140,15 @@ ALL = Interval()
 
 def equal_to(value: bytes) -> Interval:
     """Return the interval of one form."""
-    return Interval(value, value + END)
+    return Interval(value, up_to(value))
 
 
 def up_to(value: bytes) -> bytes:
-    """Return the `high` of an interval that has this form as its last."""
-    return value + END
+    """Return the `high` of an interval that has this form as its last.
+
+    With 00 and whatever follows in an index, the form is below this; a longer form is not.
+    """
+    return value + b"\1"
 
 
 def beginning_with(value: bytes) -> Interval:

@@ -42,7 +42,7 @@ def parts_of(key: bytes, count: int) -> list[bytes]:
 def field_index_key(
     tag: bytes, topic: str, generation: int, partition: int, stripe: int, number: int
 ) -> bytes:
-    """Return the key of a lane's index of fields, by its number: `{tag}:T:g:f:<partition>.<stripe>.<number>`."""
+    """Return the key of a lane's index of fields: `{tag}:T:g:f:<partition>.<stripe>.<number>`."""
     return b"{%b}:%b:%d:f:%d.%d.%d" % (tag, topic.encode(), generation, partition, stripe, number)
 
 

@@ -78,6 +78,7 @@ EXAMPLES = {
     "join_topics": Example("GET", "/join/N14228?topics=flights,joined"),
     "get_keys": Example("GET", "/topics/bookings/keys?prefix=ann%7C&limit=10"),
     "get_key_count": Example("GET", "/topics/bookings/count?max_age_ms=60000"),
+    "find_records": Example("GET", "/topics/bookings/find?to=Be*&order=to&limit=5"),
     "get_history": Example("GET", "/topics/bookings/keys/ann%7C2026-11-09/history?limit=5"),
     "get_key_changes": Example("GET", "/topics/flights/keys/N14228/changes?fields=origin,dest", status=501),
     "get_changes": Example("GET", "/topics/bookings/changes?prefix=ann%7C", status=501),

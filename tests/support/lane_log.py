@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.support import lanes as t
@@ -40,8 +40,26 @@ class Row(NamedTuple):
         return None if self.source == OWN else self.source
 
 
-def envelope(row: Row, order_ms: int | None = None) -> bytes:
-    return codec.encode_record(row.value, row.offset, row.time, row.stray_source, order_ms=order_ms)
+def envelope(row: Row, order_ms: int | None = None, fields: bytes = b"") -> bytes:
+    return codec.encode_record(
+        row.value, row.offset, row.time, row.stray_source, order_ms=order_ms, fields=fields
+    )
+
+
+FIELDS = (("bytes", "texts"), ("value", "text"))
+"""The fields of lanes in tests: a record has its value in one, and each of its bytes in the other."""
+
+
+def fields_of(value: bytes | None, options: Options) -> list[tuple[int, bytes]]:
+    """What a value puts into the indexes of these fields: numbers and values."""
+    if value is None or not options.fields:
+        return []
+    hexadecimal = [b"%02x" % byte for byte in sorted(set(value))]
+    return [*((0, each) for each in hexadecimal), (1, value.hex().encode() * 20)]
+
+
+def entries_of(value: bytes | None, options: Options) -> bytes:
+    return b"".join(bytes((number, len(each))) + each for number, each in fields_of(value, options))
 
 
 def member(row: Row) -> bytes:
@@ -65,7 +83,7 @@ def send(
     carried = folded(rows) if fold else [(row, None) for row in rows]
     chunk = t.chunk_of(
         lane,
-        *((row.key, envelope(row, order)) for row, order in carried),
+        *((row.key, envelope(row, order, entries_of(row.value, lane.options))) for row, order in carried),
         end_offset=end,
         newest_timestamp_ms=max((row.time for row in rows), default=0),
         has_tombstones=any(row.value is None for row in rows),
@@ -81,13 +99,14 @@ def send(
 class Held:
     """State, histories and indexes of a lane. A history's entries are (score, member).
 
-    `past`: the keys that have a history, by the index of these.
+    `past`: the keys that have a history, by their index. `fields`: the members of each index of fields.
     """
 
     values: dict[bytes, tuple[int, int, bytes]]
     histories: dict[bytes, list[tuple[int, bytes]]]
     index: list[bytes]
     past: list[bytes]
+    fields: list[list[bytes]] = field(default_factory=list)
 
 
 def ask(cluster: Cluster, lane: LaneTarget, *commands: tuple[bytes, ...]) -> list[Any]:
@@ -100,7 +119,7 @@ def ask(cluster: Cluster, lane: LaneTarget, *commands: tuple[bytes, ...]) -> lis
 
 
 def members(cluster: Cluster, lane: LaneTarget, name: bytes) -> list[bytes]:
-    """The keys in a sorted set of the lane, each of which is in its part and in no other."""
+    """The members of a sorted set of the lane, each of which is in its part and in no other."""
     parts = redis_keys.parts_of(name, lane.options.index)
     found = ask(cluster, lane, *((b"ZRANGE", part, b"0", b"-1") for part in parts))
     for part, keys in zip(parts, found, strict=True):
@@ -125,7 +144,28 @@ def held(cluster: Cluster, lane: LaneTarget, keys: Sequence[bytes]) -> Held:
             values[key] = record.partition, record.offset, record.value
         if entries:
             histories[key] = [(int(score), entry) for entry, score in zip(*[iter(entries)] * 2, strict=True)]
-    return Held(values, histories, index, past)
+    fields = [
+        members(cluster, lane, base + b"f:%b.%d" % (name, number)) for number, _ in _numbered(lane.options)
+    ]
+    if lane.options.fields and lane.options.ttl_ms:
+        _check_hash(cluster, lane, values, index)
+    return Held(values, histories, index, past, fields)
+
+
+def _numbered(options: Options) -> list[tuple[int, str]]:
+    return [(number, name) for number, (name, _) in enumerate(options.fields)]
+
+
+def _check_hash(cluster: Cluster, lane: LaneTarget, values: dict[bytes, Any], index: list[bytes]) -> None:
+    """Where records expire, a hash has the fields of all keys in the index."""
+    name = lane.key_prefix[:-2] + b"b:" + lane.watermark_key[len(lane.key_prefix) :]
+    found: dict[bytes, bytes] = {}
+    for part in redis_keys.parts_of(name, lane.options.index):
+        (pairs,) = ask(cluster, lane, (b"HGETALL", part))
+        found |= dict(zip(pairs[::2], pairs[1::2], strict=True))
+    assert sorted(found) == index
+    for key, (_, _, value) in values.items():
+        assert found[key] == entries_of(value, lane.options)
 
 
 def server_time_ms(cluster: Cluster, lane: LaneTarget) -> int:
@@ -147,7 +187,16 @@ def fold(rows: Sequence[Row], options: Options, now_ms: int) -> Held:
             values[key] = winner.source, winner.offset, winner.value
     histories = {key: _history(mine, options, now_ms) for key, mine in by_key.items() if options.has_history}
     indexes = (values, histories) if options.index else ((), ())
-    return Held(values, histories, *map(sorted, indexes))
+    fields = [
+        sorted(
+            each + b"\0" + key
+            for key, (_, _, value) in values.items()
+            for found, each in fields_of(value, options)
+            if found == number
+        )
+        for number, _ in _numbered(options)
+    ]
+    return Held(values, histories, *map(sorted, indexes), fields)
 
 
 def _newest(rows: Sequence[Row]) -> Row:

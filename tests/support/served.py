@@ -6,6 +6,7 @@ import itertools
 import time
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from tests.servers.own import fill
 from tests.support import lanes as t
 from tests.support.builders import a_layout, lane_of, layout_entry
@@ -14,6 +15,7 @@ from keylane.model.records import Options
 from keylane.state import codec
 from keylane.state.lanes import lanes_of_topic
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
+from keylane_spark.columns.fields import field_entries
 
 if TYPE_CHECKING:
     from keylane.adapters.redis.cluster import Cluster
@@ -44,11 +46,16 @@ class Served:
         number = partition * self.layout.stripes + stripe
         lane, offset = self.lanes[number], next(self.offsets[number])
         time_ms = self.now_ms if time_ms is None else time_ms
-        envelope = codec.encode_record(value, offset, time_ms)
+        envelope = codec.encode_record(value, offset, time_ms, fields=self._fields_of(value))
         chunk = t.chunk_of(lane, (key, envelope), has_tombstones=value is None, newest_timestamp_ms=time_ms)
         self.writer.apply(lane, OffsetRange(offset, offset + 1), chunk)
         self.writer.flush()
         return f"{partition}:{offset}"
+
+    def _fields_of(self, value: bytes | None) -> bytes:
+        entries, _ = field_entries(pa.array([value], pa.binary()), self.layout.options)
+        found: bytes = entries[0].as_py()
+        return found
 
     def put_stray(self, key: bytes, value: bytes | None, time_ms: int | None = None) -> str:
         """Write one record that lies in the partition behind its key's, and return its position."""
@@ -56,7 +63,7 @@ class Served:
         lane = self.lanes[partition * self.layout.stripes + stripe]
         source, offset = (partition + 1) % self.layout.partition_count, next(self.stray_offsets)
         time_ms = self.now_ms if time_ms is None else time_ms
-        row = codec.encode_record(value, offset, time_ms, source)
+        row = codec.encode_record(value, offset, time_ms, source, fields=self._fields_of(value))
         self.writer.put_strays(lane, t.chunk_of(lane, (key, row), end_offset=offset + 1), source)
         self.writer.flush()
         return f"{source}:{offset}"

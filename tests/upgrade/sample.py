@@ -155,6 +155,9 @@ def requests(prefix: str) -> list[Ask]:
         Ask("GET", f"{kept}/keys/{key}/history?limit=2"),
         Ask("GET", f"{kept}/keys?prefix=d"),
         Ask("GET", f"{kept}/keys?as_of={middle_ms}&limit=2"),
+        Ask("GET", f"{kept}/find?who=a*&order=-n&limit=2"),
+        Ask("GET", f"/topics/{prefix}-mixed/find?who=k1&order=at"),
+        Ask("GET", f"/topics/{prefix}-mixed/find?at=..&limit=3"),
     ]
     for view in VIEWS:
         found += [

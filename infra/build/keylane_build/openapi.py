@@ -117,11 +117,25 @@ def operation_id(route: Route, method: str) -> str:
     return route.name if method != "HEAD" else f"head_{route.name}"
 
 
+CONDITIONS: dict[str, Any] = {
+    "name": "conditions",
+    "in": "query",
+    "description": "conditions on the topic's fields, by their names: status=open, amount=10..20, name=Sm*",
+    "style": "form",
+    "explode": True,
+    "schema": {"type": "object", "additionalProperties": {"type": "string"}},
+}
+
+
 def _operation(operation: Operation, method: str) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operationId": operation_id(operation.route, method),
         "summary": (operation.handler.__doc__ or "").partition("\n")[0],
-        "parameters": [*_path_parameters(operation), *map(_parameter, operation.parameters)],
+        "parameters": [
+            *_path_parameters(operation),
+            *map(_parameter, operation.parameters),
+            *([CONDITIONS] if operation.takes_conditions else []),
+        ],
         "responses": _responses(operation, method),
     }
     if operation.body is BYTES:

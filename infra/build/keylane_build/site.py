@@ -31,6 +31,7 @@ CONTENTS = {
             "docs/use/console",
             "docs/use/databases",
             "docs/use/transforms",
+            "docs/use/find",
             "docs/guarantees",
             "docs/benchmarks",
         ),

@@ -25,7 +25,7 @@ from keylane.errors import CorruptState, Fenced, KeylaneError, LaneBehind, State
 from keylane.model.keys import printable
 from keylane.ports import Clock, Deadline
 
-_FILES = ("watermark", "records", "writes", "merge", "lanes", "full", "layouts", "views", "removal")
+_FILES = ("watermark", "records", "writes", "fields", "merge", "lanes", "full", "layouts", "views", "removal")
 """The library's source, in this order: a file may use what those before it define."""
 
 

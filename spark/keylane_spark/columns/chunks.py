@@ -5,6 +5,8 @@ ends where it would carry too many records or bytes. So a key that is written a 
 written once, and the watermark still moves chunk by chunk with nothing missing below it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,6 +20,7 @@ from keylane_spark.columns.encoding import (
     encode_of_lanes,
     encode_records,
 )
+from keylane_spark.columns.fields import field_entries
 from keylane_spark.columns.fold import Repeats, first_set_stays, kept, most_per_key, needless_sets, risen
 from keylane_spark.columns.records import Records
 
@@ -56,6 +59,13 @@ class Folded:
     records: Records
     end_offset: int
     newest_timestamp_ms: int
+
+    def with_fields(self, options: Options) -> tuple[Folded, int]:
+        """Add what indexes of fields have of the records; returns how many values no index can have."""
+        if not options.fields:
+            return self, 0
+        entries, invalid = field_entries(self.records.values, options)
+        return replace(self, records=replace(self.records, fields=entries)), invalid
 
     def encode(
         self, key_prefix: bytes, source_partition: int | None = None, in_order: InOrder | None = None

@@ -161,6 +161,10 @@ class _OptionalFields:
         self.columns: list[pa.BinaryArray] = []
         if rows.order_ms is not None:
             self._add(rows.order_ms > np.maximum(rows.timestamps_ms, 0), codec.ORDER, rows.order_ms, ">u8")
+        if rows.fields is not None:
+            sizes = pc.binary_length(rows.fields).to_numpy(zero_copy_only=False)
+            self._add(sizes > 0, codec.FIELDS, sizes, ">u2")
+            self.columns.append(rows.fields)
         if rows.headers is not None:
             sizes = pc.binary_length(rows.headers).to_numpy(zero_copy_only=False)
             self._add(sizes > 0, codec.HEADERS, sizes, ">u4")
@@ -199,6 +203,8 @@ def _fixed_headers(
         headers["flags"][rows.values.is_null().to_numpy(zero_copy_only=False)] |= codec.TOMBSTONE
     for mask, flag in flags:
         headers["flags"][mask] |= flag
+        if flag == codec.FIELDS:
+            headers["version"][mask] = codec.VERSION_WITH_FIELDS
     headers["offset"] = rows.offsets
     headers["timestamp"] = np.maximum(rows.timestamps_ms, 0)
     return binary_array(np.arange(0, (len(rows) + 1) * kind.itemsize, kind.itemsize, dtype=np.int32), headers)

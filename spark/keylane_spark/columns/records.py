@@ -87,7 +87,7 @@ class Records(_Columns):
     `keys`, `values`: binary. `offsets`, `timestamps_ms`: int64. The others are None where no record needs
     them. `headers`: binary, the codec's headers blocks, empty for a record without. `left_bytes`: int64,
     the size of a value that is left in Kafka (the value here is empty), else 0. `order_ms`: int64, the
-    highest timestamp of the key so far.
+    highest timestamp of the key so far. `fields`: binary, what `columns.fields` adds to what is written.
     """
 
     keys: pa.BinaryArray
@@ -97,6 +97,7 @@ class Records(_Columns):
     headers: pa.BinaryArray | None = None
     left_bytes: NDArray[np.int64] | None = None
     order_ms: NDArray[np.int64] | None = None
+    fields: pa.BinaryArray | None = None
 
     def __len__(self) -> int:
         return len(self.keys)

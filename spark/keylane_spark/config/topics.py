@@ -10,12 +10,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from keylane.errors import BadConfig, ask_meant
 from keylane.formats.connect_keys import keys_with_schema
 from keylane.model.kafka import NewTopic
-from keylane.model.records import WHOLE_KEY, Options, is_topic_name
+from keylane.model.records import (
+    FIELD_TYPES,
+    MOST_INDEXES,
+    MOST_TOGETHER,
+    WHOLE_KEY,
+    Options,
+    is_topic_name,
+)
 from keylane.routing import separator_of
 from keylane.state.windows import NAME_LIMIT, Definition, state_name
 from keylane_spark.config.table import ConfigTable, Milliseconds, SomeMilliseconds
@@ -80,6 +87,23 @@ def _function(text: str) -> str:
     return text
 
 
+def _field_types(tables: Any) -> dict[str, str]:
+    """Return types by names as in a.b, of tables in tables: that is what TOML makes of a dotted key."""
+    if not isinstance(tables, dict):
+        raise ValueError('this is a table of fields, as in status = "text"')  # noqa: TRY004 (pydantic's)
+    types: dict[str, str] = {}
+    for name, given in tables.items():
+        if isinstance(given, dict):
+            types |= {f"{name}.{inner}": kind for inner, kind in _field_types(given).items()}
+        elif given in FIELD_TYPES:
+            types[name] = given
+        else:
+            raise ValueError(f"the field {name} is one of {', '.join(FIELD_TYPES)}, not {given!r}")
+    if not all(part for name in types for part in name.split(".")):
+        raise ValueError("a field has no name")
+    return dict(sorted(types.items()))
+
+
 class TopicConfig(ConfigTable):
     """One topic."""
 
@@ -108,6 +132,8 @@ class TopicConfig(ConfigTable):
     transform: Annotated[str, AfterValidator(_function)] | None = None
     transform_version: str | None = None
     on_error: OnError = "stop"
+    fields: Annotated[dict[str, str], BeforeValidator(_field_types)] = Field(default_factory=dict)
+    indexes: dict[str, Annotated[tuple[str, ...], Field(strict=False)]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -129,10 +155,28 @@ class TopicConfig(ConfigTable):
             raise ValueError("where, select and transform do not read values of a Schema Registry yet")
         if self.select and self.value_format in {"text", "bytes"}:
             raise ValueError('select gives JSON: remove value_format, or set it to "json"')
-        if self.index_parts > 1 and not self.index:
+        if self.index_parts > 1 and not (self.index or self.fields):
             raise ValueError("index_parts divides an index: add index = true")
         if bool(self.key_fields) + bool(self.key_schema) + (self.key_format == "registry") > 1:
             raise ValueError('keys are of one kind: key_fields, key_schema or key_format = "registry"')
+        return self
+
+    @model_validator(mode="after")
+    def _has_fields(self) -> Self:
+        if self.fields and self.value_format in {"text", "bytes", "registry"}:
+            raise ValueError('fields are of JSON values: value_format is "auto" or "json"')
+        for name, parts in self.indexes.items():
+            if name in self.fields:
+                raise ValueError(f"the index {name} has the name of a field")
+            if len(set(parts)) != len(parts) or not 1 < len(parts) <= MOST_TOGETHER:
+                raise ValueError(f"the index {name} is of 2 to {MOST_TOGETHER} different fields")
+            for part in parts:
+                if part not in self.fields:
+                    raise ValueError(f"the index {name} is of {part}, which is not one of the topic's fields")
+                if self.fields[part] == "texts":
+                    raise ValueError(f"the index {name} is of {part}, which has several values")
+        if len(self.fields) + len(self.indexes) > MOST_INDEXES:
+            raise ValueError(f"a topic has at most {MOST_INDEXES} fields and indexes")
         return self
 
     @property
@@ -161,7 +205,7 @@ class TopicConfig(ConfigTable):
             ttl_ms=self.ttl,
             history_count=self.history_count,
             history_age_ms=self.history_age,
-            index=self.index_parts if self.index else 0,
+            index=self.index_parts if self.index or self.fields else 0,
             insert_once=self.insert_once,
             headers=self.headers,
             guarded=self.guarded,
@@ -173,6 +217,8 @@ class TopicConfig(ConfigTable):
             key_fields=tuple(self.key_fields.items()),
             key_schema=self.key_schema,
             key_format=self.key_format,
+            fields=tuple(self.fields.items()),
+            indexes=tuple(sorted(self.indexes.items())),
         )
 
 

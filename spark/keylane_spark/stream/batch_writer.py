@@ -222,6 +222,7 @@ class BatchWriter:
             for number, chunk in self._chunks(source).own.items()
             if (folded := chunk.folder.open_chunk)
             and len(folded.records) <= FEW_ROWS
+            and not chunk.lane.options.fields
             and chunk.folder.open_bytes <= FEW_BYTES
         ]
         encoded: dict[TopicPartition, dict[int, Chunk]] = {}
@@ -430,7 +431,7 @@ class PartitionChunks:
             self._apply(chunk, chunk.folder.take(), last, encoded.get(number))
 
     def _put_strays(self, chunk: _OpenChunk, folded: Folded) -> None:
-        encoded = folded.encode(chunk.lane.key_prefix, self._partition)
+        encoded = self._with_fields(folded).encode(chunk.lane.key_prefix, self._partition)
         self._sender.put_strays(chunk.lane, encoded, self._partition, chunk.sent_to)
         chunk.sent_to = self._given[chunk.lane] = encoded.end_offset
         self.tally.written += encoded.count
@@ -457,7 +458,7 @@ class PartitionChunks:
         if given:
             self._sender.lanes.note_strays(self._first_lane, given)
         if folded and not encoded:
-            encoded = folded.encode(chunk.lane.key_prefix, in_order=chunk.lane.in_order)
+            encoded = self._with_fields(folded).encode(chunk.lane.key_prefix, in_order=chunk.lane.in_order)
         if last is not None:
             covered = OffsetRange(chunk.sent_to, last.end, last.complete_as_of_ms, last.log_end)
         else:
@@ -465,6 +466,11 @@ class PartitionChunks:
         self._sender.apply(chunk.lane, covered, encoded)
         chunk.sent_to = covered.end
         self.tally.written += encoded.count if encoded else 0
+
+    def _with_fields(self, folded: Folded) -> Folded:
+        folded, invalid = folded.with_fields(self._layout.options)
+        self.tally.invalid_fields += invalid
+        return folded
 
 
 class ChunkSender:

@@ -325,6 +325,7 @@ class TopicQuery(ReadingQuery):
         invalid = sum(tally.invalid_events for tally in tallies.values())
         left_out = sum(tally.left_out for tally in tallies.values())
         failed = sum(tally.failed for tally in tallies.values())
+        odd = sum(tally.invalid_fields for tally in tallies.values())
         for sentence in self._audit.add(tallies):
             self.say(sentence)
         lag = self._freshness.lag(self._positions)
@@ -338,6 +339,7 @@ class TopicQuery(ReadingQuery):
             + (f", {invalid:,} values that are not change events" if invalid else "")
             + (f", {left_out:,} left out" if left_out else "")
             + (f", {failed:,} on which the transform fails" if failed else "")
+            + (f", {odd:,} values of fields that no index can have" if odd else "")
         )
 
     def _time_left(self, lag: int) -> str:

@@ -71,6 +71,7 @@ class JobMetrics:
                     "InvalidEvents": tally.invalid_events,
                     "LeftOut": tally.left_out,
                     "Failed": tally.failed,
+                    "InvalidFields": tally.invalid_fields,
                 }
                 self._totals["topic", topic].update(counts)
 

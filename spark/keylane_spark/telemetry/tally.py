@@ -34,6 +34,8 @@ class Tally:
     """Records on which the topic's transform fails."""
     first_failed: int = -1
     """The offset of the first of them."""
+    invalid_fields: int = 0
+    """Values that a topic's fields can't have, of the records that were written."""
     strays: int = 0
     """Records whose key belongs to another partition. The next three: how many each partitioner explains."""
     murmur2: int = 0

@@ -73,8 +73,9 @@ OPTIONS = st.fixed_dictionaries(
         "history_count": st.sampled_from([None, 1, 2, 3]),
         "history_age_ms": st.sampled_from([None, HOUR_MS]),
         "index": st.sampled_from([0, 1, 3]),
+        "fields": st.booleans(),
     }
-)
+).map(lambda options: options | {"fields": log.FIELDS if options["fields"] and options["index"] else ()})
 ON_SERVERS = settings(
     max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -142,13 +143,17 @@ def test_what_is_read_again_after_all_markers_are_gone_changes_nothing(cluster_m
         st.tuples(st.just(OWN), st.sampled_from(KEYS), VALUES, st.integers(-9, -1)), max_size=14
     ),
     index=st.booleans(),
+    has_fields=st.booleans(),
     turns=st.lists(
         st.tuples(st.just(OWN), st.integers(0, 99), st.integers(0, 99), st.just(False)), max_size=6
     ),
 )
-def test_of_an_insert_once_topic_the_first_value_stays_until_a_tombstone(cluster_map, records, index, turns):
+def test_of_an_insert_once_topic_the_first_value_stays_until_a_tombstone(
+    cluster_map, records, index, has_fields, turns
+):
+    fields = log.FIELDS if index and has_fields else ()
     rows = [Row(OWN, offset, key, value, time) for offset, (_, key, value, time) in enumerate(records)]
-    read_logs(cluster_map, new_lane(insert_once=True, index=index), {OWN: rows}, turns)
+    read_logs(cluster_map, new_lane(insert_once=True, index=index, fields=fields), {OWN: rows}, turns)
 
 
 LOGS_THAT_GO_BACK = [
@@ -251,7 +256,7 @@ def test_a_record_that_has_expired_before_it_came_is_as_a_tombstone(cluster_map)
 @pytest.mark.parametrize("parts", [1, 3])
 def test_what_expires_leaves_the_index_at_the_next_write_or_heartbeat(cluster_map, parts):
     for count in (0, 1):
-        lane = new_lane(ttl_ms=HOUR_MS, index=parts)
+        lane = new_lane(ttl_ms=HOUR_MS, index=parts, fields=log.FIELDS)
         lanes = opened(cluster_map, lane)
         soon = log.server_time_ms(cluster_map, lane) - HOUR_MS + 100
         rows = [
@@ -269,16 +274,21 @@ def test_what_expires_leaves_the_index_at_the_next_write_or_heartbeat(cluster_ma
         assert log.held(cluster_map, lane, KEYS).index == [b"b", b"c"][: 1 + count]
         expiries = log.members(cluster_map, lane, name_of(lane, b"x", lane_name(lane)))
         assert expiries == [b"b", b"c"][: 1 + count]
+        live = {b"b": b"again", b"c": b"new"}
+        assert log.held(cluster_map, lane, KEYS).fields[1] == sorted(
+            value.hex().encode() * 20 + b"\0" + key for key, value in list(live.items())[: 1 + count]
+        )
 
 
 def test_a_key_that_has_expired_and_is_set_again_stays_in_the_index(cluster_map):
-    lane = new_lane(ttl_ms=HOUR_MS, index=True)
+    lane = new_lane(ttl_ms=HOUR_MS, index=1, fields=log.FIELDS)
     lanes = opened(cluster_map, lane)
     soon = log.server_time_ms(cluster_map, lane) - HOUR_MS + 50
     put(lanes, lane, Row(OWN, 0, b"a", b"x", soon))
     eventually(lambda: values(cluster_map, lane) == {})
-    put(lanes, lane, Row(OWN, 1, b"a", b"again", soon + HOUR_MS))
-    assert log.held(cluster_map, lane, KEYS) == log.Held({b"a": (OWN, 1, b"again")}, {}, [b"a"], [])
+    again = Row(OWN, 1, b"a", b"again", soon + HOUR_MS)
+    put(lanes, lane, again)
+    assert log.held(cluster_map, lane, KEYS) == log.fold([again], lane.options, soon)
 
 
 @pytest.mark.parametrize("parts", [1, 3])

@@ -166,6 +166,8 @@ def _route_faults(line: int, method: str, target: str, paths: Mapping[str, Mappi
         return [Fault(line, f"{method} {path}: there is no such route")]
     described = [*paths[name].get("parameters", []), *operation.get("parameters", [])]
     known = {each["name"] for each in described if each.get("in") == "query"}
+    if "conditions" in known:
+        return []  # all others are fields of the topic
     given = [parameter for parameter, _ in parse_qsl(query, keep_blank_values=True)]
     return [Fault(line, f"{name} has no parameter {each!r}") for each in given if each not in known]
 

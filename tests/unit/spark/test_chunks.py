@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import hiredis
@@ -205,6 +205,7 @@ ROWS = st.lists(
         st.none() | st.integers(1, 1 << 40),
         st.integers(-1, 1 << 44),
         st.integers(0, 1 << 44),
+        st.binary(max_size=300),
     ),
     min_size=1,
     max_size=9,
@@ -213,7 +214,7 @@ ROWS = st.lists(
 
 @given(rows=ROWS, source=st.none() | st.integers(0, 16383))
 def test_whatever_an_envelope_has_it_is_the_codec_s_own_bytes(rows, source):
-    values, headers, left, times, orders = zip(*rows, strict=True)
+    values, headers, left, times, orders, fields = zip(*rows, strict=True)
     is_left = [size is not None and value is not None for size, value in zip(left, values, strict=True)]
     records = Records(
         pa.array([b"%d" % number for number in range(len(rows))], pa.binary()),
@@ -224,7 +225,12 @@ def test_whatever_an_envelope_has_it_is_the_codec_s_own_bytes(rows, source):
         np.array([size if gone else 0 for gone, size in zip(is_left, left, strict=True)]),
         np.array(orders),
     )
-    (chunk,) = chunks(records, b"", source_partition=source)
+    folder = Folder()
+    assert list(folder.add(records)) == []
+    folded = folder.take()
+    assert folded
+    with_fields = replace(folded.records, fields=pa.array(fields, pa.binary()))
+    chunk = replace(folded, records=with_fields).encode(b"", source)
     assert arguments_of(chunk)[1::2] == [
         codec.encode_record(
             codec.LeftInKafka(size) if gone else value,
@@ -233,9 +239,10 @@ def test_whatever_an_envelope_has_it_is_the_codec_s_own_bytes(rows, source):
             source,
             order_ms=order if order > max(0, time) else None,
             headers=own or None,
+            fields=entries,
         )
-        for number, (value, own, size, time, order, gone) in enumerate(
-            zip(values, headers, left, times, orders, is_left, strict=True)
+        for number, (value, own, size, time, order, gone, entries) in enumerate(
+            zip(values, headers, left, times, orders, is_left, fields, strict=True)
         )
     ]
 

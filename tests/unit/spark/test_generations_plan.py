@@ -61,6 +61,7 @@ CHANGES: dict[str, Any] = {
     "where": "offset > 1",
     "select": "value as v",
     "transform": "transforms:upper",
+    "fields": {"status": "text"},
 }
 
 

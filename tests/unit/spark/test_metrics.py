@@ -140,6 +140,7 @@ def test_the_page_has_totals_and_gauges_under_the_names_of_the_catalogue():
         ("keylane_topic_left_out_total", "orders"): 0,
         ("keylane_topic_failed_total", "orders"): 0,
         ("keylane_topic_stopped_partitions", "orders"): 0,
+        ("keylane_topic_invalid_fields_total", "orders"): 0,
         ("keylane_topic_restarts_total", "orders"): 0,
         ("keylane_topic_lag", "orders"): 7,
         ("keylane_topic_age", "orders"): 250,

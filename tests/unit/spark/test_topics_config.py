@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING
 
@@ -82,6 +83,16 @@ def test_retention_and_options_become_those_of_the_layout(tmp_path):
             [":1: topics.a: change events are JSON"],
         ),
         ("[topics.a]\nindex_parts = 3\n", [":1: topics.a: index_parts", "index = true"]),
+        (
+            "[topics.a.fields]\nx.y = 'uuid'\n",
+            ["topics.a.fields: the field y is one of text", "'uuid'"],
+        ),
+        ("[topics.a]\nfields = 3\n", [":2: topics.a.fields: this is a table"]),
+        ("[topics.a]\nvalue_format = 'bytes'\nfields.x = 'text'\n", [":1: topics.a: fields are of JSON"]),
+        ("[topics.a]\nfields.x = 'text'\nindexes.i = ['x', 'y']\n", ["is of y, which is not one of"]),
+        ("[topics.a]\nfields.x = 'text'\nindexes.i = ['x', 'x']\n", ["2 to 3 different fields"]),
+        ("[topics.a]\nfields = {x = 'text', y = 'texts'}\nindexes.i = ['x', 'y']\n", ["several values"]),
+        ("[topics.a]\nfields = {x = 'text', y = 'text'}\nindexes.x = ['x', 'y']\n", ["name of a field"]),
         ("[topics.a]\nindex = true\nindex_parts = 257\n", [":3: topics.a.index_parts: ", "not 257"]),
         ("[topics.'a b']\n", ["keylane.toml:1: topics: ", "'a b' is not a valid topic name"]),
         ("[job]\n", ["keylane.toml:1: topics: "]),
@@ -96,6 +107,19 @@ def test_a_fault_names_line_and_field(tmp_path, text, faults):
         load(path)
     for fault in faults:
         assert fault in str(raised.value)
+
+
+def test_fields_are_named_by_dotted_keys_and_imply_an_index(tmp_path):
+    path = tmp_path / "keylane.toml"
+    path.write_text(
+        "[topics.a.fields]\nstatus = 'text'\ncustomer.id = 'number'\ncustomer.since = 'time'\n"
+        "[topics.a.indexes]\nboth = ['status', 'customer.id']\n"
+    )
+    options = load(path).topics["a"].options
+    assert options.fields == (("customer.id", "number"), ("customer.since", "time"), ("status", "text"))
+    assert options.indexes == (("both", ("status", "customer.id")),)
+    assert options.index == 1
+    assert Options.from_dict(json.loads(json.dumps(options.to_dict()))) == options
 
 
 def test_a_missing_file_is_named_by_its_path(tmp_path):

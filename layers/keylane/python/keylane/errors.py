@@ -27,7 +27,8 @@
     ├── TooLarge                    a key or value over its limit
     ├── NotKept                     the topic is not configured to keep this
     │   ├── NoIndex                 its keys in order, for ranges and counts
-    │   └── NoHistory               earlier records of its keys
+    │   ├── NoHistory               earlier records of its keys
+    │   └── NoFields                its records by the fields of their values
     ├── HistoryTooShort             a time before the history begins
     ├── NoJsonObject                `fields` of a value that is not a JSON object
     ├── PositionNotReached          a read waited for a position that the state did not reach in time
@@ -301,6 +302,16 @@ class NoHistory(NotKept):
     def __init__(self, topic: str) -> None:
         super().__init__(
             f"topic {topic!r} keeps no history: set `history_count` or `history_age` in keylane.toml"
+        )
+        self.topic = topic
+
+
+class NoFields(NotKept):
+    """The topic's records can't be found by the fields of their values."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            f"topic {topic!r} has no fields: name them in [topics.{topic}.fields] in keylane.toml"
         )
         self.topic = topic
 

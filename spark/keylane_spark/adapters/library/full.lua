@@ -4,6 +4,21 @@
 -- What a key takes beside its value, about.
 local ENTRY = 100
 
+-- What the fields of a record take in indexes, about: nothing where they are the stored ones.
+local function fields_growth(key, payload)
+  if string.byte(payload, 1) ~= 2 then
+    return 0
+  end
+  local _, _, _, _, _, _, before = held(key)
+  local _, _, _, _, _, _, fields = parse(payload)
+  local at, size = 1, 0
+  while fields ~= before and at < #fields do
+    at = at + 2 + string.byte(fields, at + 1)
+    size = size + ENTRY
+  end
+  return size > 0 and size + #fields or 0
+end
+
 -- Whether records need more room than what they replace gives free. Deletions need none: a marker is small. `at`: where
 -- the options begin (see rules_of), `first`: where the records do.
 local function grows(args, at, first)
@@ -15,6 +30,7 @@ local function grows(args, at, first)
       growth = growth - size
     else
       growth = growth + #payload - size + (size == 0 and ENTRY or 0) + (keeps_history and #payload + ENTRY or 0)
+        + fields_growth(args[i], payload)
     end
   end
   return growth > 0

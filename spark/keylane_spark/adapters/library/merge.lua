@@ -5,36 +5,6 @@ local DUE = 200
 -- The latest time: doubles are exact up to it, and Redis accepts it.
 local LATEST = 9007199254740991
 
--- Returns the keys of a lane's sorted set. With an index in parts each has a number behind it: a slot migrates key by
--- key, so none may grow with the lane.
-local function parts_of(key, count)
-  local keys = { key }
-  for part = 1, count > 1 and count or 0 do
-    keys[part] = key .. '.' .. part - 1
-  end
-  return keys
-end
-
--- As in_slices, for a sorted set in parts: a member is in the part that its hash names.
-local function in_parts(command, parts, arguments)
-  if #parts == 1 then
-    return in_slices(command, parts[1], arguments)
-  end
-  local width, by_part = command == 'ZADD' and 2 or 1, {}
-  for last = width, #arguments, width do
-    local hash = tonumber(string.sub(redis.sha1hex(arguments[last]), 1, 8), 16)
-    local part = parts[hash % #parts + 1]
-    local own = by_part[part] or {}
-    by_part[part] = own
-    for i = last - width + 1, last do
-      own[#own + 1] = arguments[i]
-    end
-  end
-  for part, own in pairs(by_part) do
-    in_slices(command, part, own)
-  end
-end
-
 -- Parses a topic's options, and derives the names of the lane's other keys. The 8 arguments (see option_arguments in
 -- lane.py): how long a tombstone's marker lasts, 1 where records are compared, the length of `{tag}:T:g:v:`, the time
 -- to live, how many records and how long a history keeps, 1 for insert_once, how many parts an index has. Times in ms,
@@ -58,6 +28,9 @@ local function rules_of(watermark_key, args, at)
     expiries = has_index and args[at + 3] ~= '0' and parts_of(key_of(watermark_key, prefix, 'x'), parts),
     past = has_index and has_history and parts_of(key_of(watermark_key, prefix, 'p'), parts),
     endings = has_index and args[at + 5] ~= '0' and parts_of(key_of(watermark_key, prefix, 'q'), parts),
+    fields = has_index and key_of(watermark_key, prefix, 'f') .. '.',
+    entries = has_index and args[at + 3] ~= '0' and parts_of(key_of(watermark_key, prefix, 'b'), parts),
+    parts = parts,
   }
 end
 
@@ -129,12 +102,13 @@ local function plan(args, first, below, rules)
   local entries = {}
   for i = first, #args, 2 do
     local key, payload = args[i], args[i + 1]
-    local offset, time, order, source, live, rest = parse(payload)
+    local offset, time, order, source, live, rest, fields = parse(payload)
     if offset >= below then
       local entry = entries[key]
       if not entry then
-        local there, _, there_order, there_source, there_live = held(key)
+        local there, _, there_order, there_source, there_live, _, there_fields = held(key)
         entry = { offset = there, order = there_order, source = there_source, live = there_live, payload = false }
+        entry.fields_before = there and there_fields or fields_of_expired(string.sub(key, rules.prefix + 1), rules)
         entries[key] = entry
       end
       if rules.history then
@@ -144,13 +118,13 @@ local function plan(args, first, below, rules)
       if not is_second and is_newer(offset, order, source, live, entry) then
         local is_due = rules.ttl_ms > 0 and time + rules.ttl_ms <= rules.now
         if source == entry.source and entry.order > order then
-          payload = stored(payload, source, rest, entry.order, live and not is_due)
+          payload = stored(payload, source, rest, entry.order, live and not is_due, fields)
           order = entry.order
         elseif is_due or not live then
-          payload = stored(payload, source, rest, order > time and order, false)
+          payload = stored(payload, source, rest, order > time and order, false, '')
         end
         entry.offset, entry.order, entry.source, entry.live = offset, order, source, live and not is_due
-        entry.time, entry.payload = time, payload
+        entry.time, entry.payload, entry.fields = time, payload, entry.live and fields or ''
       end
     end
   end
@@ -243,11 +217,15 @@ local function merge(watermark_key, args, at, first, below)
   local count = DUE + (#args - first + 1) / 2
   local expired, over = due(rules.expiries, rules.now, count), due(rules.endings, rules.now, count)
   local entries = plan(args, first, below, rules)
+  local changes = rules.fields and field_changes(entries, rules, expired)
   if next(entries) or #expired + #over > 0 then
     for _, kind in ipairs({ 'index', 'expiries', 'past', 'endings' }) do
       for _, part in ipairs(rules[kind] or {}) do
         redis.call('ZCARD', part)
       end
+    end
+    if changes then
+      look_at_fields(changes, rules)
     end
   end
   local sets = {}
@@ -263,6 +241,7 @@ local function merge(watermark_key, args, at, first, below)
   in_slices('MSET', nil, sets)
   if rules.index then
     update_index(entries, rules, expired)
+    update_fields(changes, rules)
   end
   if rules.past then
     update_past(entries, rules, over)

@@ -15,6 +15,43 @@ local function in_slices(command, head, arguments)
   end
 end
 
+-- Returns the keys of a lane's sorted set. With an index in parts each has a number behind it: a slot migrates key by
+-- key, so none may grow with the lane.
+local function parts_of(key, count)
+  local keys = { key }
+  for part = 1, count > 1 and count or 0 do
+    keys[part] = key .. '.' .. part - 1
+  end
+  return keys
+end
+
+-- Returns the part that a member is in: its hash names it.
+local function part_of(parts, member)
+  if #parts == 1 then
+    return parts[1]
+  end
+  return parts[tonumber(string.sub(redis.sha1hex(member), 1, 8), 16) % #parts + 1]
+end
+
+-- As in_slices, for a sorted set in parts.
+local function in_parts(command, parts, arguments)
+  if #parts == 1 then
+    return in_slices(command, parts[1], arguments)
+  end
+  local width, by_part = command == 'ZADD' and 2 or 1, {}
+  for last = width, #arguments, width do
+    local part = part_of(parts, arguments[last])
+    local own = by_part[part] or {}
+    by_part[part] = own
+    for i = last - width + 1, last do
+      own[#own + 1] = arguments[i]
+    end
+  end
+  for part, own in pairs(by_part) do
+    in_slices(command, part, own)
+  end
+end
+
 -- In a migrating slot a command fails when it names a key that has left. So where more than one command writes, all
 -- keys are read before the first is written.
 

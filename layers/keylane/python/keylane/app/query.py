@@ -8,12 +8,14 @@ from keylane.api.http.common_parameters import ValueOptions, has_base64_keys
 from keylane.api.http.request import Request
 from keylane.api.http.response import Response
 from keylane.api.http.router import Application, Operations
-from keylane.api.reads import changes, many, pages, topics, views
+from keylane.api.reads import changes, find, many, pages, topics, views
 from keylane.api.reads.change_sources import KeyChanges, TopicChanges
 from keylane.api.reads.envelope import Envelopes
 from keylane.api.reads.key import READ, RECORD_SCHEMA, parse_read_key, render_record
 from keylane.app import build_application
 from keylane.model.routes import QUERY
+from keylane.query.find import count_found
+from keylane.query.find import find as find_page
 from keylane.query.key_count import read_key_count
 from keylane.query.multi_get import read_many
 from keylane.query.newest import (
@@ -69,6 +71,20 @@ def get_key_count(app: QueryApp, request: Request, topic: str) -> Response[Any]:
     read = topics.parse_count(request, topic, use.settings)
     found = read_key_count(use.store, read.topic, read.terms)
     return topics.render_count(found, use.now_ms)
+
+
+@OPERATIONS.operation(find.FOUND_SCHEMA, parameters=find.FIND, refusals=(409, 413), takes_conditions=True)
+def find_records(app: QueryApp, request: Request, topic: str) -> Response[Any]:
+    """Answer with a page of the records that meet conditions on their fields, or with their number."""
+    use = app.parts()
+    read = find.parse_find(request, topic, use.settings)
+    decode = use.decoder(as_bytes=False).decode_or_explain
+    if read.is_count:
+        return find.render_found_count(
+            count_found(use.store, read.topic, read.scan, read.terms, decode), read, use.now_ms
+        )
+    page = find_page(use.store, read.topic, read.scan, read.terms, decode)
+    return find.render_found(page, read, _envelopes(use, read.values))
 
 
 @OPERATIONS.operation(pages.HISTORY_SCHEMA, parameters=pages.HISTORY, refusals=(409, 413))

@@ -54,6 +54,27 @@ def parse(data: bytes) -> Any:
     return document
 
 
+class Digits(str):
+    """A number as the document has it."""
+
+    __slots__ = ()
+
+
+_verbatim = json.JSONDecoder(parse_float=Digits, parse_int=Digits, parse_constant=no_constant)
+
+
+def parse_verbatim(text: str) -> Any:
+    """Parse a document whose numbers become Digits, however many they have.
+
+    Raises ValueError where it is not valid JSON, or is nested much deeper than MAX_NESTING.
+    """
+    _allow_nesting()
+    try:
+        return _verbatim.decode(text)
+    except RecursionError:
+        raise NestedTooDeeply from None
+
+
 def parse_stream(data: bytes) -> Iterator[Any]:
     """Parse documents that follow one another, with or without white space between them; else as `parse`.
 

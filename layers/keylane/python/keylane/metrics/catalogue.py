@@ -273,6 +273,12 @@ JOB: dict[str, dict[str, Metric]] = {
         ),
         "LeftOut": _of("topic", COUNTER, "left_out", "Records that the topic's transform leaves out"),
         "Failed": _of("topic", COUNTER, "failed", "Records on which the topic's transform fails"),
+        "InvalidFields": _of(
+            "topic",
+            COUNTER,
+            "invalid_fields",
+            "Values of fields that no index can have, so nothing finds them",
+        ),
     },
     "view": _job("view")
     | {

@@ -62,6 +62,11 @@ KEY_KINDS = ("integer", "string", "boolean")
 KeyFields: TypeAlias = tuple[tuple[str, str], ...]
 """The fields of keys that are JSON objects, in their order there: names and KEY_KINDS."""
 
+FIELD_TYPES = ("text", "number", "time", "boolean", "texts")
+"""What the fields of values are that records can be found by; `texts`: an array, an element each."""
+MOST_INDEXES, MOST_TOGETHER = 32, 3
+"""Fields and indexes of a topic, and fields of one index."""
+
 UNSTORED = frozenset({"marker_ms", "value_format", "key_fields", "key_schema", "key_format"})
 """Options that can change without a new generation: stored records stay as they are."""
 
@@ -78,9 +83,11 @@ class Options:
     long a tombstone leaves a marker, so that no older record comes back from another partition; 0: not at
     all. `value_format`: how readers decode values, one of VALUE_FORMATS. `envelope`: what they are then, one
     of ENVELOPES. `key_fields`: of keys that clients ask for by the values in them; `key_schema`: the same,
-    where Connect's converter writes a schema into each key; `key_format`: one of KEY_FORMATS. `view`: the
-    definition of a view whose windows are stored, as JSON. `transform`: what values become before they are
-    stored, as JSON that only the writer reads.
+    where Connect's converter writes a schema into each key; `key_format`: one of KEY_FORMATS. `fields`: of
+    values, by which records are found: names, as in a.b, and FIELD_TYPES, in the order of the names.
+    `indexes`: names, and the fields that are indexed together. `view`: the definition of a view whose windows
+    are stored, as JSON. `transform`: what values become before they are stored, as JSON that only the writer
+    reads.
     """
 
     ttl_ms: int | None = None
@@ -97,6 +104,8 @@ class Options:
     key_fields: KeyFields = ()
     key_schema: str = ""
     key_format: str = "text"
+    fields: tuple[tuple[str, str], ...] = ()
+    indexes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     view: str | None = None
     transform: str | None = None
 
@@ -119,7 +128,8 @@ class Options:
     @property
     def in_log_order(self) -> bool:
         """Whether a lane without strays takes records as they come, without a look at what is stored."""
-        return not (self.guarded or self.insert_once or self.has_history or self.ttl_ms is not None)
+        has_options = self.guarded or self.insert_once or self.has_history or self.ttl_ms is not None
+        return not (has_options or self.fields)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options that differ from the defaults, for JSON.
@@ -145,6 +155,10 @@ class Options:
         own = {name: value for name, value in given.items() if name in known} | {"index": index}
         if "key_fields" in own:
             own["key_fields"] = tuple((str(name), str(kind)) for name, kind in own["key_fields"])
+        if "fields" in own:
+            own["fields"] = tuple((str(name), str(kind)) for name, kind in own["fields"])
+        if "indexes" in own:
+            own["indexes"] = tuple((str(name), tuple(map(str, parts))) for name, parts in own["indexes"])
         return cls(**own)
 
 

@@ -126,6 +126,7 @@ ROUTES = (
     Route("get_key", KEY_PATH, READS, QUERY, _READ),
     Route("get_keys", "/topics/{topic}/keys", READS, QUERY, _READ),
     Route("get_key_count", "/topics/{topic}/count", READS, QUERY, _READ),
+    Route("find_records", "/topics/{topic}/find", READS, QUERY, _READ),
     Route("get_history", "/topics/{topic}/keys/{key}/history", READS, QUERY, _READ),
     Route("get_key_changes", "/topics/{topic}/keys/{key}/changes", ("GET",), QUERY, _READ),
     Route("get_changes", "/topics/{topic}/changes", ("GET",), QUERY, _READ),

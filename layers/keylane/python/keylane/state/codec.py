@@ -2,17 +2,19 @@
 
 Envelope, before the value's own bytes. Numbers are big-endian; the fields of flags come in this order:
 
-    0       version         u8   1
+    0       version         u8   1; 2 with fields
     1       flags           u8   bit 0: a source partition follows (the record is a stray)
                                  bit 1: tombstone (kept as a marker, and in histories)
                                  bit 2: an order timestamp follows
                                  bit 3: headers follow
                                  bit 4: the value is left in Kafka, its size follows
+                                 bit 5: fields follow
     2..9    offset          u64
     10..17  timestamp ms    u64
     source partition        u32
     order timestamp ms      u64  the highest timestamp of the key's records so far in this partition,
                                  where that is not the record's own; it decides across partitions
+    fields                  u16  bytes that follow, what indexes have of the record: see `field_index`
     headers                 u32  bytes that follow, then for each header: u16 length and UTF-8 of its name,
                                  i32 length (-1: null) and bytes of its value
     size in Kafka           u64
@@ -51,6 +53,9 @@ TOMBSTONE = 0b10
 ORDER = 0b100
 HEADERS = 0b1000
 LEFT_IN_KAFKA = 0b1_0000
+FIELDS = 0b10_0000
+VERSION_WITH_FIELDS = 2
+"""An older reader would take the fields for a part of the value: it refuses another version."""
 WATERMARK_VERSION = 2
 SUPERSEDED = 0b01
 INCOMPLETE = 0b10
@@ -87,27 +92,34 @@ class LeftInKafka(NamedTuple):
     size_bytes: int
 
 
-def encode_record(
+def encode_record(  # noqa: PLR0913 (what an envelope has)
     value: bytes | LeftInKafka | None,
     offset: int,
     timestamp_ms: int,
     source_partition: int | None = None,
     *,
     order_ms: int | None = None,
+    fields: bytes = b"",
     headers: tuple[tuple[str, bytes | None], ...] | None = None,
 ) -> bytes:
     """Return envelope and value; a value of None is a tombstone.
 
     `source_partition`: of a stray. `order_ms`: the order timestamp where it is not the record's own.
+    `fields`: as of `field_index`.
     """
     parts = [b""]
     flags = 0
+    version = VERSION
     if source_partition is not None:
         flags |= STRAY
         parts.append(_SOURCE.pack(source_partition))
     if order_ms is not None:
         flags |= ORDER
         parts.append(_U64.pack(order_ms))
+    if fields:
+        flags |= FIELDS
+        version = VERSION_WITH_FIELDS
+        parts += _U16.pack(len(fields)), fields
     if headers is not None:
         flags |= HEADERS
         block = encode_headers(headers)
@@ -119,7 +131,7 @@ def encode_record(
         flags |= TOMBSTONE
     else:
         parts.append(value)
-    parts[0] = HEADER.pack(VERSION, flags, offset, max(0, timestamp_ms))
+    parts[0] = HEADER.pack(version, flags, offset, max(0, timestamp_ms))
     return b"".join(parts)
 
 
@@ -140,8 +152,7 @@ def decode_record(key: bytes, data: bytes, partition: int) -> Record | None:
     if len(data) < HEADER_BYTES:
         raise CodecError(f"{len(data)} bytes are too few for an envelope of {HEADER_BYTES}")
     version, flags, offset, timestamp_ms = HEADER.unpack_from(data)
-    if version != VERSION:
-        raise CodecError(f"envelope version {version} is unknown, {VERSION} is known")
+    _check_version(version, flags)
     if not flags:
         return Record(key, data[HEADER_BYTES:], partition, offset, timestamp_ms)
     try:
@@ -154,6 +165,21 @@ def decode_record(key: bytes, data: bytes, partition: int) -> Record | None:
         return None
     own = partition if source is None else source
     return Record(key, data[start:], own, offset, timestamp_ms, headers, left_bytes)
+
+
+def _check_version(version: int, flags: int) -> None:
+    if version != (VERSION_WITH_FIELDS if flags & FIELDS else VERSION):
+        raise CodecError(f"envelope version {version} is unknown, {VERSION} is known")
+
+
+def fields_of(data: bytes) -> bytes:
+    """Return the fields in an envelope that `decode_record` accepts, as of `field_index`; b"" without."""
+    flags = data[1]
+    if not flags & FIELDS:
+        return b""
+    start = HEADER_BYTES + (_SOURCE.size if flags & STRAY else 0) + (_U64.size if flags & ORDER else 0)
+    (size,) = _U16.unpack_from(data, start)
+    return data[start + _U16.size : start + _U16.size + size]
 
 
 class RecordHead(NamedTuple):
@@ -169,8 +195,7 @@ def decode_head(head: bytes, partition: int) -> RecordHead:
     if len(head) < HEADER_BYTES:
         raise CodecError(f"{len(head)} bytes are too few for an envelope of {HEADER_BYTES}")
     version, flags, offset, timestamp_ms = HEADER.unpack_from(head)
-    if version != VERSION:
-        raise CodecError(f"envelope version {version} is unknown, {VERSION} is known")
+    _check_version(version, flags)
     if flags & STRAY:
         if len(head) < HEAD_BYTES:
             raise CodecError(f"{len(head)} bytes are too few for the envelope that their flags name")
@@ -225,6 +250,9 @@ def _decode_optional(
         start += _SOURCE.size
     if flags & ORDER:
         start += _U64.size
+    if flags & FIELDS:
+        (size,) = _U16.unpack_from(data, start)
+        start += _U16.size + size
     if flags & HEADERS:
         (size,) = _U32.unpack_from(data, start)
         start += _U32.size

@@ -39,6 +39,13 @@ def parts_of(key: bytes, count: int) -> list[bytes]:
     return [b"%b.%d" % (key, part) for part in range(count)] if count > 1 else [key]
 
 
+def field_index_key(
+    tag: bytes, topic: str, generation: int, partition: int, stripe: int, number: int
+) -> bytes:
+    """Return the key of a lane's index of fields: `{tag}:T:g:f:<partition>.<stripe>.<number>`."""
+    return b"{%b}:%b:%d:f:%d.%d.%d" % (tag, topic.encode(), generation, partition, stripe, number)
+
+
 def watermark_key(tag: bytes, topic: str, generation: int, partition: int, stripe: int) -> bytes:
     """Return the key of a lane's watermark record: `{tag}:T:g:w:<partition>.<stripe>`."""
     return b"{%b}:%b:%d:w:%d.%d" % (tag, topic.encode(), generation, partition, stripe)

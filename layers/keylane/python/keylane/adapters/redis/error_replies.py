@@ -111,6 +111,7 @@ _OF_PLAIN_CODE: tuple[tuple[str, type[RedisError]], ...] = (
     ("invalid password", AuthenticationError),
     ("AUTH <password> called without any password", AuthenticationError),
     ("Client sent AUTH, but no password is set", AuthenticationError),
+    ("Script attempted to access a non local key", TryAgainError),  # in a migrating slot
 )
 """How texts behind ERR begin that have a class of their own."""
 

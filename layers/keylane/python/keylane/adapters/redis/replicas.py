@@ -253,5 +253,7 @@ class SlotReader:
 
 
 def lacks(reply: Any) -> bool:
-    """Whether the reply says that a key is absent."""
-    return not reply or (isinstance(reply, list) and None in reply)
+    """Whether the reply, or a part of a script's, says that a key is absent."""
+    if not isinstance(reply, list) or not reply:
+        return not reply
+    return None in reply or any(isinstance(each, list) and lacks(each) for each in reply)

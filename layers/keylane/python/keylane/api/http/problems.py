@@ -89,6 +89,7 @@ KINDS: dict[type[errors.KeylaneError], Problem] = {
     errors.NotKept: Problem(409, "not-kept", "The topic is not configured to keep this"),
     errors.NoIndex: Problem(409, "no-index", "The topic's keys are not kept in order"),
     errors.NoHistory: Problem(409, "no-history", "The topic keeps no history"),
+    errors.NoFields: Problem(409, "no-fields", "The topic has no fields to find records by"),
     errors.HistoryTooShort: Problem(410, "history-too-short", "The key's history does not reach back so far"),
     errors.NoJsonObject: Problem(409, "no-json-object", "The value has no fields"),
     errors.PositionNotReached: Problem(412, "position-not-reached", "The state has not reached the position"),

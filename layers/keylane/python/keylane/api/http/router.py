@@ -63,6 +63,7 @@ class Operation:
     `reports_failures`: an answer of the same schema may report one of them, too. `accepted`: the schema of a
     202. `other_answers`: schemas of answers of further media types, among which `Accept` chooses.
     `render_error` makes the response to an error that the handler raises, as `problems.response_to` if None.
+    `takes_conditions`: what is no parameter in its query is a condition on a field.
     `compatible` changes request and answer where `KEYLANE_REST_COMPATIBILITY` asks for another server's.
     """
 
@@ -82,6 +83,7 @@ class Operation:
     other_answers: Mapping[str, Schema] = field(default_factory=dict)
     render_error: Callable[[Request, Exception], Response[str]] | None = None
     compatible: Compatibility | None = None
+    takes_conditions: bool = False
     query_names: frozenset[str] = field(init=False)
     """The names of its query parameters."""
     is_read: bool = field(init=False)
@@ -98,7 +100,7 @@ class Operation:
 
     def check(self, request: Request) -> None:
         """Raise BadRequest for an unknown parameter, NotAcceptable where no JSON document is accepted."""
-        if request.query:
+        if request.query and not self.takes_conditions:
             refuse_unknown(request.query, self.query_names)
         if self.takes_any:
             return

@@ -1,0 +1,309 @@
+"""Finds a topic's records by the fields of their values, a page at a time.
+
+1. Each condition is an interval of an index, and so is the order. Where several indexes can lead to the rows,
+   the lanes count what is in each interval.
+2. The one with the fewest members drives: its members are read in order, with their records, and the other
+   conditions are tested on what the records' envelopes say of them. If the driving index is not in the order
+   that is asked for and has few members, all of them are read and sorted; if it has many, the best index in
+   that order drives.
+3. A request reads MOST_SCANNED members at most. The page then ends, with fewer rows than its limit, and says
+   how many it has looked at.
+
+A page ends at a position that does not name a generation: with an order, the order's value and the key of the
+last member; without, also the name of the index that drives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from keylane.errors import BadRequest, PositionNotReached
+from keylane.formats.json_text import parse_verbatim
+from keylane.model.records import MAX_LANES, Answer, Layout, Position, Record
+from keylane.ports import Call, Deadline
+from keylane.query.conditions import Asked, Drive, FieldQuestion, Order, question_of
+from keylane.query.field_scan import FieldScan, FoundMember, index_parts
+from keylane.query.kept import read_kept
+from keylane.query.latest import FIRST_PAUSE_S, LAST_PAUSE_S
+from keylane.query.range_rows import PAGE_BYTES
+from keylane.query.store import Reading, ReadTerms, Store, Watermarks
+from keylane.state import codec
+from keylane.state.field_index import split_entries
+from keylane.state.lanes import decode_value, decode_watermark, lane_at, lanes_of_topic
+from keylane.state.ordered import END
+
+if TYPE_CHECKING:
+    from keylane.state.lanes import Lane
+
+MOST_SCANNED = 5000
+"""Members of an index that one request looks at: about 20 ms of all nodes together."""
+SORTED_AT_ONCE = 1000
+"""So many members or fewer are all read, and sorted, where their index is not in the order."""
+
+Decode = Callable[[Layout, Record], Record]
+
+
+class FindScan(NamedTuple):
+    """A page of the rows that meet all conditions. `after`: `next_after` of the page before.
+
+    `min_position` must be in the state; it is waited for `position_ms` at most.
+    """
+
+    asked: tuple[Asked, ...]
+    order: Order | None
+    limit: int
+    after: bytes | None = None
+    min_position: Position | None = None
+    position_ms: float = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FindPage:
+    """One page of what was found, in order. `scanned`: how many members of an index were looked at.
+
+    `next_after`: None where no row can follow.
+    """
+
+    rows: list[tuple[bytes, Answer]]
+    next_after: bytes | None
+    scanned: int
+    watermarks: Watermarks
+
+
+@dataclass(frozen=True, slots=True)
+class FindCount:
+    """How many rows meet the conditions: of what was looked at alone, where `next_after` is not None."""
+
+    count: int
+    next_after: bytes | None
+    scanned: int
+    watermarks: Watermarks
+
+
+class _Row(NamedTuple):
+    """A row, and where the page ends if it is the last one."""
+
+    lane: Lane
+    record: Record
+    order_value: bytes
+    position: bytes
+
+
+def find(store: Store, topic: str, scan: FindScan, terms: ReadTerms, decode: Decode) -> FindPage:
+    """Find a page of records. `decode`: as `ValueDecoder.decode_or_explain`.
+
+    Raises BadRequest, NoFields, UnknownTopic, LaneBuilding, StateTooOld, PositionNotReached,
+    StateUnavailable, CorruptState.
+    """
+    if scan.min_position is not None:
+        _wait_for(store, topic, scan.min_position, scan.position_ms, terms)
+    (rows, next_after, scanned), reading = read_kept(store, topic, terms, _find, scan, terms, decode)
+    answers = [(row.record.key, reading.answer(row.lane, row.record)) for row in rows]
+    return FindPage(answers, next_after, scanned, reading.watermarks)
+
+
+def count_found(store: Store, topic: str, scan: FindScan, terms: ReadTerms, decode: Decode) -> FindCount:
+    """Count records that meet all conditions. Raises as `find`."""
+    if scan.min_position is not None:
+        _wait_for(store, topic, scan.min_position, scan.position_ms, terms)
+    (count, next_after, scanned), reading = read_kept(store, topic, terms, _count, scan, terms, decode)
+    return FindCount(count, next_after, scanned, reading.watermarks)
+
+
+def _find(
+    reading: Reading, scan: FindScan, terms: ReadTerms, decode: Decode
+) -> tuple[list[_Row], bytes | None, int]:
+    question = question_of(reading.layout, scan.asked, scan.order)
+    return _Finder(reading, question, scan, terms, decode).find()
+
+
+def _count(
+    reading: Reading, scan: FindScan, terms: ReadTerms, decode: Decode
+) -> tuple[int, bytes | None, int]:
+    question = question_of(reading.layout, scan.asked, scan.order)
+    exact = [drive for drive in question.drives() if drive.is_exact]
+    # Members of what has expired are removed by later writes: only their records tell.
+    if exact and scan.after is None and reading.layout.options.ttl_ms is None:
+        return _counts(reading, exact[:1])[0], None, 0
+    finder = _Finder(reading, question, scan._replace(limit=MOST_SCANNED), terms, decode)
+    rows, next_after, scanned = finder.find()
+    return len(rows), next_after, scanned
+
+
+class _Finder:
+    """Finds one page by one layout."""
+
+    def __init__(
+        self, reading: Reading, question: FieldQuestion, scan: FindScan, terms: ReadTerms, decode: Decode
+    ) -> None:
+        self._reading = reading
+        self._question = question
+        self._scan = scan
+        self._decode = decode
+        self._least_s = terms.timeout_ms / 2000
+        self._lanes = lanes_of_topic(reading.layout)
+
+    def find(self) -> tuple[list[_Row], bytes | None, int]:
+        """Return rows, the position after which the next page begins, and how many members were read."""
+        question, scan = self._question, self._scan
+        drives = list(question.drives())
+        if question.order is None and scan.after is not None:
+            name = scan.after[1 : 1 + scan.after[0]].decode()
+            drive = next((each for each in drives if each.index.name == name), None)
+            if drive is None:
+                raise BadRequest(
+                    "the cursor is of an index that the topic no longer has: begin again", "cursor"
+                )
+            return self._driven(drive, scan.after[1 + scan.after[0] :])
+        counts = _counts(self._reading, drives) if len(drives) > 1 else [0]
+        chosen = min(
+            zip(counts, drives, strict=True), key=lambda each: (each[0], not question.is_in_order(each[1]))
+        )
+        if question.is_in_order(chosen[1]):
+            return self._driven(chosen[1], scan.after)
+        if chosen[0] <= SORTED_AT_ONCE and (found := self._sorted(chosen[1])) is not None:
+            return found
+        in_order = [each for each in zip(counts, drives, strict=True) if question.is_in_order(each[1])]
+        return self._driven(min(in_order, key=lambda each: each[0])[1], scan.after)
+
+    def _driven(self, drive: Drive, after: bytes | None) -> tuple[list[_Row], bytes | None, int]:
+        """Read rows in the order of the driving index."""
+        limit = self._scan.limit
+        members = self._members(drive, after, limit)
+        rows: dict[bytes, _Row] = {}
+        size, last = 0, None
+        while len(rows) < limit and members.scanned < MOST_SCANNED:
+            found = members.next()
+            if found is None:
+                return list(rows.values()), None, members.scanned
+            last = self._position(drive, found)
+            # What was met before has changed its value since.
+            if found.key not in rows and (row := self._row(drive, found, last)):
+                rows[found.key] = row
+                size += len(found.data or b"")
+            if size > PAGE_BYTES or (
+                members.scanned % 100 == 0 and self._reading.deadline.remaining_s < self._least_s
+            ):
+                break
+        return list(rows.values()), last if members.has_more() else None, members.scanned
+
+    def _sorted(self, drive: Drive) -> tuple[list[_Row], bytes | None, int] | None:
+        """Read all rows that the driving index leads to, and sort them; None where they are too many."""
+        scan, is_descending = self._scan, self._question.is_descending
+        members = FieldScan(
+            self._reading, self._lanes, drive, is_descending=False, after=None, wanted=SORTED_AT_ONCE
+        )
+        rows: dict[bytes, _Row] = {}
+        while (found := members.next()) is not None:
+            if members.scanned > 2 * SORTED_AT_ONCE:
+                return None
+            if found.key not in rows and (row := self._row(drive, found, b"")):
+                rows[found.key] = row
+        placed = [row._replace(position=row.order_value + END + key) for key, row in rows.items()]
+        placed.sort(key=lambda row: row.position, reverse=is_descending)
+        if (after := scan.after) is not None:
+            placed = [
+                row for row in placed if (row.position < after) == is_descending and row.position != after
+            ]
+        page, size = [], 0
+        for row in placed[: scan.limit]:
+            page.append(row)
+            size += len(row.record.value)
+            if size > PAGE_BYTES:
+                break
+        has_more = len(placed) > len(page)
+        return page, page[-1].position if has_more else None, members.scanned
+
+    def _members(self, drive: Drive, after: bytes | None, wanted: int) -> FieldScan:
+        is_descending = self._question.is_descending
+        return FieldScan(
+            self._reading, self._lanes, drive, is_descending=is_descending, after=after, wanted=wanted
+        )
+
+    def _position(self, drive: Drive, found: FoundMember) -> bytes:
+        behind = found.member[len(drive.prefix) :]
+        if self._question.order is not None:
+            return behind
+        name = drive.index.name.encode()
+        return bytes((len(name),)) + name + behind
+
+    def _row(self, drive: Drive, found: FoundMember, position: bytes) -> _Row | None:
+        """Return the row of a member; None where its record does not meet the conditions."""
+        record = decode_value(found.lane, found.key, found.data)
+        if record is None or found.data is None:
+            return None
+        entries = list(split_entries(codec.fields_of(found.data)))
+        number = drive.index.number
+        if (number, found.value) not in entries:
+            return None
+        if not all(condition.is_met(entries) for condition in self._question.conditions):
+            return None
+        if drive.index.fields[-1].kind == "texts":
+            # Of a record with several values in the interval there is one row: at the first.
+            own = [value for each, value in entries if each == number and drive.interval.has(value)]
+            if found.value != (max(own) if self._question.is_descending else min(own)):
+                return None
+        if any(condition.on_text for condition in self._question.conditions) and not self._is_met(record):
+            return None
+        order = self._question.order
+        value = next((value for each, value in entries if order and each == order.number), b"")
+        return _Row(found.lane, record, value, position)
+
+    def _is_met(self, record: Record) -> bool:
+        """Whether a record's own texts meet the conditions that no index decides."""
+        try:
+            document = parse_verbatim(self._decode(self._reading.layout, record).value.decode())
+        except ValueError:
+            return False
+        return all(condition.is_met_by(document) for condition in self._question.conditions)
+
+
+def _counts(reading: Reading, drives: Sequence[Drive]) -> list[int]:
+    """Return how many members are in each interval, by one round trip to each node."""
+    lanes = lanes_of_topic(reading.layout)
+    calls: list[Call] = []
+    of_drive: list[int | None] = []
+    for lane in lanes:
+        calls.append(Call(lane.slot, (b"GET", lane.watermark_key)))
+        of_drive.append(None)
+        for number, drive in enumerate(drives):
+            low, high = drive.bounds(is_descending=False, after=None)
+            for part in index_parts(reading, lane, drive):
+                calls.append(Call(lane.slot, (b"ZLEXCOUNT", part, low, high)))
+                of_drive.append(number)
+    counts = [0] * len(drives)
+    watermarks = iter(lanes)
+    for of_reply, reply in zip(of_drive, reading.run(calls), strict=True):
+        if of_reply is None:
+            reading.watermarks.note(next(watermarks), reply)
+        else:
+            counts[of_reply] += reply
+    return counts
+
+
+def _wait_for(store: Store, topic: str, position: Position, wait_ms: float, terms: ReadTerms) -> None:
+    """Wait until all lanes of a position's partition have it: its strays are in their lanes before.
+
+    Raises PositionNotReached, BadRequest.
+    """
+    if position.partition >= MAX_LANES:
+        raise BadRequest(f"partition {position.partition} can't exist", "Keylane-Min-Position")
+    began_s, pause_s = store.clock.monotonic_s(), FIRST_PAUSE_S
+    while True:
+        deadline = Deadline.after_ms(terms.timeout_ms, store.clock)
+        layout = store.layouts.get(topic, deadline)
+        lanes = [lane_at(layout, position.partition, stripe) for stripe in range(layout.stripes)]
+        found = store.state.run([Call(lane.slot, (b"GET", lane.watermark_key)) for lane in lanes], deadline)
+        reached = min(
+            0 if data is None else decode_watermark(lane.watermark_key, data).next_offset
+            for lane, data in zip(lanes, found, strict=True)
+        )
+        if reached > position.offset:
+            return
+        waited_s = store.clock.monotonic_s() - began_s
+        if waited_s * 1000 >= wait_ms:
+            raise PositionNotReached(str(position), reached, round(waited_s * 1000))
+        store.clock.pause_s(pause_s)
+        pause_s = min(pause_s * 2, LAST_PAUSE_S)

@@ -1,0 +1,145 @@
+"""What the indexes of a topic's fields have of a record: in its envelope, and as members of sorted sets.
+
+An index is one field, or several together. Indexes have numbers: first all fields in the order of their
+names, then those of several fields in the order of theirs.
+
+    entry      number (u8), length (u8), value     in an envelope, by number and value, none twice
+    value      the forms of `ordered`; those of several fields with one 00 between each
+    member     value, 00, the record's key         in the index's sorted sets, with score 0
+
+A record has no entry in an index without a value for it, and one for each element of `texts`. It has none in
+an index of several fields if it lacks one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from keylane.formats.json_text import Digits
+from keylane.state import ordered
+
+if TYPE_CHECKING:
+    from keylane.model.records import Options
+
+MOST_ELEMENTS = 64
+"""Different elements of `texts`; a field with more has no value."""
+
+
+class Field(NamedTuple):
+    """A field of a topic.
+
+    `path`: through objects of the value. `kind`: one of FIELD_TYPES. `number`: that of its index.
+    """
+
+    name: str
+    path: tuple[str, ...]
+    kind: str
+    number: int
+
+    def values(self, document: Any) -> Sequence[bytes]:
+        """Return the forms of its values in a parsed document (`parse_verbatim`).
+
+        Raises NotOrdered for what is not null and not a value of its type.
+        """
+        found = document
+        for name in self.path:
+            if type(found) is not dict:
+                return ()
+            found = found.get(name)
+        if found is None:
+            return ()
+        if self.kind == "texts":
+            return _elements(found)
+        return (_encode(self.kind, found),)
+
+
+class FieldIndex(NamedTuple):
+    """An index: of one field, which has its name, or of several."""
+
+    number: int
+    name: str
+    fields: tuple[Field, ...]
+
+
+class FieldIndexes(NamedTuple):
+    """All indexes of a topic, by their numbers, and its fields, which are the first of them."""
+
+    fields: tuple[Field, ...]
+    indexes: tuple[FieldIndex, ...]
+
+    def entries(self, document: Any) -> tuple[bytes, int]:
+        """Return the entries of a parsed document, and how many fields have what can't be a value of them."""
+        invalid = 0
+        of_field: list[Sequence[bytes]] = []
+        parts: list[bytes] = []
+        for field in self.fields:
+            try:
+                values = field.values(document)
+            except ordered.NotOrdered:
+                values = ()
+                invalid += 1
+            of_field.append(values)
+            for value in values:
+                parts += (_HEADS[field.number][len(value)], value)
+        for number, _, together in self.indexes[len(self.fields) :]:
+            values = [of_field[field.number][0] for field in together if of_field[field.number]]
+            if len(values) == len(together):
+                value = ordered.END.join(values)
+                parts += (_HEADS[number][len(value)], value)
+        return b"".join(parts), invalid
+
+
+_HEADS = [[bytes((number, length)) for length in range(256)] for number in range(32)]
+
+
+def indexes_of(options: Options) -> FieldIndexes:
+    """Return the indexes of a topic with these options."""
+    return _indexes(options.fields, options.indexes)
+
+
+@lru_cache(maxsize=256)
+def _indexes(
+    fields: tuple[tuple[str, str], ...], together: tuple[tuple[str, tuple[str, ...]], ...]
+) -> FieldIndexes:
+    own = tuple(
+        Field(name, tuple(name.split(".")), kind, number) for number, (name, kind) in enumerate(fields)
+    )
+    by_name = {field.name: field for field in own}
+    indexes = [FieldIndex(field.number, field.name, (field,)) for field in own]
+    for name, parts in together:
+        indexes.append(FieldIndex(len(indexes), name, tuple(by_name[part] for part in parts)))
+    return FieldIndexes(own, tuple(indexes))
+
+
+def split_entries(entries: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield number and value of each entry in an envelope."""
+    at = 0
+    while at < len(entries):
+        end = at + 2 + entries[at + 1]
+        yield entries[at], entries[at + 2 : end]
+        at = end
+
+
+def _encode(kind: str, found: Any) -> bytes:
+    type_ = type(found)
+    if type_ is bool:
+        if kind == "boolean":
+            return ordered.encode_boolean("true" if found else "false")
+    elif type_ is str:
+        if kind != "boolean":
+            return ordered.ENCODERS[kind](found)
+    elif type_ is Digits and kind in {"number", "time"}:
+        return ordered.ENCODERS[kind](str(found))
+    raise ordered.NotOrdered("type", f"is not a {kind}")
+
+
+def _elements(found: Any) -> Sequence[bytes]:
+    elements = found if type(found) is list else (found,)
+    values = {ordered.encode_text(each) for each in elements if type(each) is str}
+    if len(values) > MOST_ELEMENTS:
+        raise ordered.NotOrdered("long", f"has more than {MOST_ELEMENTS} elements")
+    if not values and elements:
+        raise ordered.NotOrdered("type", "has no text")
+    return sorted(values)

@@ -1,0 +1,322 @@
+"""Records found by their fields on a real cluster: what a plain search over the same records finds."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.servers.own import SlotMove
+from tests.support import lanes as t
+from tests.support.builders import an_event, lane_of, load_handler
+from tests.support.served import Served
+
+from keylane.adapters.redis.cluster import Cluster
+from keylane.query import find as find_module
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Ask = Callable[..., dict[str, Any]]
+
+HOUR_MS = 3_600_000
+FIELDS = (
+    ("amount", "number"),
+    ("customer.id", "text"),
+    ("limit", "boolean"),
+    ("placed", "time"),
+    ("status", "text"),
+    ("tags", "texts"),
+)
+INDEXES = (("by_customer", ("customer.id", "placed")), ("by_status", ("status", "amount")))
+STATES = ["open", "paid", "void"]
+TAGS = ["gift", "gone", "new", "old"]
+
+
+@pytest.fixture
+def ask(redis_cluster: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ask]:
+    monkeypatch.setenv("KEYLANE_REDIS_NODES", redis_cluster)
+    function = load_handler("query")
+
+    def request(topic: str, headers: dict[str, str] | None = None, **query: str) -> dict[str, Any]:
+        event = an_event("GET", f"/topics/{topic}/find", query=query or None, headers=headers)
+        answer: dict[str, Any] = function.lambda_handler(event, None)
+        return answer | {"json": json.loads(answer["body"])}
+
+    yield request
+    function.application.parts().store.state.close()
+
+
+@pytest.fixture
+def serve(redis_cluster: str) -> Iterator[Callable[..., Served]]:
+    cluster = Cluster(t.settings(redis_cluster))
+    yield lambda **options: Served(redis_cluster, cluster, **{"index": 1, "fields": FIELDS, **options})
+    cluster.close()
+
+
+def found(ask: Ask, topic: str, **query: str) -> list[str]:
+    """The keys on all pages, in their order."""
+    names: list[str] = []
+    while True:
+        answer = ask(topic, **query)
+        assert answer["statusCode"] == 200, answer["body"]
+        names += [record["key"] for record in answer["json"]["records"]]
+        if "next" not in answer["json"]:
+            assert len(set(names)) == len(names)
+            return names
+        query["cursor"] = answer["json"]["next"]
+
+
+def refused(answer: dict[str, Any]) -> tuple[int, str | None, str]:
+    return answer["statusCode"], answer["json"].get("parameter"), answer["json"]["detail"]
+
+
+def a_document(rng: random.Random) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "amount": rng.choice([rng.randrange(-20, 20), rng.randrange(-200, 200) / 10, "7.5", None, "odd"]),
+        "customer": {"id": rng.choice(["c1", "c2", "c3", "c10", 7])},
+        "placed": rng.choice([f"2013-01-{rng.randrange(10, 28)}", 1357016400000 + rng.randrange(10**9)]),
+        "status": rng.choice([*STATES, "x" * 70 + rng.choice("ab")]),
+        "tags": rng.sample(TAGS, rng.randrange(4)),
+        "limit": rng.choice([True, False]),
+    }
+    for name in rng.sample(sorted(document), rng.choice([0, 0, 1])):
+        del document[name]
+    return document
+
+
+def number_of(found_: Any) -> Decimal | None:
+    if isinstance(found_, bool) or not isinstance(found_, int | float | str) or found_ == "odd":
+        return None
+    return Decimal(str(found_))
+
+
+def time_of(found_: Any) -> Decimal | None:
+    if isinstance(found_, str):
+        return Decimal(int(datetime.fromisoformat(found_ + "T00:00:00+00:00").timestamp() * 1000))
+    return number_of(found_)
+
+
+def text_of(found_: Any) -> str | None:
+    return found_ if isinstance(found_, str) else None
+
+
+VALUES: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "amount": lambda document: number_of(document.get("amount")),
+    "customer.id": lambda document: text_of(document.get("customer", {}).get("id")),
+    "placed": lambda document: time_of(document.get("placed")),
+    "status": lambda document: text_of(document.get("status")),
+}
+CONDITIONS: list[tuple[dict[str, str], Callable[[dict[str, Any]], bool]]] = [
+    ({"status": "open"}, lambda d: d.get("status") == "open"),
+    ({"status": "p*"}, lambda d: (text_of(d.get("status")) or "").startswith("p")),
+    ({"status": "x" * 70 + "a"}, lambda d: d.get("status") == "x" * 70 + "a"),
+    ({"status": "x" * 69 + "*"}, lambda d: (d.get("status") or "").startswith("x" * 69)),
+    ({"status": '"open"'}, lambda d: d.get("status") == "open"),
+    ({"amount": "7.50"}, lambda d: VALUES["amount"](d) == Decimal("7.5")),
+    ({"amount": "-5..5"}, lambda d: (v := VALUES["amount"](d)) is not None and -5 <= v <= 5),
+    ({"amount": "0..<7.5"}, lambda d: (v := VALUES["amount"](d)) is not None and 0 <= v < Decimal("7.5")),
+    ({"amount": "..0"}, lambda d: (v := VALUES["amount"](d)) is not None and v <= 0),
+    ({"amount": ".."}, lambda d: VALUES["amount"](d) is not None),
+    ({"customer.id": "c1"}, lambda d: VALUES["customer.id"](d) == "c1"),
+    ({"customer.id": "c1*"}, lambda d: (VALUES["customer.id"](d) or "").startswith("c1")),
+    (
+        {"placed": "2013-01-12..<2013-01-20"},
+        lambda d: (v := VALUES["placed"](d)) is not None and 1357948800000 <= v < 1358640000000,
+    ),
+    ({"tags": "new"}, lambda d: "new" in d.get("tags", [])),
+    ({"tags": "g*"}, lambda d: any(tag.startswith("g") for tag in d.get("tags", []))),
+    ({".limit": "true"}, lambda d: d.get("limit") is True),
+]
+
+
+@pytest.mark.parametrize(
+    ("options", "seed"),
+    [({}, 1), ({"index": 3, "indexes": INDEXES}, 2), ({"indexes": INDEXES, "guarded": True}, 3)],
+)
+def test_what_is_found_is_what_a_search_of_all_records_finds_in_order_and_in_pages(
+    ask: Ask,
+    serve: Callable[..., Served],
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, Any],
+    seed: int,
+):
+    rng, served = random.Random(seed), serve(**options)
+    state: dict[str, dict[str, Any]] = {}
+    for _ in range(260):
+        key = f"k{rng.randrange(90)}" + rng.choice(["", "\0", "ÿ"])
+        document = None if rng.random() < 0.1 else a_document(rng)
+        write = served.put_stray if options.get("guarded") and rng.random() < 0.2 else served.put
+        # Strays are of the same time: the key's own partition wins, so both may differ from the last write.
+        write(
+            key.encode(),
+            None if document is None else json.dumps(document).encode(),
+            served.now_ms + len(state),
+        )
+        served.now_ms += 1
+        state.pop(key, None)
+        if document is not None:
+            state[key] = document
+    for _ in range(70):
+        monkeypatch.setattr(find_module, "SORTED_AT_ONCE", rng.choice([0, 10, 1000]))
+        chosen = rng.sample(CONDITIONS, rng.choice([1, 1, 2, 3]))
+        query: dict[str, str] = {}
+        tests = []
+        for condition, test in chosen:
+            if not condition.keys() & query.keys():
+                query |= condition
+                tests.append(test)
+        wanted = {key for key, document in state.items() if all(test(document) for test in tests)}
+        counted = ask(served.topic, **query, count="true")["json"]
+        assert counted["count"] == len(wanted)
+        assert "next" not in counted
+        order = rng.choice([None, *VALUES])
+        limit = rng.choice(["3", "7", "100"])
+        if order is None:
+            assert set(found(ask, served.topic, **query, limit=limit)) == wanted, query
+            continue
+        is_descending = rng.random() < 0.5
+        rows = [
+            ((value.encode() if isinstance(value, str) else value), key.encode())
+            for key in wanted
+            if (value := VALUES[order](state[key])) is not None
+        ]
+        names = found(ask, served.topic, **query, limit=limit, order="-" * is_descending + order)
+        in_order = [key.decode() for _, key in sorted(rows, reverse=is_descending)]
+        if order == "status":  # texts that are cut come in the order of their keys
+            assert sorted(names) == sorted(in_order)
+        else:
+            assert names == in_order, (query, order)
+
+
+def test_a_replaced_and_a_deleted_record_are_found_by_nothing_that_they_were(
+    ask: Ask, serve: Callable[..., Served]
+):
+    served = serve()
+    served.put(b"a", b'{"status": "open", "amount": 1}')
+    served.put(b"b", b'{"status": "open"}')
+    served.put(b"a", b'{"status": "paid", "amount": 1}')
+    assert found(ask, served.topic, status="open") == ["b"]
+    assert found(ask, served.topic, amount="1.0") == ["a"]
+    served.put(b"b", None)
+    assert found(ask, served.topic, status="open") == []
+    served.put(b"a", b"no JSON")
+    assert found(ask, served.topic, amount="..") == []
+
+
+def test_an_expired_record_is_not_found_nor_counted(ask: Ask, serve: Callable[..., Served]):
+    served = serve(ttl_ms=HOUR_MS)
+    served.put(b"stays", b'{"status": "open"}')
+    served.put(b"goes", b'{"status": "open"}', served.now_ms - HOUR_MS + 300)
+    end_s = time.monotonic() + 10
+    while found(ask, served.topic, status="open") != ["stays"]:
+        assert time.monotonic() < end_s
+    assert ask(served.topic, status="open", count="true")["json"]["count"] == 1
+
+
+def test_a_page_that_looked_at_its_most_says_so_and_goes_on(
+    ask: Ask, serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(find_module, "MOST_SCANNED", 10)
+    monkeypatch.setattr(find_module, "SORTED_AT_ONCE", 0)
+    served = serve()
+    for number in range(40):
+        status = "open" if number in (17, 38) else "paid"
+        served.put(b"%d" % number, b'{"amount": %d, "status": "%b"}' % (number, status.encode()))
+    page = ask(served.topic, order="amount", status="open")["json"]
+    assert (page["records"], page["scanned"]) == ([], 10)
+    assert found(ask, served.topic, order="amount", status="open") == ["17", "38"]
+    assert found(ask, served.topic, order="-amount", status="open") == ["38", "17"]
+    asked = {"order": "amount", "status": "open", "count": "true"}
+    counted = ask(served.topic, **asked)["json"]
+    total = counted["count"]
+    while "next" in counted:
+        counted = ask(served.topic, **asked, cursor=counted["next"])["json"]
+        total += counted["count"]
+    assert total == 2
+
+
+def test_a_cursor_goes_on_behind_what_was_read_whatever_is_written(ask: Ask, serve: Callable[..., Served]):
+    served = serve()
+    for number in range(30):
+        served.put(b"k%02d" % number, b'{"amount": %d}' % number)
+    first = ask(served.topic, order="amount", limit="10")["json"]
+    assert [record["key"] for record in first["records"]] == [f"k{number:02d}" for number in range(10)]
+    served.put(b"k05", b'{"amount": 25.5}')
+    served.put(b"k20", None)
+    names = found(ask, served.topic, order="amount", limit="7", cursor=first["next"])
+    assert names == [f"k{number:02d}" for number in range(10, 26) if number != 20] + ["k05"] + [
+        f"k{number:02d}" for number in range(26, 30)
+    ]
+
+
+def test_a_find_waits_for_a_position(ask: Ask, serve: Callable[..., Served]):
+    served = serve()
+    position = served.put(b"a", b'{"status": "open"}')
+    answer = ask(served.topic, {"Keylane-Min-Position": position}, status="open")
+    assert [record["key"] for record in answer["json"]["records"]] == ["a"]
+    partition, _, offset = position.partition(":")
+    answer = ask(served.topic, {"Keylane-Min-Position": f"{partition}:{int(offset) + 1}"}, status="open")
+    assert answer["statusCode"] in {409, 412, 503, 504}
+
+
+@pytest.mark.parametrize(
+    ("query", "parameter", "detail"),
+    [
+        ({}, None, "status (text)"),
+        ({"state": "open"}, "state", "did you mean status?"),
+        ({"order": "state"}, "order", "amount (number)"),
+        ({"order": "tags"}, "order", "several values"),
+        ({"order": "-"}, "order", "names no field"),
+        ({"amount": "ten"}, "amount", "is not a number"),
+        ({"amount": "1*"}, "amount", "is a prefix"),
+        ({"amount": "5..1"}, "amount", "ends before it begins"),
+        ({"amount": "1..<"}, "amount", "nothing behind it"),
+        ({"amount": "1e99999"}, "amount", "too large"),
+        ({"placed": "today"}, "placed", "ISO 8601"),
+        ({".limit": "yes"}, "limit", "neither true nor false"),
+        ({"limit": "0"}, "limit", "1 to 1000"),
+        ({"status": "a" * 65 + "..b"}, "status", "64 bytes"),
+        ({"status": '"open'}, "status", "JSON string"),
+        ({"status": "a" * 5000}, "status", "4096"),
+        ({"status": "open", "as_of": "2026-01-01"}, "as_of", "latest records"),
+        ({"status": "open", "cursor": "abc"}, "cursor", "cursor"),
+    ],
+)
+def test_a_request_that_is_wrong_says_what_is(
+    ask: Ask, serve: Callable[..., Served], query: dict[str, str], parameter: str | None, detail: str
+):
+    status, named, sentence = refused(ask(serve().topic, **query))
+    assert (status, named) == (400, parameter)
+    assert detail in sentence
+
+
+def test_a_topic_without_fields_says_how_to_have_some(ask: Ask, serve: Callable[..., Served]):
+    status, _, sentence = refused(ask(serve(fields=()).topic, status="open"))
+    assert status == 409
+    assert ".fields]" in sentence
+
+
+def test_in_a_migrating_slot_a_find_waits_and_never_lacks_a_row(
+    ask: Ask, serve: Callable[..., Served], cluster: Any
+):
+    served = serve()
+    keys = [b"k%d" % number for number in range(40)]
+    for number, key in enumerate(keys):
+        served.put(key, b'{"amount": %d}' % number)
+    wanted = [key.decode() for key in keys]
+    assert found(ask, served.topic, order="amount", amount="..") == wanted
+    lane = served.lanes[lane_of(served.layout, keys[0])[0]]
+    move = SlotMove(cluster, lane.slot)
+    try:
+        move.begin()
+        move.move(lane.key_prefix + keys[0])
+        status, _, _ = refused(ask(served.topic, order="amount"))
+        assert status == 503
+    finally:
+        move.undo()
+    assert found(ask, served.topic, order="amount", amount="..") == wanted

@@ -8,11 +8,14 @@ import { inline, shown, valueText, write } from "./json.js";
 const CELL_CHARACTERS = 160;
 const cut = (text) => (text.length > CELL_CHARACTERS ? `${text.slice(0, CELL_CHARACTERS)} …` : text);
 
+/** The key as it is asked for: a typed one is JSON. */
+const keyText = (record) => (typeof record.key === "string" ? record.key : inline(record.key));
+
 export function keyLink(topic, record) {
   if (record.key === null) return element("span", { class: "hint" }, "no key");
-  const query = new URLSearchParams({ topic, key: record.key });
+  const query = new URLSearchParams({ topic, key: keyText(record) });
   if (record.key_format === "base64") query.set("base64", "");
-  return element("a", { href: `#/key?${query}` }, cut(record.key));
+  return element("a", { href: `#/key?${query}` }, cut(keyText(record)));
 }
 
 function headersOf(record) {
@@ -26,7 +29,7 @@ function valueCell(record) {
   const text = valueText(record);
   return element("details", { class: "cell" },
     element("summary", {}, element("code", {}, cut(text))),
-    shown(valueText(record, typeof record.value === "string" ? String : write), `Value of ${record.key ?? record.position}`),
+    shown(valueText(record, typeof record.value === "string" ? String : write), `Value of ${record.key == null ? record.position : keyText(record)}`),
     headersOf(record));
 }
 

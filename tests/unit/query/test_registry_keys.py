@@ -20,8 +20,9 @@ from keylane.ports import Deadline, SchemaRefused
 from keylane.query.latest import Wait
 from keylane.query.layouts import Layouts
 from keylane.query.newest import join_newest, read_newest
+from keylane.query.registry_keys import encode_by_schemas
 from keylane.query.store import ReadTerms, Store
-from keylane.query.typed_keys import encode_by_schemas, encode_json
+from keylane.query.typed_keys import encode_json
 from keylane.state import codec
 from keylane.state.lanes import lane_of_key
 

@@ -8,19 +8,17 @@ subject has, and so there are several keys to look for.
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from keylane.errors import BadRequest
-from keylane.formats.avro_schema import NotOfSchema
 from keylane.formats.connect_keys import ConnectKeys, keys_with_schema, quote
 from keylane.model.records import KeyFields, Layout, Options
-from keylane.ports import Deadline, KeyEncoder, Schemas
+from keylane.ports import Deadline, Schemas
 from keylane.query.store import Store
 
 _INTEGER = re.compile(r"-?[0-9]{1,40}")
-_FRACTION = re.compile(r"-?[0-9]{1,40}\.[0-9]{1,40}")
 _BOOLEANS = {"true": True, "false": False}
 
 
@@ -45,24 +43,21 @@ class KeyFinder(NamedTuple):
         layout = self.store.layouts.get(topic, Deadline.after_ms(self.state_timeout_ms, self.store.clock))
         options = layout.options
         if options.key_format == "registry":
-            encoders = self._encoders(layout)
-            return [encode_by_schemas(subject_of(topic), encoders, key) for key in keys]
+            return self._find_by_schemas(layout, keys)
         form = json_keys(options)
         return [(key if form is None else encode_json(form, key),) for key in keys]
 
-    def _encoders(self, layout: Layout) -> Sequence[KeyEncoder]:
+    def _find_by_schemas(self, layout: Layout, keys: Sequence[bytes]) -> list[tuple[bytes, ...]]:
+        from keylane.query.registry_keys import encode_by_schemas, subject_of  # noqa: PLC0415 (few topics)
+
+        subject = subject_of(layout.topic)
         deadline = Deadline.after_ms(self.registry_timeout_ms, self.store.clock)
         try:
-            return self.schemas().key_encoders(subject_of(layout.topic), deadline)
+            encoders = self.schemas().key_encoders(subject, deadline)
         except ValueError as error:
-            raise BadRequest(
-                f"keys of this topic are encoded by a Schema Registry, but {error}", "key"
-            ) from error
-
-
-def subject_of(topic: str) -> str:
-    """Return the subject of the schemas of a topic's keys, by Confluent's default strategy."""
-    return f"{topic}-key"
+            what = f"keys of this topic are encoded by a Schema Registry, but {error}"
+            raise BadRequest(what, "key") from error
+        return [encode_by_schemas(subject, encoders, key) for key in keys]
 
 
 @lru_cache(maxsize=1_000)
@@ -102,57 +97,6 @@ def encode_json(form: ConnectKeys, key: bytes) -> bytes:
         members = (f"{quote(name)}:{_write(fields, name, kind, values[name])}" for name, kind in fields)
         written = f"{{{','.join(members)}}}"
     return f"{form.head}{written}{form.tail}".encode()
-
-
-def encode_by_schemas(subject: str, encoders: Sequence[KeyEncoder], key: bytes) -> tuple[bytes, ...]:
-    """Return the bytes of a key by each schema that can hold it. Raises BadRequest where none can."""
-    try:
-        text = key.decode()
-    except UnicodeDecodeError as error:
-        raise BadRequest("the key is not UTF-8: keys of this topic are values of a schema", "key") from error
-    found: list[bytes] = []
-    first: str | None = None
-    for encoder in encoders:
-        try:
-            found.append(_encode_text(encoder, text))
-        except NotOfSchema as error:
-            first = first or f"{error.path_below('key')} {error} (schema {encoder.schema_id})"
-    if not found:
-        raise BadRequest(f"no schema of subject {subject!r} holds the key: {first}", "key")
-    return tuple(found)
-
-
-def _encode_text(encoder: KeyEncoder, text: str) -> bytes:
-    """Return a key's bytes by one schema. Raises NotOfSchema: the fault of the last form that was tried."""
-    if encoder.fields is not None and text.startswith("{"):
-        return encoder.encode(_parse_json(text))
-    if encoder.fields is not None and len(encoder.fields) != 1:
-        raise NotOfSchema(f"is not a JSON object of {', '.join(encoder.fields)}"[:300])
-    fault = NotOfSchema("is empty")
-    for value in _scalars(text):
-        try:
-            return encoder.encode(value if encoder.fields is None else {encoder.fields[0]: value})
-        except NotOfSchema as error:
-            fault = error
-    raise fault
-
-
-def _scalars(text: str) -> Iterator[str | float | bool]:
-    """Yield what a text may stand for: itself first."""
-    yield text
-    if _INTEGER.fullmatch(text):
-        yield int(text)
-    elif _FRACTION.fullmatch(text):
-        yield float(text)
-    elif text in _BOOLEANS:
-        yield _BOOLEANS[text]
-
-
-def _parse_json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise BadRequest("the key is not valid JSON", "key") from error
 
 
 def _decode(fields: KeyFields, key: bytes) -> str:

@@ -144,7 +144,7 @@ class DirectReader:
             reached = {(row.topic, row.partition): row.reached for row in rows}
             stopped = {(row.topic, row.partition) for row in rows if row.stopped_at != NOWHERE}
             for each in planned:
-                if reached.get(each.source) != each.end and each.source not in stopped:
+                if each.source not in stopped and reached.get(each.source) != each.end:
                     raise LogUnavailable(f"{each}: its task ended before it had read the batch's range", 2)
         return rows
 

@@ -164,3 +164,17 @@ def test_a_view_of_values_that_are_no_json_objects_is_a_warning(tmp_path):
     records = records_of("murmur2", json.dumps([1]).encode())
     [found] = check_topics.check_view(valid, "v", valid.config.views["v"], sample_of(records))
     assert "is a JSON object" in found.what
+
+
+def test_a_function_that_can_t_be_imported_is_wrong_and_one_beside_the_file_is_not(tmp_path):
+    (tmp_path / "checked_functions.py").write_text("def there(batch): return batch\n")
+    (tmp_path / "keylane.toml").write_text(
+        '[topics.a]\ntransform = "checked_functions:there"\n'
+        '[topics.b]\ntransform = "checked_functions:gone"\n'
+    )
+    result = CliRunner().invoke(keylane, ["check", "--config", str(tmp_path / "keylane.toml")])
+    assert result.exit_code == 1
+    wrong = [line for line in result.stdout.splitlines() if line.startswith("wrong")]
+    assert len(wrong) == 1
+    assert "keylane.toml:4: transform 'checked_functions:gone': module" in wrong[0]
+    assert "has no function 'gone'" in wrong[0]

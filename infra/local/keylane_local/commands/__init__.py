@@ -29,6 +29,10 @@ COMMANDS = {
         ".smoke:smoke",
         "Write, wait for, read and delete one key of a topic at URL, and say what is wrong.",
     ),
+    "transform": (
+        ".transform:transform",
+        "Show what where, select or transform of TOPIC makes of its first records, before and after.",
+    ),
     "check": (
         ".check:check",
         "Say what is wrong with keylane.toml and keylane.env, without starting anything.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal
@@ -11,6 +12,7 @@ from keylane.config.settings import SettingsTable
 from keylane.errors import BadConfig, SettingsError, ask_meant
 from keylane.model.records import MAX_LANES
 from keylane_local import env_file
+from keylane_spark.columns.record_function import read_code
 from keylane_spark.config.topics import Config, line_of, load
 
 if TYPE_CHECKING:
@@ -65,11 +67,25 @@ def _check_topics(valid: ValidConfig) -> Iterator[CheckFinding]:
         if lanes > MAX_LANES:
             what = f"partitions x stripes is {lanes}: a topic has at most {MAX_LANES} lanes"
             yield CheckFinding("wrong", valid.place("topics", name, "stripes"), what)
+        if topic.transform and (fault := _function_fault(valid.path, topic.transform)):
+            yield CheckFinding("wrong", valid.place("topics", name, "transform"), fault)
     for name, view in valid.config.views.items():
         near = get_close_matches(view.topic, sorted(valid.config.topics), 1)
         if view.topic not in valid.config.topics and near:
             what = f"topic {view.topic!r} has no table here: was {near[0]!r} meant? A view can do without one"
             yield CheckFinding("note", valid.place("views", name, "topic"), what)
+
+
+def _function_fault(config: Path, function: str) -> str:
+    """Return why a transform's function can't be used, "" if it can: its module is imported."""
+    folder = str(config.resolve().parent)
+    if folder not in sys.path:
+        sys.path.append(folder)
+    try:
+        read_code(function)
+    except BadConfig as error:
+        return str(error)
+    return ""
 
 
 def check_settings(file: Path) -> list[CheckFinding]:

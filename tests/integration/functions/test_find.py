@@ -208,6 +208,17 @@ def test_a_replaced_and_a_deleted_record_are_found_by_nothing_that_they_were(
     assert found(ask, served.topic, amount="..") == []
 
 
+def test_a_record_with_several_values_in_a_range_is_one_row_on_all_pages(
+    ask: Ask, serve: Callable[..., Served]
+):
+    served = serve()
+    for number in range(9):
+        served.put(b"k%d" % number, b'{"tags": ["gift", "gone", "g%d"]}' % number)
+    names = found(ask, served.topic, tags="g*", limit="2")
+    assert sorted(names) == [f"k{number}" for number in range(9)]
+    assert ask(served.topic, tags="g*", count="true")["json"]["count"] == 9
+
+
 def test_an_expired_record_is_not_found_nor_counted(ask: Ask, serve: Callable[..., Served]):
     served = serve(ttl_ms=HOUR_MS)
     served.put(b"stays", b'{"status": "open"}')

@@ -115,6 +115,33 @@ def test_state_history_and_index_are_the_fold_of_the_logs_however_they_are_read(
 
 
 @ON_SERVERS
+@given(
+    records=st.lists(
+        st.tuples(
+            SOURCES,
+            st.sampled_from(KEYS[:2]),
+            st.sampled_from([None, b"x", b"xy", b"yz", b"xyz"]),
+            st.sampled_from([-4, -3, -2, -1]),
+        ),
+        min_size=5,
+        max_size=14,
+    ),
+    options=st.fixed_dictionaries(
+        {"ttl_ms": st.sampled_from([None, HOUR_MS]), "index": st.sampled_from([1, 3])}
+    ),
+    turns=TURNS,
+)
+def test_indexes_of_fields_have_what_the_stored_records_have_and_no_more(
+    cluster_map, records, options, turns
+):
+    """Values that replace one another share some of their fields; entries are shorter and longer than a head."""
+    logs: dict[int, list[Row]] = {OWN: [], 7: [], 8: []}
+    for source, key, value, time in records:
+        logs[source].append(Row(source, len(logs[source]), key, value, time))
+    read_logs(cluster_map, new_lane(guarded=True, fields=log.FIELDS, **options), logs, turns)
+
+
+@ON_SERVERS
 @given(records=RECORDS, options=OPTIONS, turns=TURNS)
 def test_what_is_read_again_after_all_markers_are_gone_changes_nothing(cluster_map, records, options, turns):
     """Partitions that are read again, from anywhere: shards of other lanes have lost what they held."""

@@ -151,8 +151,10 @@ class BatchWriter:
     def _add_together(self, waiting: Mapping[TopicPartition, Rows]) -> bool:
         """Add rows of partitions of one topic that have no chunks; False: they must be added one by one."""
         layout = self._layouts[next(iter(waiting))[0]]
+        if self._rules_of(layout).changes_values(layout):
+            return False
         rows = Rows.joined([*waiting.values()])
-        if rows.keys.null_count or self._rules_of(layout).changes_values(layout):
+        if rows.keys.null_count:
             return False
         records = stored_records(rows, layout.options)
         counts = [len(each) for each in waiting.values()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import hiredis
@@ -20,6 +20,8 @@ from keylane_spark.adapters.event_schemas import unread_schema
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
 from keylane_spark.columns.headers import HEADERS
 from keylane_spark.columns.records import Rows
+from keylane_spark.columns.transforms import TopicTransform
+from keylane_spark.config.transforms import Transform
 from keylane_spark.stream import batch_writer as batch_module
 from keylane_spark.stream.batch_writer import BatchWriter
 
@@ -438,3 +440,35 @@ def test_rows_that_wait_are_written_though_only_their_number_is_asked_for():
     assert [tally.records for tally in writer.tallies.values()] == [1, 1]
     writer.finish_reached()
     assert [len(call[4]) for call in lanes.named("apply")] == [1, 1]
+
+
+STOPPING = TopicTransform(Transform(where="x"), "stop")
+
+
+def with_results(rows: Rows, *wanted: bool | None) -> Rows:
+    return replace(rows, wanted=pa.array(wanted, pa.bool_()))
+
+
+def test_a_partition_whose_transform_fails_moves_its_watermark_to_the_record_and_takes_no_later_rows():
+    first, second = keys_of(0, 2)
+    lanes = NotedLanes()
+    ranges = {("orders", partition): OffsetRange(0, 100, 77, 88) for partition in range(2)}
+    writer = BatchWriter(lanes, {"orders": LAYOUT}, ranges, transforms={"orders": STOPPING})
+    rows = some_rows((first, b"a"), (second, b"b"), (first, b"c"), (second, b"d"), first_offset=4)
+    writer.write(("orders", 0), with_results(rows, True, False, None, True))
+    writer.write(("orders", 0), with_results(some_rows((first, b"e"), first_offset=8), True))
+    writer.note_range_read(("orders", 0))
+    (other,) = keys_of(1, 1)
+    writer.write(("orders", 1), with_results(some_rows((other, b"f")), True))
+    writer.finish([("orders", 0), ("orders", 1)])
+    assert (writer.stopped, writer.reached["orders", 0]) == ({("orders", 0): 6}, 6)
+    assert writer.failures == {("orders", 0): "its SQL fails on it"}
+    found = {lane.partition: rest for _, lane, *rest in lanes.named("apply")}
+    assert {number: [r and r.value for _, r in records] for number, (_, _, records, _) in found.items()} == {
+        0: [b"a", None],
+        1: [b"f"],
+    }
+    assert [found[0][:2], found[1][:2]] == [[0, 6], [0, 100]]
+    assert [found[number][3]["complete_as_of_ms"] for number in (0, 1)] == [0, 77]
+    tally = writer.tallies["orders", 0]
+    assert (tally.left_out, tally.failed, tally.first_failed) == (1, 1, 6)

@@ -83,6 +83,8 @@ def test_kafka_is_asked_only_about_topics_with_lanes_that_have_read_something():
         (Options(), Options(ttl_ms=1, insert_once=True), ""),
         (Options(ttl_ms=1), Options(ttl_ms=2), "its records expire earlier (ttl)"),
         (Options(ttl_ms=1), Options(), "its records expire earlier (ttl)"),
+        (Options(transform="a"), Options(transform="a"), ""),
+        (Options(transform="a"), Options(transform="b"), "it leaves out other records (where, transform)"),
         (Options(insert_once=True), Options(insert_once=True), "it keeps first values (insert_once)"),
     ],
 )

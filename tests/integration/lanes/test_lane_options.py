@@ -134,7 +134,7 @@ def test_state_history_and_index_are_the_fold_of_the_logs_however_they_are_read(
 def test_indexes_of_fields_have_what_the_stored_records_have_and_no_more(
     cluster_map, records, options, turns
 ):
-    """Values that replace one another share some of their fields; entries are shorter and longer than a head."""
+    """Values that replace one another share some fields; entries are shorter and longer than a head."""
     logs: dict[int, list[Row]] = {OWN: [], 7: [], 8: []}
     for source, key, value, time in records:
         logs[source].append(Row(source, len(logs[source]), key, value, time))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import sys
 import zlib
 from typing import TYPE_CHECKING, Any
@@ -98,9 +99,9 @@ def send_json(request: pytest.FixtureRequest, post: Ask) -> Callable[[bytes, str
 
 
 def test_json_of_every_route_may_begin_with_a_byte_order_mark(send_json: Callable[[bytes, str], str]):
-    with_mark, without = (send_json(mark, "1") for mark in (b"\xef\xbb\xbf", b""))
+    with_mark, without = (re.sub(r"[\d.]+", "0", send_json(mark, "1")) for mark in (b"\xef\xbb\xbf", b""))
     assert "not valid JSON" not in with_mark
-    assert len(with_mark) == len(without)
+    assert with_mark == without
 
 
 def test_json_of_every_route_may_have_1000_levels_and_more_are_called_so(

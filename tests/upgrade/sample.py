@@ -25,7 +25,10 @@ GROWN = 3
 
 @dataclass(frozen=True, slots=True)
 class SampleTopic:
-    """A topic of `sample.toml`: what its producers do. `turns_back`: timestamps of its records go back."""
+    """A topic of `sample.toml`: what its producers do.
+
+    `turns_back`: timestamps of its records go back. `is_table`: its values are change events.
+    """
 
     partitions: int
     partitioner: str = "murmur2"
@@ -34,6 +37,7 @@ class SampleTopic:
     keeps_first: bool = False
     value_limit: int = 1 << 20
     turns_back: bool = False
+    is_table: bool = False
 
     def home(self, key: bytes, partitions: int) -> int:
         """The partition of a key."""
@@ -51,8 +55,10 @@ TOPICS = {
     "large": SampleTopic(2, "crc32", value_limit=60),
     "grown": SampleTopic(2),
     "turned": SampleTopic(2, turns_back=True),
+    "rows": SampleTopic(2, is_table=True),
 }
-VIEWS = ("totals", "hours", "sessions")
+VIEWS = {"totals": "plain", "hours": "plain", "sessions": "plain", "current": "rows"}
+"""The topics of the views."""
 QUEUED, REFUSED = "queued", "refused"
 """Topics of Kafka alone, for the write-ahead log; the second one takes no records that long."""
 
@@ -108,20 +114,25 @@ def rows(
         fields = {"n": number, "who": key, "at": at_ms}
         if name == "large" and drawn.random() < TOMBSTONE_SHARE:
             fields["long"] = "x" * topic.value_limit
-        value = None if drawn.random() < TOMBSTONE_SHARE else json.dumps(fields)
+        content = {"before": None, "after": fields, "op": "u"} if topic.is_table else fields
+        value = None if drawn.random() < TOMBSTONE_SHARE else json.dumps(content)
         headers = [("n", str(number)), ("é", "")] if name == "kept" else []
         found.append(Row(name, partition, key, value, at_ms, headers))
     return found
 
 
 def fold(log: Iterable[Row], topic: str) -> dict[str, str | None]:
-    """The state of a topic's keys after these records. Across partitions timestamps rise: the last counts."""
+    """What readers see of a topic's keys after these records.
+
+    Across partitions timestamps rise: the last counts.
+    """
     state: dict[str, str | None] = {}
     for row in log:
         if row.topic == topic and not (
             TOPICS[topic].keeps_first and row.value is not None and state.get(row.key) is not None
         ):
-            state[row.key] = row.value
+            is_event = TOPICS[topic].is_table and row.value is not None
+            state[row.key] = json.dumps(json.loads(row.value or "")["after"]) if is_event else row.value
     return state
 
 

@@ -246,7 +246,7 @@ def test_the_state_of_the_version_is_the_fold_of_its_log(restored: Restored, rea
 
 def test_a_cursor_of_the_version_continues_its_list(pages: list[tuple[str, list[Any], list[Any]]]):
     kinds = {path.partition("?")[0].rpartition("/")[2] for path, _, _ in pages}
-    assert kinds == {"keys", "history"}
+    assert kinds - {"find"} == {"keys", "history"}  # find came later
     assert any(path.startswith("/views/") for path, _, _ in pages)
     assert any("as_of" in path for path, _, _ in pages)
     for path, paged, whole in pages:

@@ -115,7 +115,9 @@ class Definition:
 
     def to_json(self) -> str:
         """Return JSON text; equal views have equal texts, those of earlier versions too."""
-        fields = {name: each for name, each in asdict(self).items() if _LATER.get(name) != each}
+        fields = {
+            name: each for name, each in asdict(self).items() if name not in _LATER or _LATER[name] != each
+        }
         return json.dumps(fields, sort_keys=True)
 
     @classmethod

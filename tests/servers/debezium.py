@@ -6,6 +6,7 @@ import json
 import urllib.request
 from typing import TYPE_CHECKING
 
+from tests.servers.own import eventually
 from tests.servers.postgres import USER
 
 from keylane_local.process.ports import HOST
@@ -27,6 +28,7 @@ _WORKER = {
     "value.converter.schemas.enable": "false",
     # It finds connectors by reading all classes, unless it trusts what they say of themselves.
     "plugin.discovery": "service_load",
+    "offset.flush.interval.ms": "1000",
 }
 _CONNECTOR = {
     "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
@@ -55,7 +57,8 @@ class Debezium:
         folder, self._url, self._names = data / "connect", f"http://{HOST}:{port}", list(connectors)
         folder.mkdir()
         worker = _WORKER | {"bootstrap.servers": bootstrap, "listeners": self._url}
-        worker["offset.storage.file.filename"] = str(folder / "offsets")
+        self._offsets = folder / "offsets"
+        worker["offset.storage.file.filename"] = str(self._offsets)
         files = [_write(folder / "worker.properties", worker)]
         for name, own in connectors.items():
             names = {"name": name, "topic.prefix": name, "slot.name": name, "publication.name": name}
@@ -76,8 +79,16 @@ class Debezium:
         self.program.wait_until(self._runs, START_TIMEOUT_S)
 
     def kill(self) -> None:
-        """End it as a crash would: what it sent since it last noted its offsets, it sends again."""
+        """End it as a crash would: what it sent since it last noted its offsets, it sends again.
+
+        One that has noted none takes a new snapshot, which lacks the rows that were deleted meanwhile.
+        """
+        eventually(self._has_noted_offsets)
         self.program.kill()
+
+    def _has_noted_offsets(self) -> bool:
+        noted = self._offsets.read_bytes() if self._offsets.exists() else b""
+        return all(b'"%b"' % name.encode() in noted for name in self._names) and b'"snapshot"' not in noted
 
     def _runs(self) -> bool:
         return all(self._tasks(name) == ["RUNNING"] for name in self._names)

@@ -118,6 +118,25 @@ TABLES = (
 )
 
 
+_ORDERS = """\
+select json_build_object('key', status, 'n', count(*), 'marked', count(op), 'total', sum(price),
+  'mean', round(avg(price), 9)) from orders where status is not null group by status;
+"""
+GROUPS = {
+    "shop_by_status": _ORDERS,
+    "flat_by_status": _ORDERS,
+    "by_region": """\
+select json_build_object('key', region, 'n', count(*), 'total', sum(qty)) from items where qty >= 50
+  group by region;
+""",
+    "by_note": """\
+select json_build_object('key', note, 'n', count(*), 'total', sum(price)) from prices where note is not null
+  group by note;
+""",
+}
+"""What each view has to be, as SQL."""
+
+
 def statements(source: random.Random, count: int) -> str:
     """Return so many statements about all tables, each a transaction of its own."""
     return "\n".join(source.choice(TABLES).statement(source) for _ in range(count)) + "\n"

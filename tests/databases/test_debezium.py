@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
 from confluent_kafka import Consumer, TopicPartition
-from tests.databases.tables import SCHEMA, TABLES, Table, statements
+from tests.databases.tables import GROUPS, SCHEMA, TABLES, Table, statements
 from tests.e2e.client import Client
 from tests.servers.debezium import Debezium
-from tests.servers.own import eventually, guarded, wait_writable
+from tests.servers.own import deadline, eventually, guarded, wait_writable
 from tests.servers.postgres import Postgres
 
+from keylane.adapters.redis.cluster import Cluster
+from keylane.config.functions import redis_settings
 from keylane_client.cli.commands import keylane
 from keylane_local.process.ports import Ports
 from keylane_local.stack.stack import Stack
@@ -52,8 +56,16 @@ TOPICS = {
     "store.public.prices": TABLES[3],
     "store.public.docs": TABLES[4],
 }
-WITHIN_S = 240
+WITHIN_S = 60
 CONFIG = Path(__file__).with_name("databases.toml")
+
+
+def primary_ports(nodes: str) -> set[int]:
+    """Return the ports of a cluster's primaries."""
+    cluster = Cluster(redis_settings({"KEYLANE_REDIS_NODES": nodes}))
+    with contextlib.closing(cluster):
+        cluster.refresh(deadline())
+        return {node.port for node in cluster.primaries()}
 
 
 def asked_for(columns: dict[str, Any]) -> bytes:
@@ -82,7 +94,8 @@ class World:
     def wait_until_applied(self) -> None:
         """Wait until the state has all that the database has committed so far.
 
-        A connector sends in the order of commits: what it sent before the last one is in Kafka by then.
+        A connector sends in the order of commits, but one batch of each partition at a time: what it sent
+        before the last one may come to Kafka behind it, so the callers poll.
         """
         self.rounds += 1
         values = f"values (1, {self.rounds})"
@@ -111,21 +124,52 @@ class World:
         finally:
             consumer.close()
 
-    def check(self, topic: str, table: Table) -> int:
-        """Compare each possible key's answer, and the index, with the table; return how many rows it has."""
-        rows = [
-            json.loads(line)
-            for line in self.database.run(f"select {table.row} from {table.name};").splitlines()
-        ]
-        wanted = {table.key_of({name: row[name] for name in table.keys[0]}): row for row in rows}
+    def select(self, statement: str) -> list[dict[str, Any]]:
+        """Return the JSON documents that a statement selects."""
+        lines = self.database.run(statement).splitlines()
+        return [json.loads(line, parse_float=Decimal) for line in lines]
+
+    def check_views(self) -> None:
+        """Wait until each view's windows are what GROUP BY says: a view reads once a second."""
+        for view, statement in GROUPS.items():
+            wanted = {row.pop("key"): row for row in self.select(statement)}
+            assert len(wanted) > 1, (view, wanted)
+            try:
+                eventually(lambda view=view, wanted=wanted: self._windows(view) == wanted, WITHIN_S)
+            except AssertionError:
+                assert self._windows(view) == wanted, (view, SEED)
+
+    def _windows(self, view: str) -> dict[str, Any]:
+        answer = self.client.request("GET", f"/views/{view}/keys?limit=1000")
+        assert answer.status == 200, answer.body
+        windows = json.loads(answer.body, parse_float=Decimal)["windows"]
+        return {each["key"]: each["values"] for each in windows}
+
+    def _found(self, topic: str, table: Table, added: str) -> dict[bytes, Any]:
+        """Return the row of each possible key that has one."""
+        rows = {}
         for columns in table.keys:
             key = table.key_of(columns)
             answer = self.client.get(topic, key if topic.startswith("flat.") else asked_for(columns))
-            found = answer.json if answer.status == 200 else None
             assert answer.status in (200, 404), (topic, key, answer.body)
-            if found and topic.startswith("flat."):
-                assert found.pop("__deleted") == "false"
-            assert found == wanted.get(key), (topic, key, SEED)
+            if answer.status == 200:
+                rows[key] = answer.json
+                if topic.startswith("flat."):
+                    assert rows[key].pop("__deleted") == "false"
+                if added:
+                    rows[key].setdefault(added, None)
+        return rows
+
+    def check(self, topic: str, table: Table, added: str = "") -> int:
+        """Compare each possible key's answer, and the index, with the table; return how many rows it has.
+
+        `added`: a column that rows may lack which have not changed since it was added.
+        """
+        rows = self.select(f"select {table.row} from {table.name};")
+        wanted = {table.key_of({name: row[name] for name in table.keys[0]}): row for row in rows}
+        with contextlib.suppress(AssertionError):
+            eventually(lambda: self._found(topic, table, added) == wanted, WITHIN_S)
+        assert self._found(topic, table, added) == wanted, (topic, SEED)
         page = self.client.request("GET", f"/topics/{topic}/keys?limit=1000&keys_only=true").json["records"]
         assert {shown_key(each) for each in page} == wanted.keys(), (topic, SEED)
         return len(rows)
@@ -134,6 +178,7 @@ class World:
         self.wait_until_applied()
         counts = {topic: self.check(topic, table) for topic, table in TOPICS.items()}
         assert all(counts.values()), counts
+        self.check_views()
 
 
 @pytest.fixture(scope="module")
@@ -214,3 +259,33 @@ def test_a_large_column_that_did_not_change_is_there_with_the_full_identity_alon
     assert paper == {"id": 1, "body": "__debezium_unavailable_value", "version": 2}
     assert world.client.get("store.public.docs", b"1").json == {"id": 1, "body": body, "version": 2}
     world.database.run("delete from docs where id = 1;")
+
+
+def test_a_redis_primary_that_is_killed_takes_no_row_with_it(world: World):
+    source = random.Random(SEED + 3)
+    redis = world.stack.redis
+    ports = primary_ports(world.stack.redis_nodes)
+    victim = next(node for node in redis.nodes if node.port in ports)
+    world.database.run(statements(source, STATEMENTS // 16))
+    victim.program.kill()
+    try:
+        world.database.run(statements(source, STATEMENTS // 16))
+        world.check_all()
+    finally:
+        redis.start()
+        redis.wait_ready()
+
+
+def test_a_column_that_is_added_meanwhile_is_there_from_the_rows_next_change_on(world: World):
+    source, items = random.Random(SEED + 4), TABLES[1]
+    world.database.run("alter table items add column extra text;")
+    wide = replace(
+        items,
+        row=items.row.replace(")", ", 'extra', extra)"),
+        values=lambda source: items.values(source) | {"extra": source.choice(["'more'", "null"])},
+    )
+    world.database.run("".join(wide.statement(source) + "\n" for _ in range(200)))
+    world.wait_until_applied()
+    assert world.check("shop.public.items", wide, added="extra")
+    world.check_views()
+    assert world.select("select json_build_object('n', count(extra)) from items;")[0]["n"]

@@ -97,14 +97,17 @@ def wait_until_whole(lanes: Lanes) -> float:
 
 
 @contextlib.contextmanager
-def running(folder: Path, config: str) -> Iterator[tuple[Stack, Lanes]]:
-    """Run a stack of primaries that write nothing to disk, with the job of this keylane.toml."""
+def running(folder: Path, config: str, **variables: str) -> Iterator[tuple[Stack, Lanes]]:
+    """Run a stack of primaries that write nothing to disk, with the job of this keylane.toml.
+
+    `variables`: of its environment, beside the stack's own.
+    """
     file = folder / "keylane.toml"
     file.write_text(config)
     options = StackOptions(replicas=0, appendonly=False)
     with (
         guarded(folder / "data") as data,
-        Stack(data, file, options=options) as stack,
+        Stack(data, file, options=options, variables=variables) as stack,
         Lanes(stack, TOPIC) as lanes,
     ):
         yield stack, lanes

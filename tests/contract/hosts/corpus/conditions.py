@@ -70,6 +70,9 @@ def condition_cases(names: Names) -> Iterator[Case]:
             yield Case("GET", target, (header,))
     for position in ("4:0", "4:1", "4:50"):
         yield Case("GET", "/topics/hosts-flights/keys/strayed", (("Keylane-Min-Position", position),))
+    for method in ("GET", "HEAD"):
+        for query in ("dest=SFO", "", "dest=SFO&count=true"):
+            yield Case(method, f"/topics/hosts-flights/find?{query}", both)
     for topic in TOPICS:
         yield Case("GET", f"/topics/{topic.name}/keys/N14228")
         yield Case("GET", f"/topics/{topic.name}/keys/k?key_format=text")

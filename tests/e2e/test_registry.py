@@ -103,12 +103,12 @@ def test_a_registry_that_does_not_answer_delays_events_of_a_new_schema_and_loses
         for each in (event("c", None, rows[0]), event("d", rows[0]), event("c", None, rows[1]))
     )
     log = stack.job.program.log
-    before = log.read_text().count("restarts in")
+    before = log.read_text().count("topic 'registered-rows' back: schema ")
     registry.stall()
     try:
         produce("registered-rows", key, made)
         deleted = produce("registered-rows", key, gone)
-        eventually(lambda: log.read_text().count("restarts in") > before, 60)
+        eventually(lambda: log.read_text().count("topic 'registered-rows' back: schema ") > before, 60)
         assert client.get("registered-rows", b"e2e-no-row").status == 404
     finally:
         registry.go_on()

@@ -30,6 +30,7 @@ from keylane.api.http.common_parameters import (
 )
 from keylane.api.http.json_response import freshness_of_lanes, render_fresh
 from keylane.api.http.parameters import FIELD_CHARACTERS, QUERY, Parameter, switch, text
+from keylane.api.http.preferences import PREFER, preferred_wait_ms
 from keylane.api.http.request import Request, topic_of
 from keylane.api.http.response import Response
 from keylane.api.http.schemas import COUNT, FRESHNESS, PAGE, UNSURE, Schema, an_array
@@ -46,7 +47,7 @@ ORDER = text(
     "order", "the field that orders the records; from its highest value on as in -placed", FIELD_CHARACTERS
 )
 COUNT_ALONE = switch("count", "answer with the number of records, without them")
-FIND: tuple[Parameter, ...] = (ORDER, COUNT_ALONE, LIMIT, CURSOR, MIN_POSITION, *TERMS_OF_LISTS)
+FIND: tuple[Parameter, ...] = (ORDER, COUNT_ALONE, LIMIT, CURSOR, MIN_POSITION, PREFER, *TERMS_OF_LISTS)
 _NAMES = frozenset(each.name for each in FIND if each.place == QUERY)
 
 
@@ -76,7 +77,11 @@ def parse_find(request: Request, topic: str, settings: QuerySettings) -> FindReq
     is_count = COUNT_ALONE.of(request)
     bounds = cursors.digest("find", asked, order, is_count)
     after, position = parse_cursor(request, name, bounds), MIN_POSITION.of(request)
-    scan = FindScan(asked, order, LIMIT.of(request), after, position, settings.wait_default_ms)
+    preferred_ms = preferred_wait_ms(PREFER.of(request))
+    wait_ms = settings.wait_default_ms if preferred_ms is None else min(preferred_ms, settings.wait_max_ms)
+    if request.deadline is not None:
+        wait_ms = min(wait_ms, request.deadline.remaining_s * 1000)
+    scan = FindScan(asked, order, LIMIT.of(request), after, position, wait_ms)
     values = parse_value_options(request)
     return FindRequest(name, scan, is_count, bounds, parse_terms(request, settings), values)
 

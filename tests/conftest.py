@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,16 +37,6 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSeria
 settings.register_profile("keylane", deadline=None, derandomize=True)
 settings.register_profile("random", deadline=None, print_blob=True)
 settings.load_profile("keylane")
-
-
-@pytest.fixture(autouse=True)
-def log_formats() -> Iterator[None]:
-    """Give the logs of a test their formats back: PySpark's loggers change those of all handlers to JSON."""
-    before = [(handler, handler.formatter) for handler in logging.getLogger().handlers]
-    yield
-    for handler, formatter in before:
-        handler.setFormatter(formatter)
-
 
 # The first JSON that a process parses raises Python's recursion limit. Hypothesis fails the test in which it
 # changes, so a test alone would fail that passes behind others.

@@ -1,7 +1,7 @@
 """`where` and `select` of topics, as two columns that Spark computes beside the rows of a log.
 
 They see the columns that the `where` of a view sees: `key`, `value`, `json`, `timestamp`, `partition` and
-`offset`. Of a change event `json` and `value` are the row. Neither column fails: see `try_eval`.
+`offset`. Of a change event `json` and `value` are the row. Neither column fails: see `never_failing`.
 
     wanted      boolean: whether `where` holds, null where it fails
     selected    string: the JSON of `select`, "" where that is NULL; null where it fails, and without `select`
@@ -19,7 +19,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from keylane_spark.config.transforms import Transform
-from keylane_spark.engine.try_eval import try_eval
+from keylane_spark.engine.try_eval import never_failing
 
 NULL_RESULT = ""
 """`selected` where `select` is NULL: no JSON is empty."""
@@ -142,17 +142,8 @@ def _of_topic(columns: Mapping[str, Column]) -> Column:
 def _wanted(transform: Transform) -> Column:
     if transform.where is None:
         return f.lit(True)
-    return _never_failing(f.coalesce(f.expr(f"({transform.where}\n)"), f.lit(False)))
+    return never_failing(f.coalesce(f.expr(f"({transform.where}\n)"), f.lit(False)))
 
 
 def _json(select: str) -> Column:
-    return _never_failing(f.coalesce(f.to_json(_selected(select), _WITH_NULLS), f.lit(NULL_RESULT)))
-
-
-def _never_failing(column: Column) -> Column:
-    """The column with null where it fails.
-
-    An expression that it has twice Spark would compute once, ahead of `try_eval`, and fail. Spark does not
-    look for such expressions in a branch of CASE; it can't know that this one is always taken.
-    """
-    return try_eval(f.when(f.col("offset") >= 0, column))
+    return never_failing(f.coalesce(f.to_json(_selected(select), _WITH_NULLS), f.lit(NULL_RESULT)))

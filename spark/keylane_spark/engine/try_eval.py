@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as f
 from pyspark.sql.classic.column import Column as ClassicColumn
 
 
@@ -20,3 +21,12 @@ def try_eval(column: Column) -> Column:
     sql = session._jvm.org.apache.spark.sql  # noqa: SLF001 (see above)
     expression = sql.classic.ExpressionUtils.expression(column._jc)  # noqa: SLF001
     return ClassicColumn(sql.classic.ExpressionUtils.column(sql.catalyst.expressions.TryEval(expression)))
+
+
+def never_failing(column: Column) -> Column:
+    """As `try_eval`, of an expression over rows with an `offset`, which may have parts twice.
+
+    Such a part Spark would compute once, ahead of `try_eval`, and fail. Spark does not look for them in a
+    branch of CASE; it can't know that this one is always taken.
+    """
+    return try_eval(f.when(f.col("offset") >= 0, column))

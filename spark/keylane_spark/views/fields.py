@@ -10,7 +10,7 @@ from decimal import Decimal
 from pyspark.sql import Column as Expression
 from pyspark.sql import functions as f
 
-from keylane_spark.engine.try_eval import try_eval
+from keylane_spark.engine.try_eval import never_failing
 
 NUMBER = "decimal(38,9)"
 _LIMIT = Decimal(10**23)
@@ -29,13 +29,10 @@ def wanted(where: str | None) -> Expression:
     """Whether the condition holds; null where it fails.
 
     A value that can't be decoded is wanted: it is to be counted.
-
-    An expression that the condition has twice Spark would compute once, ahead of `try_eval`, and fail. Spark
-    does not look for such expressions in a branch of CASE; it can't know that this one is always taken.
     """
     if not where:
         return f.lit(True)
-    holds = try_eval(f.when(f.col("offset") >= 0, f.coalesce(f.expr(where), f.lit(False))))
+    holds = never_failing(f.coalesce(f.expr(where), f.lit(False)))
     return f.when(f.col("undecodable"), f.lit(True)).otherwise(holds)
 
 

@@ -43,7 +43,7 @@ MUTANTS = (
         (
             Replacement(
                 _FIELDS,
-                'try_eval(f.when(f.col("offset") >= 0, f.coalesce(f.expr(where), f.lit(False))))',
+                "never_failing(f.coalesce(f.expr(where), f.lit(False)))",
                 "f.expr(where)",
             ),
         ),

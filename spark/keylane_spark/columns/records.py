@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -152,6 +153,22 @@ class Records(_Columns):
             left_bytes,
             order_ms,
         )
+
+
+def split_by_partition(
+    rows: Rows, partitions: NDArray[np.int32], topics: pa.StringArray | str
+) -> RowsOfPartitions:
+    """The rows of each partition, in their order, without a copy: one comes again where others are between.
+
+    `partitions`: of each row; `topics`: of each row, or of all.
+    """
+    is_last = partitions[1:] != partitions[:-1]
+    if not isinstance(topics, str):
+        is_last |= pc.not_equal(topics[1:], topics[:-1]).to_numpy(zero_copy_only=False)
+    bounds = [0, *(np.flatnonzero(is_last) + 1).tolist(), len(rows)] if len(rows) else []
+    for begin, end in pairwise(bounds):
+        topic = topics if isinstance(topics, str) else topics[begin].as_py()
+        yield (topic, int(partitions[begin])), rows.part(begin, end)
 
 
 def tails_of(values: pa.BinaryArray, begin: int) -> pa.BinaryArray:

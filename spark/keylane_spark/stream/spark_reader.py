@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from keylane_spark.columns.records import Rows, RowsOfPartitions
+from keylane_spark.columns.records import Rows, RowsOfPartitions, split_by_partition
 from keylane_spark.context import JobContext
 from keylane_spark.engine.record_sql import with_results
 from keylane_spark.stream.batch_writer import BatchWriter
@@ -68,17 +65,9 @@ def split_rows(batches: Iterable[pa.RecordBatch], writer: WriterSpec) -> RowsOfP
     several; headers, see `columns.headers`, if they were wanted. Nothing is copied but the times.
     """
     for batch in batches:
-        if not batch.num_rows:
-            continue
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         times_ms = columns["timestamp"].cast(pa.int64()).to_numpy() // 1000
         contents = columns["key"], columns["value"], columns.get("headers")
         rows = Rows(columns["offset"].to_numpy(), times_ms, *contents)
-        partitions = columns["partition"].to_numpy()
-        is_last = partitions[1:] != partitions[:-1]
-        topics = columns.get("topic")
-        if topics is not None:
-            is_last |= pc.not_equal(topics[1:], topics[:-1]).to_numpy(zero_copy_only=False)
-        for begin, end in pairwise([0, *(np.flatnonzero(is_last) + 1).tolist(), batch.num_rows]):
-            topic = next(iter(writer.layouts)) if topics is None else topics[begin].as_py()
-            yield (topic, int(partitions[begin])), rows.part(begin, end)
+        topics = columns.get("topic", next(iter(writer.layouts)))
+        yield from split_by_partition(rows, columns["partition"].to_numpy(), topics)

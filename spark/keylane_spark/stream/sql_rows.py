@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +24,7 @@ from pyspark.sql import functions as f
 from keylane.errors import WriterError
 from keylane.model.kafka import TopicPartition
 from keylane_spark.columns.headers import HEADERS
-from keylane_spark.columns.records import Rows, RowsOfPartitions
+from keylane_spark.columns.records import Rows, RowsOfPartitions, split_by_partition
 from keylane_spark.config.transforms import Transform
 from keylane_spark.engine.record_sql import with_results
 from keylane_spark.stream.batch_writer import BatchWriter
@@ -87,27 +86,21 @@ class SqlRowWriter(PartitionWriter):
         """Write the rows that come."""
         for batch in batches:
             is_end = batch.column("is_end")
-            for source, rows in split_by_partition(batch.filter(pc.invert(is_end))):
+            for source, rows in _split(batch.filter(pc.invert(is_end))):
                 writer.write(source, rows)
             for row in batch.filter(is_end).select(["topic", "partition"]).to_pylist():
                 writer.note_range_read((row["topic"], row["partition"]))
 
 
-def split_by_partition(batch: pa.RecordBatch) -> RowsOfPartitions:
-    """The rows of a batch that travels, by partition, in their order."""
-    if not batch.num_rows:
-        return
+def _split(batch: pa.RecordBatch) -> RowsOfPartitions:
+    """The rows of a batch that travels, by partition."""
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     rows = Rows(
         columns["offset"].to_numpy(),
         columns["ms"].to_numpy(),
         *(columns[name] for name in ("key", "value", "headers", "wanted", "selected")),
     )
-    partitions, topics = columns["partition"].to_numpy(), columns["topic"]
-    is_last = partitions[1:] != partitions[:-1]
-    is_last |= pc.not_equal(topics[1:], topics[:-1]).to_numpy(zero_copy_only=False)
-    for begin, end in pairwise([0, *(np.flatnonzero(is_last) + 1).tolist(), batch.num_rows]):
-        yield (topics[begin].as_py(), int(partitions[begin])), rows.part(begin, end)
+    return split_by_partition(rows, columns["partition"].to_numpy(), columns["topic"])
 
 
 def travelling(rows: DataFrame, topic: str) -> DataFrame:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from keylane.adapters.registry.client import AVRO, JSON, RegistryClient
 from keylane.adapters.registry.login import RegistrySettings
@@ -45,6 +47,16 @@ def judge_none(values: pa.BinaryArray) -> Verdicts:
     return np.full(len(values), INVALID)
 
 
+def rows_by_schema(
+    values: pa.BinaryArray, framed: NDArray[np.int64]
+) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """The ids of the schemas that values name, and which rows name each; `framed`: the rows that name one."""
+    prefixes = pc.binary_slice(values.take(pa.array(framed)), 0, PREFIX_BYTES).dictionary_encode()
+    codes = prefixes.indices.to_numpy()
+    for code, prefix in enumerate(prefixes.dictionary.to_pylist()):
+        yield int.from_bytes(prefix[1:], "big"), framed[codes == code]
+
+
 class EventSchemas:
     """One registry's schemas of change events: Avro and JSON Schema."""
 
@@ -64,13 +76,8 @@ class EventSchemas:
         verdicts = np.full(len(values), INVALID)
         sizes = pc.binary_length(values).to_numpy()
         framed = np.flatnonzero(sizes >= PREFIX_BYTES)
-        if not len(framed):
-            return verdicts
-        prefixes = pc.binary_slice(values.take(pa.array(framed)), 0, PREFIX_BYTES).dictionary_encode()
-        codes = prefixes.indices.to_numpy()
-        for code, prefix in enumerate(prefixes.dictionary.to_pylist()):
-            rows = framed[codes == code]
-            judge = self._judge_of(int.from_bytes(prefix[1:], "big"))
+        for schema_id, rows in rows_by_schema(values, framed):
+            judge = self._judge_of(schema_id)
             verdicts[rows] = judge(values if len(rows) == len(values) else values.take(pa.array(rows)))
         return verdicts
 

@@ -18,7 +18,7 @@ from keylane.adapters.registry.decoders import RegistryDecoders
 from keylane.adapters.registry.login import RegistrySettings
 from keylane.formats.confluent import PREFIX_BYTES
 from keylane.ports import Clock, Deadline, Decoder
-from keylane_spark.adapters.event_schemas import TIMEOUT_MS, UNKNOWN_S
+from keylane_spark.adapters.event_schemas import TIMEOUT_MS, UNKNOWN_S, rows_by_schema
 
 UNDECODABLE = "undecodable"
 SCHEMA = f"partition int, offset bigint, timestamp timestamp, key binary, value binary, {UNDECODABLE} boolean"
@@ -68,17 +68,11 @@ class FramedValues:
         sizes = pc.fill_null(pc.binary_length(values), 0).to_numpy(zero_copy_only=False)
         is_framed = pc.fill_null(pc.equal(pc.binary_slice(values, 0, 1), b"\0"), fill_value=False)
         framed = np.flatnonzero(is_framed.to_numpy(zero_copy_only=False) & (sizes >= PREFIX_BYTES))
-        if not len(framed):
-            return found
-        own = values.take(pa.array(framed))
-        prefixes = pc.binary_slice(own, 0, PREFIX_BYTES).dictionary_encode()
-        decoders = [
-            self._decoder(int.from_bytes(each[1:], "big")) for each in prefixes.dictionary.to_pylist()
-        ]
-        rows = zip(framed.tolist(), prefixes.indices.to_pylist(), own.to_pylist(), strict=True)
-        for row, code, value in rows:
-            decoder = decoders[code]
-            if decoder is not None and not (are_events and decoder.schema_type == PROTOBUF):
+        for schema_id, rows in rows_by_schema(values, framed):
+            decoder = self._decoder(schema_id)
+            if decoder is None or (are_events and decoder.schema_type == PROTOBUF):
+                continue
+            for row, value in zip(rows.tolist(), values.take(pa.array(rows)).to_pylist(), strict=True):
                 found[row] = _decoded(decoder, value[PREFIX_BYTES:])
         return found
 

@@ -10,11 +10,17 @@ from hypothesis import strategies as st
 from tests.support.builders import a_layout
 
 from keylane.errors import BadRequest
-from keylane.model.records import Options
-from keylane.query.typed_keys import encode_key
+from keylane.formats.connect_keys import ConnectKeys
+from keylane.model.records import KeyFields, Options
+from keylane.query.typed_keys import encode_json
 
 ID = (("id", "integer"),)
 BOTH = (("region", "string"), ("number", "integer"))
+
+
+def encode_key(fields: KeyFields, key: bytes) -> bytes:
+    """The bytes of a key with these fields, without a schema."""
+    return encode_json(ConnectKeys(fields), key)
 
 
 @pytest.mark.parametrize(

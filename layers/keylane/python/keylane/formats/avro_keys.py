@@ -19,8 +19,8 @@ from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from keylane.formats.avro_schema import TOO_DEEP, Makers, NotOfSchema, compile_schema
-from keylane.formats.avro_writer import WRITERS, Writer
+from keylane.formats.avro_schema import Makers, NotOfSchema, compile_schema
+from keylane.formats.avro_writer import WRITERS, Writer, encoder_of
 
 _write_long = WRITERS.primitives["long"]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -40,16 +40,7 @@ class AvroKeys(NamedTuple):
 def keys_of(schema: str, references: Sequence[str] = ()) -> AvroKeys:
     """Return what encodes keys. The arguments and errors are those of `compile_schema`."""
     write = compile_schema(schema, references, _WRITERS)
-
-    def encode(value: Any) -> bytes:
-        out = bytearray()
-        try:
-            write(value, out)
-        except RecursionError:
-            raise NotOfSchema(TOO_DEEP) from None
-        return bytes(out)
-
-    return AvroKeys(write.names if isinstance(write, _Record) else None, encode)
+    return AvroKeys(write.names if isinstance(write, _Record) else None, encoder_of(write))
 
 
 class _Record:

@@ -31,7 +31,11 @@ def encoder(schema: str, references: Sequence[str] = ()) -> Callable[[Any], byte
 
     Raises ValueError for an invalid schema; the function raises NotOfSchema, whose sentence follows the path.
     """
-    write = compile_schema(schema, references, WRITERS)
+    return encoder_of(compile_schema(schema, references, WRITERS))
+
+
+def encoder_of(write: Writer) -> Callable[[Any], bytes]:
+    """Return a function from a JSON value to the bytes that a writer makes of it; it raises NotOfSchema."""
 
     def encode(value: Any) -> bytes:
         out = bytearray()

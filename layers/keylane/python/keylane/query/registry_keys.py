@@ -11,10 +11,9 @@ from typing import Any
 from keylane.errors import BadRequest
 from keylane.formats.avro_schema import NotOfSchema
 from keylane.ports import KeyEncoder
+from keylane.query.typed_keys import BOOLEANS, INTEGER
 
-_INTEGER = re.compile(r"-?[0-9]{1,40}")
 _FRACTION = re.compile(r"-?[0-9]{1,40}\.[0-9]{1,40}")
-_BOOLEANS = {"true": True, "false": False}
 
 
 def subject_of(topic: str) -> str:
@@ -58,12 +57,12 @@ def _encode_text(encoder: KeyEncoder, text: str) -> bytes:
 def _scalars(text: str) -> Iterator[str | float | bool]:
     """Yield what a text may stand for: itself first."""
     yield text
-    if _INTEGER.fullmatch(text):
+    if INTEGER.fullmatch(text):
         yield int(text)
     elif _FRACTION.fullmatch(text):
         yield float(text)
-    elif text in _BOOLEANS:
-        yield _BOOLEANS[text]
+    elif text in BOOLEANS:
+        yield BOOLEANS[text]
 
 
 def _parse_json(text: str) -> Any:

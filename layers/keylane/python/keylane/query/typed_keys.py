@@ -18,8 +18,8 @@ from keylane.model.records import KeyFields, Layout, Options
 from keylane.ports import Deadline, Schemas
 from keylane.query.store import Store
 
-_INTEGER = re.compile(r"-?[0-9]{1,40}")
-_BOOLEANS = {"true": True, "false": False}
+INTEGER = re.compile(r"-?[0-9]{1,40}")
+BOOLEANS = {"true": True, "false": False}
 
 
 class KeyFinder(NamedTuple):
@@ -71,11 +71,6 @@ def json_keys(options: Options) -> ConnectKeys | None:
     return ConnectKeys(options.key_fields) if options.key_fields else None
 
 
-def encode_key(fields: KeyFields, key: bytes) -> bytes:
-    """Return the bytes of a key with these fields, without a schema. As `encode_json`."""
-    return encode_json(ConnectKeys(fields), key)
-
-
 def encode_json(form: ConnectKeys, key: bytes) -> bytes:
     """Return the bytes of a key.
 
@@ -119,9 +114,9 @@ def _parse_object(fields: KeyFields, text: str) -> dict[str, Any]:
 
 def _parse_value(kind: str, text: str) -> Any:
     """Return the value that a text stands for; the text itself where it stands for none of this kind."""
-    if kind == "integer" and _INTEGER.fullmatch(text):
+    if kind == "integer" and INTEGER.fullmatch(text):
         return int(text)
-    return _BOOLEANS.get(text, text) if kind == "boolean" else text
+    return BOOLEANS.get(text, text) if kind == "boolean" else text
 
 
 def _write(fields: KeyFields, name: str, kind: str, value: Any) -> str:

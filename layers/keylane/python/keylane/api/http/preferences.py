@@ -11,6 +11,7 @@ from keylane.errors import BadRequest
 
 if TYPE_CHECKING:
     from keylane.api.http.request import Request
+    from keylane.config.functions import QuerySettings
 
 _ANY, _BYTES, _JSON = "*/*", "application/octet-stream", "application/json"
 _Q_VALUE = re.compile(r"[01](\.\d{0,3})?")
@@ -33,6 +34,14 @@ def preferred_wait_ms(prefer: str | None) -> float | None:
                 raise BadRequest(f"wait is {seconds[:50]!r}, not a number of seconds", "Prefer")
             return float(seconds) * 1000
     return None
+
+
+def bounded_wait_ms(request: Request, preferred_ms: float | None, settings: QuerySettings) -> float:
+    """Return how long a read may wait: what the client prefers, within the server's bounds."""
+    wait_ms = settings.wait_default_ms if preferred_ms is None else min(preferred_ms, settings.wait_max_ms)
+    if request.deadline is None:
+        return wait_ms
+    return min(wait_ms, request.deadline.remaining_s * 1000)
 
 
 def wants_async(request: Request) -> bool:

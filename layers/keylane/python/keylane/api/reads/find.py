@@ -30,7 +30,7 @@ from keylane.api.http.common_parameters import (
 )
 from keylane.api.http.json_response import freshness_of_lanes, render_fresh
 from keylane.api.http.parameters import FIELD_CHARACTERS, QUERY, Parameter, switch, text
-from keylane.api.http.preferences import PREFER, preferred_wait_ms
+from keylane.api.http.preferences import PREFER, bounded_wait_ms, preferred_wait_ms
 from keylane.api.http.request import Request, topic_of
 from keylane.api.http.response import Response
 from keylane.api.http.schemas import COUNT, FRESHNESS, PAGE, UNSURE, Schema, an_array
@@ -77,10 +77,7 @@ def parse_find(request: Request, topic: str, settings: QuerySettings) -> FindReq
     is_count = COUNT_ALONE.of(request)
     bounds = cursors.digest("find", asked, order, is_count)
     after, position = parse_cursor(request, name, bounds), MIN_POSITION.of(request)
-    preferred_ms = preferred_wait_ms(PREFER.of(request))
-    wait_ms = settings.wait_default_ms if preferred_ms is None else min(preferred_ms, settings.wait_max_ms)
-    if request.deadline is not None:
-        wait_ms = min(wait_ms, request.deadline.remaining_s * 1000)
+    wait_ms = bounded_wait_ms(request, preferred_wait_ms(PREFER.of(request)), settings)
     scan = FindScan(asked, order, LIMIT.of(request), after, position, wait_ms)
     values = parse_value_options(request)
     return FindRequest(name, scan, is_count, bounds, parse_terms(request, settings), values)

@@ -51,7 +51,7 @@ from keylane.api.http.common_parameters import (
 )
 from keylane.api.http.conditions import CONDITIONS, Conditions
 from keylane.api.http.http_date import LAST_HTTP_DATE_MS, http_date
-from keylane.api.http.preferences import PREFER, accepts, preferred_wait_ms, prefers_bytes
+from keylane.api.http.preferences import PREFER, accepts, bounded_wait_ms, preferred_wait_ms, prefers_bytes
 from keylane.api.http.rendering import BYTES, JSON
 from keylane.api.http.request import Request, topic_of
 from keylane.api.http.response import Response
@@ -158,11 +158,7 @@ def parse_read_key(request: Request, topic: str, key: str, settings: QuerySettin
     known = KnownTags.parse(if_none_match, as_bytes=as_bytes) if if_none_match else None
     wait, applied = NO_WAIT, None
     if as_of is None and (wanted, max_age_ms, if_none_match) != (None, None, None):
-        wait_ms = (
-            settings.wait_default_ms if preferred_ms is None else min(preferred_ms, settings.wait_max_ms)
-        )
-        if request.deadline is not None:
-            wait_ms = min(wait_ms, request.deadline.remaining_s * 1000)
+        wait_ms = bounded_wait_ms(request, preferred_ms, settings)
         has_answer = known.has_answer if known else None
         wait = Wait(wanted, wait_ms, has_answer, 0 if preferred_ms is None else wait_ms)
         applied = None if preferred_ms is None else f"wait={wait_ms / 1000:g}"

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from keylane.adapters.kafka.options import Connection
 from keylane.errors import LogUnavailable
@@ -138,8 +137,10 @@ class DirectReader:
         Raises LogUnavailable unless every range was read to its end.
         """
         planned, sql = self._planned(batch), self.writer.sql
-        rows = self._write_ranges(batch, parked, [each for each in planned if each.topic not in sql])
-        rows += self._write_ranges_with_sql(batch, parked, [each for each in planned if each.topic in sql])
+        rows: list[Any] = []
+        for has_sql in (False, True):
+            if own := [each for each in planned if (each.topic in sql) == has_sql]:
+                rows += self._write_ranges(batch, parked, own, has_sql=has_sql)
         if not any(row.newer_epoch for row in rows):
             reached = {(row.topic, row.partition): row.reached for row in rows}
             stopped = {(row.topic, row.partition) for row in rows if row.stopped_at != NOWHERE}
@@ -149,32 +150,23 @@ class DirectReader:
         return rows
 
     def _write_ranges(
-        self, batch: PlannedBatch, parked: Mapping[int, str], planned: Sequence[PlannedRange]
+        self,
+        batch: PlannedBatch,
+        parked: Mapping[int, str],
+        planned: Sequence[PlannedRange],
+        *,
+        has_sql: bool,
     ) -> list[Any]:
-        if not planned:
-            return []
-        groups, numbers = self._tasks(batch, planned)
-        write = RangeWriter(self.writer, batch.ranges, parked, self.connection, groups, self.committed)
-        return numbers.mapInArrow(write, TALLY_SCHEMA).collect()
-
-    def _write_ranges_with_sql(
-        self, batch: PlannedBatch, parked: Mapping[int, str], planned: Sequence[PlannedRange]
-    ) -> list[Any]:
-        if not planned:
-            return []
-        groups, numbers = self._tasks(batch, planned)
+        """Write ranges in tasks, a group in each; `has_sql`: of topics whose rows pass through the JVM."""
+        spark = batch.rows.sparkSession
+        groups = grouped(planned, session.task_count(spark))
+        numbers = spark.range(0, len(groups), 1, len(groups))
+        if not has_sql:
+            write = RangeWriter(self.writer, batch.ranges, parked, self.connection, groups, self.committed)
+            return numbers.mapInArrow(write, TALLY_SCHEMA).collect()
         read = RangeRows(self.connection, groups, self.committed, self.writer.stores_headers)
         rows = with_results(numbers.mapInArrow(read, LOG_COLUMNS), self.writer.sql)
         return rows.mapInArrow(SqlRowWriter(self.writer, batch.ranges, parked), TALLY_SCHEMA).collect()
-
-    @staticmethod
-    def _tasks(
-        batch: PlannedBatch, planned: Sequence[PlannedRange]
-    ) -> tuple[list[list[PlannedRange]], DataFrame]:
-        """Groups of ranges, one for each task, and their numbers as rows."""
-        spark = batch.rows.sparkSession
-        groups = grouped(planned, session.task_count(spark))
-        return groups, spark.range(0, len(groups), 1, len(groups))
 
     def _planned(self, batch: PlannedBatch) -> list[PlannedRange]:
         return [

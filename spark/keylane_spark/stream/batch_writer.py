@@ -140,37 +140,47 @@ class BatchWriter:
         topics: dict[str, dict[TopicPartition, Rows]] = {}
         for source, rows in waiting.items():
             topics.setdefault(source[0], {})[source] = rows
-        for own in topics.values():
-            if len(own) == 1 or not self._add_together(own):
-                for source, rows in own.items():
+        for topic, own in topics.items():
+            together = self._add_together(self._layouts[topic], own) if len(own) > 1 else set()
+            for source, rows in own.items():
+                if source not in together:
                     self._add(source, rows)
         ended, self._read_to_end = self._read_to_end, set()
         for source in ended:
             self.note_range_read(source)
 
-    def _add_together(self, waiting: Mapping[TopicPartition, Rows]) -> bool:
-        """Add rows of partitions of one topic that have no chunks; False: they must be added one by one."""
-        layout = self._layouts[next(iter(waiting))[0]]
+    def _add_together(
+        self, layout: Layout, waiting: Mapping[TopicPartition, Rows]
+    ) -> Collection[TopicPartition]:
+        """Add rows of a topic's partitions that have no chunks; returns those of which the rows were added.
+
+        The others have rows without a key, or strays, or their values are changed before they are stored.
+        """
         if self._rules_of(layout).changes_values(layout):
-            return False
+            return set()
+        waiting = {source: rows for source, rows in waiting.items() if not rows.keys.null_count}
+        if not waiting:
+            return set()
         rows = Rows.joined([*waiting.values()])
-        if rows.keys.null_count:
-            return False
         records = stored_records(rows, layout.options)
         counts = [len(each) for each in waiting.values()]
         numbers = lane_column(records.keys, layout)
         partitions = np.repeat([partition for _, partition in waiting], counts)
-        if (numbers // layout.stripes != partitions).any():
-            return False  # there are strays
+        is_stray = numbers // layout.stripes != partitions
         are_distinct = len(records.keys.unique()) == len(records)
         sizes = records.sizes
         ends = np.cumsum(counts).tolist()
+        added = set()
         for source, begin, end in zip(waiting, [0, *ends[:-1]], ends, strict=True):
-            part, rows_of = records.part(begin, end), slice(begin, end)
+            rows_of = slice(begin, end)
+            if is_stray[rows_of].any():
+                continue
             chunks = self._chunks(source)
+            part = records.part(begin, end)
             chunks.add_own(part, sizes[rows_of], numbers[rows_of], are_distinct=are_distinct)
             self._note_open(chunks.open_bytes)
-        return True
+            added.add(source)
+        return added
 
     def finish(self, partitions: Collection[TopicPartition]) -> None:
         """Move the watermarks of these partitions, with or without records, and wait for all replies."""
@@ -352,7 +362,7 @@ class PartitionChunks:
             keyed = self._transform(keyed, invalid_offsets, self._rules.transform)
         records = stored_records(keyed, self._layout.options)
         self.tally.add(records)
-        self._add_records(records)
+        self._add_records(records, lane_column(records.keys, self._layout))
 
     def _transform(self, rows: Rows, invalid_offsets: Offsets, transform: TopicTransform) -> Rows:
         found = transform_rows(rows, invalid_offsets, self._partition, transform)
@@ -363,8 +373,13 @@ class PartitionChunks:
             self.reached = self.stopped_at = found.stopped_at
         return found.rows
 
-    def _add_records(self, records: Records) -> None:
-        numbers = lane_column(records.keys, self._layout)
+    def _add_records(
+        self, records: Records, numbers: NDArray[np.int32], sizes: NDArray[np.int64] | None = None
+    ) -> None:
+        """Add records to the chunks of their lanes, whose `numbers` are as of `lane_column`.
+
+        `sizes`: of records of different keys, for lanes whose chunks have none yet, and room for them.
+        """
         is_one = bool((numbers == numbers[:1]).all())
         lanes = numbers[:1].tolist() if is_one else np.unique(numbers).tolist()
         if any(number not in self.own for number in lanes):
@@ -372,7 +387,11 @@ class PartitionChunks:
             self.tally.add_strays(records.keys.filter(pa.array(is_stray)), self._partition, self._layout)
         for number in sorted(lanes, key=lambda each: each in self.own):  # strays first
             part = records if is_one else records.where(numbers == number)
-            if chunk := self.own.get(number):
+            chunk = self.own.get(number)
+            if chunk and sizes is not None:
+                chunk.folder.hold(part, int(sizes[numbers == number].sum()))
+                continue
+            if chunk:
                 most = COMPARED_RECORDS if self._sender.lanes.is_compared(chunk.lane) else MAX_RECORDS
                 for folded in chunk.folder.add(part, most):
                     self._apply(chunk, folded)
@@ -399,15 +418,7 @@ class PartitionChunks:
         left_bytes = 0 if records.left_bytes is None else int(records.left_bytes.sum())
         self.tally.add_rows(len(records), len(records))
         self.tally.add(records, int(sizes.sum()) + left_bytes)
-        is_one = bool((numbers == numbers[0]).all())
-        for number in numbers[:1].tolist() if is_one else np.unique(numbers).tolist():
-            is_own = numbers == number
-            part = records if is_one else records.where(is_own)
-            if are_distinct:
-                self.own[number].folder.hold(part, int(sizes[is_own].sum()))
-                continue
-            for folded in self.own[number].folder.add(part):
-                self._apply(self.own[number], folded)
+        self._add_records(records, numbers, sizes if are_distinct else None)
 
     def send_strays(self) -> None:
         """Send the open chunks of strays."""

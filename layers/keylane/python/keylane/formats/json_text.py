@@ -10,6 +10,9 @@ from typing import Any
 MAX_NESTING = 1_000
 """Levels of arrays and objects in a document, as Jackson takes them: Kafka's Java tools parse with it."""
 _RECURSION_LIMIT = 4 * MAX_NESTING
+INTEGER = re.compile(r"-?[0-9]{1,40}")
+"""A text that may be asked for as an integer."""
+BOOLEANS = {"true": True, "false": False}
 
 
 class NestedTooDeeply(ValueError):

@@ -10,8 +10,8 @@ from typing import Any
 
 from keylane.errors import BadRequest
 from keylane.formats.avro_schema import NotOfSchema
+from keylane.formats.json_text import BOOLEANS, INTEGER
 from keylane.ports import KeyEncoder
-from keylane.query.typed_keys import BOOLEANS, INTEGER
 
 _FRACTION = re.compile(r"-?[0-9]{1,40}\.[0-9]{1,40}")
 

@@ -7,19 +7,16 @@ subject has, and so there are several keys to look for.
 """
 
 import json
-import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from keylane.errors import BadRequest
 from keylane.formats.connect_keys import ConnectKeys, keys_with_schema, quote
+from keylane.formats.json_text import BOOLEANS, INTEGER
 from keylane.model.records import KeyFields, Layout, Options
 from keylane.ports import Deadline, Schemas
 from keylane.query.store import Store
-
-INTEGER = re.compile(r"-?[0-9]{1,40}")
-BOOLEANS = {"true": True, "false": False}
 
 
 class KeyFinder(NamedTuple):

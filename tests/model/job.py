@@ -22,7 +22,7 @@ from keylane_spark.adapters.function_library import FunctionLibrary, WriteOption
 from keylane_spark.config.topics import Config
 from keylane_spark.generations import ownership, sweeper
 from keylane_spark.serving import open_topics, switch
-from keylane_spark.stream import batch_writer, heartbeat, topic_query
+from keylane_spark.stream import batch_writer, heartbeat, partition_chunks, topic_query
 from keylane_spark.telemetry.metrics import JobMetrics
 
 if TYPE_CHECKING:
@@ -113,8 +113,9 @@ class Jobs:
         for module in MODULES:
             enter(patch(module, "Cluster", side_effect=lambda *_: JobCluster(self._shared)))
         # Chunks of one record: a batch is several chunks, sent as those of a large one.
-        enter(patch(batch_writer, "MAX_RECORDS", 1))
-        enter(patch(batch_writer, "COMPARED_RECORDS", 1))
+        enter(patch(partition_chunks, "MAX_RECORDS", 1))
+        enter(patch(partition_chunks, "COMPARED_RECORDS", 1))
+        enter(patch(batch_writer, "FEW_ROWS", 1))
         enter(patch(lane_writer, "PAYS_FROM_RECORDS", 1))
         enter(patch(open_topics, "check_eviction_policy"))
         enter(patch(topic_query, "batch_ends", side_effect=lambda *_: self._ends))

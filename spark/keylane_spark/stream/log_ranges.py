@@ -25,9 +25,10 @@ from keylane_spark.context import JobContext
 from keylane_spark.engine import session
 from keylane_spark.engine.fetch_options import portable
 from keylane_spark.engine.record_sql import with_results
-from keylane_spark.stream.batch_writer import NOWHERE, BatchWriter
+from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.stream.driver_share import PlannedBatch
 from keylane_spark.stream.openings import Opening, WriterSpec
+from keylane_spark.stream.partition_chunks import NOWHERE
 from keylane_spark.stream.sql_rows import LOG_COLUMNS, SqlRowWriter, end_of_range, to_arrow
 from keylane_spark.stream.tasks import TALLY_SCHEMA, PartitionWriter
 

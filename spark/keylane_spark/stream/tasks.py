@@ -18,8 +18,9 @@ from keylane.model.kafka import TopicPartition
 from keylane.ports import Clock
 from keylane_spark.adapters.lane import OffsetRange
 from keylane_spark.adapters.parked_slots import ParkedSlots
-from keylane_spark.stream.batch_writer import NOWHERE, BatchWriter
+from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.stream.openings import WriterSpec
+from keylane_spark.stream.partition_chunks import NOWHERE
 from keylane_spark.telemetry.tally import Tally
 
 _COLUMNS = {

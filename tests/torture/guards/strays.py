@@ -11,7 +11,7 @@ _MERGE = "spark/keylane_spark/adapters/library/merge.lua"
 _TRANSACTIONS = "spark/keylane_spark/adapters/chunk_transactions.py"
 _ENCODING = "spark/keylane_spark/columns/encoding.py"
 _STARTS = "spark/keylane_spark/adapters/lane.py"
-_BATCH = "spark/keylane_spark/stream/batch_writer.py"
+_CHUNKS = "spark/keylane_spark/stream/partition_chunks.py"
 
 MUTANTS = (
     # A lane that failed over since it was opened takes strays, and is marked complete, though it lost some.
@@ -92,7 +92,7 @@ MUTANTS = (
     # A partition's watermark moves past strays that have not arrived.
     Mutant(
         "strays before the watermark",
-        (Replacement(_BATCH, "        self._sender.wait_for_strays()\n", ""),),
+        (Replacement(_CHUNKS, "        self._sender.wait_for_strays()\n", ""),),
         test="tests/integration/lanes/test_strays.py::test_a_read_that_waits_for_a_stray_gets_it_though_its_shard_is_slow",
         is_rare=True,
     ),

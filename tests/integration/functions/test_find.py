@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.servers.own import SlotMove
-from tests.support import lanes as t
-from tests.support.builders import an_event, lane_of, load_handler
-from tests.support.served import Served
+from tests.support.builders import an_event, lane_of
 
-from keylane.adapters.redis.cluster import Cluster
 from keylane.query import find as find_module
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from tests.support.served import Served
 
     Ask = Callable[..., dict[str, Any]]
 
@@ -38,24 +38,18 @@ TAGS = ["gift", "gone", "new", "old"]
 
 
 @pytest.fixture
-def ask(redis_cluster: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ask]:
-    monkeypatch.setenv("KEYLANE_REDIS_NODES", redis_cluster)
-    function = load_handler("query")
-
+def ask(query_function: ModuleType) -> Ask:
     def request(topic: str, headers: dict[str, str] | None = None, **query: str) -> dict[str, Any]:
         event = an_event("GET", f"/topics/{topic}/find", query=query or None, headers=headers)
-        answer: dict[str, Any] = function.lambda_handler(event, None)
+        answer: dict[str, Any] = query_function.lambda_handler(event, None)
         return answer | {"json": json.loads(answer["body"])}
 
-    yield request
-    function.application.parts().store.state.close()
+    return request
 
 
 @pytest.fixture
-def serve(redis_cluster: str) -> Iterator[Callable[..., Served]]:
-    cluster = Cluster(t.settings(redis_cluster))
-    yield lambda **options: Served(redis_cluster, cluster, **{"index": 1, "fields": FIELDS, **options})
-    cluster.close()
+def serve(serve: Callable[..., Served]) -> Callable[..., Served]:
+    return lambda **options: serve(**{"index": 1, "fields": FIELDS, **options})
 
 
 def found(ask: Ask, topic: str, **query: str) -> list[str]:

@@ -30,7 +30,8 @@ from tests.support.stopwatch import Stopwatch
 from keylane.adapters.redis.cluster import Cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+    from types import ModuleType
 
     from keylane.model.records import Layout
 
@@ -40,18 +41,15 @@ KEYS = [b"a", b"b", b"c", b"d", b"\xff"]
 
 
 @pytest.fixture
-def ask(redis_cluster: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ask]:
+def ask(query_function: ModuleType) -> Ask:
     """One warm function: `ask(path, method=..., **event)`."""
-    monkeypatch.setenv("KEYLANE_REDIS_NODES", redis_cluster)
-    function = load_handler("query")
 
     def request(path: str, *, method: str = "GET", **event: Any) -> dict[str, Any]:
-        answer: dict[str, Any] = function.lambda_handler(an_event(method, path, **event), None)
+        answer: dict[str, Any] = query_function.lambda_handler(an_event(method, path, **event), None)
         json.dumps(answer)  # as the runtime does
         return answer
 
-    yield request
-    function.application.parts().store.state.close()
+    return request
 
 
 @pytest.fixture

@@ -8,14 +8,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support import lanes as t
-from tests.support.builders import an_event, headers_of, load_handler
-from tests.support.served import Served
-
-from keylane.adapters.redis.cluster import Cluster
+from tests.support.builders import an_event, headers_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from tests.support.served import Served
 
     Ask = Callable[..., dict[str, Any]]
 
@@ -23,25 +22,16 @@ HOUR_MS = 3_600_000
 
 
 @pytest.fixture
-def ask(redis_cluster: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ask]:
+def ask(query_function: ModuleType) -> Ask:
     """One warm function: `ask(path, name=value, ...)` of the query's parameters."""
-    monkeypatch.setenv("KEYLANE_REDIS_NODES", redis_cluster)
-    function = load_handler("query")
 
     def request(path: str, **query: str) -> dict[str, Any]:
         named = {name.rstrip("_"): value for name, value in query.items()}
-        answer: dict[str, Any] = function.lambda_handler(an_event("GET", path, query=named or None), None)
+        event = an_event("GET", path, query=named or None)
+        answer: dict[str, Any] = query_function.lambda_handler(event, None)
         return answer | {"json": json.loads(answer["body"])}
 
-    yield request
-    function.application.parts().store.state.close()
-
-
-@pytest.fixture
-def serve(redis_cluster: str) -> Iterator[Callable[..., Served]]:
-    cluster = Cluster(t.settings(redis_cluster))
-    yield lambda **options: Served(redis_cluster, cluster, **options)
-    cluster.close()
+    return request
 
 
 def problem(answer: dict[str, Any]) -> tuple[int, str, str | None]:

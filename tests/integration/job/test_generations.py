@@ -176,6 +176,7 @@ def test_offsets_without_records_cost_no_repair(job, kafka, state_of, names):
     state = state_of(topic)
     eventually(lambda: serves(state, 1), PATIENCE_S)
     epoch = state.record.owner.epoch
+    said = len(job.lines)  # other tests delete a topic of this job
     transactions(kafka, topic)
     expected = {b"t-%d" % number: b"committed" for number in range(20)}
     eventually(lambda: state.holds(expected), PATIENCE_S)
@@ -183,7 +184,7 @@ def test_offsets_without_records_cost_no_repair(job, kafka, state_of, names):
     produce(kafka, topic, {b"last": b"1"})
     eventually(lambda: state.holds({**expected, b"hot": b"cold", b"last": b"1"}), PATIENCE_S)
     assert state.record.owner.epoch == epoch
-    assert not any("restarts in" in line for line in job.lines)
+    assert not [line for line in job.lines[said:] if "restarts in" in line]
     assert not any(mark.incomplete for mark in state.watermarks().values())
 
 

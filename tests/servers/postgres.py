@@ -8,11 +8,15 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from keylane_local.process.ports import HOST
 from keylane_local.process.program import Program
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 USER = "postgres"
 START_TIMEOUT_S = 60
@@ -22,15 +26,16 @@ _SETTINGS = ("wal_level=logical", "fsync=off", f"listen_addresses={HOST}", "max_
 class Postgres:
     """The server's process. Whatever guards `data` ends it; the database has a folder of its own."""
 
-    def __init__(self, data: Path, port: int) -> None:
+    def __init__(self, data: Path, port: int, settings: Sequence[str] = ()) -> None:
+        """`settings`: more of them, such as `shared_buffers=4GB`."""
         self.port = port
         # Only its own user may read the database, and the folders of tests are those of another one.
         self._folder = Path(tempfile.mkdtemp(prefix="keylane-postgres-"))
-        settings = [word for each in _SETTINGS for word in ("-c", each)]
+        words = [word for each in (*_SETTINGS, *settings) for word in ("-c", each)]
         self._database = self._folder / "database"
         self.program = Program(
             "postgres",
-            [*_as_user(), _find("postgres"), "-D", self._database, "-p", str(port), "-k", "", *settings],
+            [*_as_user(), _find("postgres"), "-D", self._database, "-p", str(port), "-k", "", *words],
             data / "run" / "postgres.json",
             data / "logs" / "postgres.log",
         )

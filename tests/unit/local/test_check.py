@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
@@ -14,7 +15,7 @@ from keylane_client.cli.commands import keylane
 from keylane_local.commands import check_topics
 from keylane_local.commands.check_config import check_file, check_settings
 from keylane_local.commands.check_topics import Sample
-from keylane_local.commands.key_memory import bytes_of_key
+from keylane_local.commands.key_memory import bytes_of_fields, bytes_of_key
 from keylane_local.commands.lane_balance import divide
 
 VIEW = '[views.v]\ntopic = "orders"\nkey = "{key}"\ncolumns = {{n = "count()", s = "sum({field})"}}\n'
@@ -127,6 +128,39 @@ def test_an_index_that_elasticache_could_not_move_is_a_warning(tmp_path):
     parts = int(line.rpartition(" ")[2])
     assert len(check_topic(tmp_path, f"{text}index_parts = {parts}\n", sample)) == 1
     assert len(check_topic(tmp_path, f"{text}stripes = 10\n", sample)) == 1
+
+
+FIELDS = 'index = true\nfields = { amount = "number", by.user = "text" }\n'
+
+
+def test_memory_of_fields_is_that_of_the_calculator(tmp_path):
+    value = b'{"amount": 10, "by": {"user": "abcd"}}'  # amount is 4 bytes in its index: 81 80 03 0b
+    sample = sample_of([(0, LogRecord(0, b"key-0", value)), (1, LogRecord(0, b"key-1", value))])
+    workload = Workload(1, 1, 1, key_bytes=5, value_bytes=len(value), topic_bytes=6, fields=2, field_bytes=4)
+    [line] = check_topic(tmp_path, "[topics.orders]\n" + FIELDS, sample)
+    of_fields = bytes_of_fields(5, 2, 8)
+    assert f"keys of {bytes_per_key(workload):.0f} bytes ({of_fields:.0f} of them for its fields)" in line
+    assert bytes_per_key(replace(workload, fields=0)) == bytes_per_key(workload) - of_fields - 101
+    # Half of the records, half of the memory; tombstones and values of other types take none.
+    half = sample_of([(0, LogRecord(0, b"key-0", value)), (1, LogRecord(0, b"key-1", b'{"amount": []}'))])
+    [line] = check_topic(tmp_path, "[topics.orders]\n" + FIELDS, half)
+    assert f"({bytes_of_fields(5, 1, 4):.0f} of them" in line
+
+
+def test_fields_that_no_record_has_are_warnings(tmp_path):
+    text = '[topics.orders]\n[topics.orders.fields]\namout = "number"\nby.user = "time"\n'
+    [_, other, missing] = sorted(check_topic(tmp_path, text, sample_of(records_of("murmur2"))))
+    assert missing.startswith("warning 3: none of 60 records has a value of the type number in 'amout'")
+    assert missing.endswith(": did you mean 'amount'?")
+    assert other.endswith("has a value of the type time in 'by.user'")
+
+
+def test_an_index_of_a_field_that_elasticache_could_not_move_is_a_warning(tmp_path):
+    count = 3 * 256_000_000 // (len("key-10") + 10) - 1_000_000  # the index of keys alone could be moved
+    sample = sample_of(records_of("murmur2"), count=count)
+    assert len(check_topic(tmp_path, "[topics.orders]\nindex = true\n", sample)) == 1
+    [_, line] = check_topic(tmp_path, '[topics.orders]\nfields = { amount = "number" }\n', sample)
+    assert line.startswith("warning 2: an index of a lane may reach ")
 
 
 def test_lanes_that_leave_a_shard_empty_or_full_are_a_warning_with_better_stripes(tmp_path):

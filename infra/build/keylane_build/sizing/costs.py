@@ -5,6 +5,7 @@ counts with them, too. `MEASURED` and `ASSUMED` are a table of docs/operate/sizi
 """
 
 from keylane_local.commands.key_memory import (
+    BYTES_PER_ENTRY,
     BYTES_PER_INDEXED_KEY,
     BYTES_PER_KEY,
     ENVELOPE_BYTES,
@@ -16,6 +17,7 @@ from keylane_local.commands.key_memory import (
 )
 
 __all__ = [
+    "BYTES_PER_ENTRY",
     "BYTES_PER_INDEXED_KEY",
     "BYTES_PER_KEY",
     "ENVELOPE_BYTES",
@@ -54,6 +56,12 @@ MEASURED = (
     ("a primary's CPU of a record", REDIS_US_PER_WRITE, "µs", "2.16 with 9 lanes, 1.43 with 1,000"),
     ("the driver's CPU of a lane in a heartbeat", HEARTBEAT_US_PER_LANE, "µs", "8.2 ms with 1,000 lanes"),
     ("memory of a key, without name and value", BYTES_PER_KEY, "bytes", "see above"),
+    (
+        "memory of a field's value in its index, without key and twice the value",
+        BYTES_PER_ENTRY,
+        "bytes",
+        "[find](../benchmarks.md#finds)",
+    ),
     ("a key in a serialized index, besides the key", INDEX_ENTRY_BYTES, "bytes", "see above"),
 )
 """What, how much, of which unit, and by which measurement."""

@@ -36,6 +36,7 @@ class Workload:
     """What to size for. `keys_per_read` and `records_per_write` are per request; `retention_h` is Kafka's.
 
     `records_per_write`: 0 where producers write to Kafka. `partitions`: 0 for as many as are proposed.
+    `fields`: in how many indexes of fields a record is, with values of `field_bytes` each.
     """
 
     writes_per_s: float
@@ -47,6 +48,8 @@ class Workload:
     keys_per_read: int = 1
     records_per_write: int = 1
     indexed: bool = False
+    fields: int = 0
+    field_bytes: int = 8
     retention_h: float = 168
     replicas: int = 1
     partitions: int = 0
@@ -66,6 +69,13 @@ class Workload:
     def name_bytes(self) -> int:
         """Bytes of a key's name in Redis."""
         return costs.NAME_BYTES + self.topic_bytes + self.key_bytes
+
+    @property
+    def member_bytes(self) -> int:
+        """Bytes of a key in the largest index that it is in; 0 where it is in none."""
+        if self.fields:
+            return self.field_bytes + key_memory.END_BYTES + self.key_bytes
+        return self.key_bytes if self.indexed else 0
 
     @property
     def redis_bytes_per_s(self) -> float:
@@ -140,9 +150,9 @@ def size(workload: Workload) -> Sizing:
         partitions=partitions,
         stripes=stripes,
         index_parts=key_memory.count_index_parts(
-            key_memory.index_megabytes(workload.keys / (partitions * stripes.stripes), workload.key_bytes)
+            key_memory.index_megabytes(workload.keys / (partitions * stripes.stripes), workload.member_bytes)
         )
-        if workload.indexed
+        if workload.member_bytes
         else 0,
         shards=shards,
         bound=bound,
@@ -163,7 +173,9 @@ def size(workload: Workload) -> Sizing:
 def bytes_per_key(workload: Workload) -> float:
     """Return the bytes that one key takes of a primary's memory."""
     sizes = workload.topic_bytes, workload.key_bytes, workload.value_bytes
-    return key_memory.bytes_of_key(*sizes, indexed=workload.indexed)
+    of_key = key_memory.bytes_of_key(*sizes, indexed=workload.indexed or workload.fields > 0)
+    in_fields = workload.fields * workload.field_bytes
+    return of_key + key_memory.bytes_of_fields(workload.key_bytes, workload.fields, in_fields)
 
 
 def busy_cores(records_per_s: float, lanes: int) -> float:

@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import pyarrow as pa
 
 from keylane.errors import ask_meant
 from keylane.explore.log import find_ends
 from keylane.model.records import MAX_LANES
 from keylane.ports import Deadline
+from keylane.state.field_index import indexes_of, split_entries
 from keylane_local.commands.check_config import CheckFinding, ValidConfig
 from keylane_local.commands.key_memory import (
+    END_BYTES,
     LARGEST_PART_MB,
     MEMORY_USED,
     REBUILD,
+    bytes_of_fields,
     bytes_of_key,
     count_index_parts,
     index_megabytes,
@@ -32,11 +37,13 @@ from keylane_local.commands.table_guess import (
 )
 from keylane_local.env_file import KAFKA, REDIS
 from keylane_local.stack.outside import TIMEOUT_MS, Outside, describe_missing, reach
+from keylane_spark.columns.fields import field_entries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from keylane.model.kafka import KafkaTopic, LogRecord
+    from keylane.model.records import Options
     from keylane_spark.config.topics import TopicConfig
     from keylane_spark.config.views import ViewConfig
 
@@ -44,6 +51,32 @@ _PARTITIONS = 20
 _KEY_SETTINGS = ("key_fields", "key_schema", "key_format")
 _GIB = 1 << 30
 _WHERE = {"kafka": KAFKA, "redis": REDIS}
+
+
+class InFields(NamedTuple):
+    """Of records, on average: in how many indexes of fields one is, and the bytes of its values in them.
+
+    `members`: the bytes of its members, by the numbers of the indexes.
+    """
+
+    entries: float
+    values: float
+    members: Mapping[int, float]
+
+    @classmethod
+    def of(cls, options: Options, keyed: Sequence[LogRecord]) -> Self:
+        """Read the records as the job does."""
+        if not options.fields:
+            return cls(0, 0, {})
+        found, _ = field_entries(pa.array([record.value for record in keyed], pa.binary()), options)
+        entries, values, members = 0, 0, Counter[int]()
+        for record, own in zip(keyed, found.to_pylist(), strict=True):
+            for number, value in split_entries(own):
+                entries += 1
+                values += len(value)
+                members[number] += len(value) + END_BYTES + len(record.key or b"")
+        count = len(keyed)
+        return cls(entries / count, values / count, {each: size / count for each, size in members.items()})
 
 
 class Sample(NamedTuple):
@@ -157,21 +190,40 @@ def _check_memory(
     """Yield the memory that the topic needs at most: each of its records may have a key of its own."""
     key_bytes = sum(len(record.key or b"") for record in keyed) / len(keyed)
     value_bytes = sum(len(record.value or b"") for record in keyed) / len(keyed)
-    of_key = bytes_of_key(len(name), key_bytes, value_bytes, indexed=topic.index)
+    options, in_fields = topic.options, InFields.of(topic.options, keyed)
+    of_fields = bytes_of_fields(key_bytes, in_fields.entries, in_fields.values)
+    of_key = bytes_of_key(len(name), key_bytes, value_bytes, indexed=options.index > 0) + of_fields
     total = sample.record_count * of_key * REBUILD / MEMORY_USED
-    what = f"at most {sample.record_count:,} keys of {of_key:.0f} bytes: {total / _GIB:.2f} GiB of nodes"
+    size = f"{of_key:.0f} bytes" + (f" ({of_fields:.0f} of them for its fields)" if of_fields else "")
+    what = f"at most {sample.record_count:,} keys of {size}: {total / _GIB:.2f} GiB of nodes"
     yield CheckFinding("note", valid.place("topics", name), f"{what} (docs/operate/sizing.md)")
-    if not topic.index:
+    if topic.definition is None:  # else other values than these are stored
+        yield from _check_fields(valid, name, options, in_fields, [record.value for record in keyed])
+    if not options.index:
         return
     lanes = len(sample.topic.partitions) * topic.stripes
-    megabytes = index_megabytes(sample.record_count / lanes, key_bytes)
+    megabytes = index_megabytes(sample.record_count / lanes, max(key_bytes, *in_fields.members.values(), 0))
     if megabytes / topic.index_parts > LARGEST_PART_MB:
         what = (
-            f"the index of a lane may reach {megabytes / topic.index_parts:.0f} MB, and ElastiCache"
+            f"an index of a lane may reach {megabytes / topic.index_parts:.0f} MB, and ElastiCache"
             f" moves no key above {LARGEST_PART_MB} MB: more stripes, or"
             f" index_parts = {count_index_parts(megabytes)}"
         )
-        yield CheckFinding("warning", valid.place("topics", name, "index"), what)
+        setting = "index" if topic.index else "fields"
+        yield CheckFinding("warning", valid.place("topics", name, setting), what)
+
+
+def _check_fields(
+    valid: ValidConfig, name: str, options: Options, found: InFields, values: Sequence[bytes | None]
+) -> Iterator[CheckFinding]:
+    """Yield the fields by which no record would be found."""
+    documents = [value for each in values if (value := _json_object(each)) is not None]
+    paths = {path for value in documents for path in _paths(value)} if options.envelope == "none" else set()
+    for field in indexes_of(options).fields:
+        if field.number not in found.members:
+            what = f"none of {len(values)} records has a value of the type {field.kind} in {field.name!r}"
+            meant = "" if field.name in paths else ask_meant(field.name, paths, quoted=True)
+            yield CheckFinding("warning", valid.place("topics", name, "fields", field.name), what + meant)
 
 
 def _check_balance(

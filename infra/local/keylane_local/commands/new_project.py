@@ -12,6 +12,7 @@ from keylane.model.kafka import EARLIEST, READ_COMMITTED, KafkaTopic, LogRange, 
 from keylane.model.records import KeyFields
 from keylane.ports import Deadline
 from keylane.routing import SLOTS
+from keylane_local.commands.key_memory import BYTES_PER_ENTRY
 from keylane_local.commands.lane_balance import FULLEST, Proposal, propose_stripes
 from keylane_local.commands.partitioner_guess import USUAL, PartitionerGuess, guess_partitioner
 from keylane_local.commands.table_guess import (
@@ -226,6 +227,7 @@ def _render_topic(name: str, found: TopicFound) -> str:
     lines += [
         "# index = true         # keys in order: ranges and prefixes",
         "# history_count = 100  # of each key",
+        f'# fields = {{ status = "text" }}  # to find by: {BYTES_PER_ENTRY} bytes of Redis + the key, each',
     ]
     return "\n".join(lines) + "\n"
 

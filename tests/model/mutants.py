@@ -26,7 +26,7 @@ _CONDITIONS = "layers/keylane/python/keylane/query/conditions.py"
 _OPEN = "spark/keylane_spark/serving/open_topics.py"
 _SWITCH = "spark/keylane_spark/serving/switch.py"
 _HEARTBEAT = "spark/keylane_spark/stream/heartbeat.py"
-_ENCODING = "spark/keylane_spark/columns/encoding.py"
+_ORDERED = "spark/keylane_spark/columns/ordered_writes.py"
 _TRANSACTIONS = "spark/keylane_spark/adapters/chunk_transactions.py"
 
 
@@ -117,15 +117,15 @@ MUTANTS = (
         "index: a deleted key stays in it",
         (
             Replacement(_MERGE, "  in_parts('ZREM', rules.index, removed)\n", ""),
-            Replacement(_ENCODING, "        others += removals\n", ""),
-            Replacement(_ENCODING, "len(deleted) + len(removals)", "len(deleted)"),
+            Replacement(_ORDERED, "        others += removals\n", ""),
+            Replacement(_ORDERED, "len(deleted) + len(removals)", "len(deleted)"),
         ),
         space="index",
     ),
     _mutant(
         "index of a transaction: a new key is not in it",
-        _ENCODING,
-        '    others += _index_commands(b"ZADD", lane.index_keys, sets.keys, b"$1\\r\\n0\\r\\n")\n',
+        _ORDERED,
+        '    others += _index_commands(b"ZADD", lane.index_keys, sets.keys, _SCORE)\n',
         "",
         "index",
     ),

@@ -57,9 +57,9 @@ class LoggedTopic:
 
 
 @pytest.fixture(scope="module")
-def serve(redis_cluster: str) -> Iterator[Callable[[], Served]]:
+def serve(redis_cluster: str) -> Iterator[Callable[..., Served]]:
     cluster = Cluster(t.settings(redis_cluster))
-    yield lambda: Served(redis_cluster, cluster)
+    yield lambda **options: Served(redis_cluster, cluster, **options)
     cluster.close()
 
 
@@ -180,6 +180,51 @@ def test_a_topic_s_stream_is_resumed_without_a_gap(server: StandingServer, logge
         assert {stream.next().json["key"].encode() for _ in keys} == set(keys)
         logged.put(b"live", b"1")
         assert stream.next().json["key"] == "live"
+
+
+@pytest.fixture
+def orders(serve: Callable[..., Served], kafka: str) -> LoggedTopic:
+    fields = (("amount", "number"), ("status", "text"))
+    return LoggedTopic(serve(index=1, fields=fields), kafka)
+
+
+def test_a_stream_with_conditions_has_what_enters_changes_within_and_leaves(
+    server: StandingServer, orders: LoggedTopic
+):
+    path = f"/topics/{orders.name}/changes?status=open&amount=10.."
+    with listening(server.url, path) as stream:
+        began_at = stream.next_any().id
+        orders.put(b"small", b'{"status": "open", "amount": 9}')
+        assert (stream.next().name, stream.id) == ("left", began_at), "it may have been in before"
+        entered = orders.put(b"k", b'{"status": "open", "amount": 10}')
+        event = stream.next()
+        assert (event.name, event.json["position"], event.json["value"]["amount"]) == ("record", entered, 10)
+        resumed_at = stream.next_any().id
+        orders.put(b"small", b'{"status": "open", "amount": 8}')
+        orders.put(b"k", b'{"status": "open", "amount": 11}')
+        assert (stream.next().json["value"]["amount"], stream.next_any().name) == (11, "")
+        orders.put(b"k", b'{"status": "paid", "amount": 11}')
+        event = stream.next()
+        assert (event.name, event.json["key"], event.json["value"]["status"]) == ("left", "k", "paid")
+    with listening(server.url, path, Last_Event_ID=resumed_at) as stream:
+        assert sorted(stream.next().json["key"] for _ in range(2)) == ["k", "small"]
+
+
+@pytest.mark.parametrize(
+    ("query", "fault"),
+    [
+        ("statu=open", "did you mean status?"),
+        ("amount=much", "amount is a field of the type number"),
+        ("count=true", "the topic has the fields amount (number), status (text)"),
+    ],
+)
+def test_a_condition_that_the_topic_can_t_have_is_400(
+    server: StandingServer, orders: LoggedTopic, query: str, fault: str
+):
+    reader = EventReader(server.url, f"/topics/{orders.name}/changes?{query}")
+    body = reader.answer.read().decode()
+    assert (reader.answer.status, fault in body) == (400, True), body
+    reader.close()
 
 
 def test_streams_keep_the_places_of_long_polls_until_their_clients_go(server: StandingServer, topic: Served):

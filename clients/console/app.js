@@ -1,6 +1,7 @@
 /** The page: which view is shown, the connection, and the service's health. */
 
 import { element, say } from "./dom.js";
+import * as find from "./find.js";
 import * as groups from "./groups.js";
 import * as key from "./key.js";
 import { every, isPaused, setPaused } from "./polling.js";
@@ -15,10 +16,10 @@ import * as topics from "./topics.js";
 import * as tryIt from "./try.js";
 import * as views from "./view.js";
 
-const VIEWS = { topics, topic, records, range, key, groups, settings: topicSettings, view: views, try: tryIt };
-const TITLES = { topics: "Topics", topic: "Topic", records: "Records", range: "Keys", key: "Key", groups: "Consumer groups", settings: "Settings", view: "Views", try: "Try it" };
+const VIEWS = { topics, topic, records, range, find, key, groups, settings: topicSettings, view: views, try: tryIt };
+const TITLES = { topics: "Topics", topic: "Topic", records: "Records", range: "Keys", find: "Find", key: "Key", groups: "Consumer groups", settings: "Settings", view: "Views", try: "Try it" };
 /** Views of one topic that the bar does not name. */
-const BELOW_TOPICS = ["topic", "groups", "settings"];
+const BELOW_TOPICS = ["topic", "find", "groups", "settings"];
 const FIRST = "topics";
 const HEALTH_EVERY_S = 15;
 const main = document.getElementById("main");

@@ -40,3 +40,6 @@ export function day(ms) {
   const text = new Date(Number(ms)).toISOString();
   return text.endsWith("T00:00:00.000Z") ? text.slice(0, 10) : text.slice(0, 16).replace("T", " ");
 }
+
+/** An option of a topic; fields and indexes are lists of pairs. */
+export const optionText = (name, value) => (name === "fields" || name === "indexes" ? value.map(([each, of]) => `${each} (${Array.isArray(of) ? of.join(", ") : of})`).join(", ") : String(value));

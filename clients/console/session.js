@@ -39,8 +39,9 @@ export function credentials() {
   return headers;
 }
 
+/** `query`: an object, or pairs where a name may come twice. */
 export function urlOf(path, query = {}) {
-  const given = Object.entries(query).filter(([, value]) => value !== "" && value !== null && value !== undefined && value !== false);
+  const given = (Array.isArray(query) ? query : Object.entries(query)).filter(([, value]) => value !== "" && value !== null && value !== undefined && value !== false);
   const text = given.map(([name, value]) => `${encodeURIComponent(name)}=${encodeURIComponent(value)}`).join("&");
   return connection.base + path + (text ? `?${text}` : "");
 }

@@ -1,6 +1,7 @@
 /** A topic's settings: Kafka's, its partitions with their brokers, and what Keylane keeps of it. */
 
 import { element, facts, field, reading, table } from "./dom.js";
+import { optionText } from "./format.js";
 import { parse } from "./json.js";
 import { guarded } from "./problem.js";
 import { clustersOf, Failed, get, pathOf, read } from "./session.js";
@@ -68,7 +69,7 @@ export async function show(main, params, signal) {
     place.replaceChildren(
       element("h2", {}, "Keylane"),
       layout
-        ? facts(Object.entries({ partitioner: layout.partitioner, partition_by: layout.partition_by, stripes: layout.stripes, generation: layout.generation, ...layout.options }).map(([name, value]) => [name, value === null ? null : String(value)]))
+        ? facts(Object.entries({ partitioner: layout.partitioner, partition_by: layout.partition_by, stripes: layout.stripes, generation: layout.generation, ...layout.options }).map(([name, value]) => [name, value === null ? null : optionText(name, value)]))
         : element("p", { class: "hint" }, state === "not-kept" ? "Keylane does not keep this topic: keylane.toml does not name it." : "Keylane's options are not known now."),
       element("h2", {}, "Kafka"), kafkaSettings(described.configs, sources),
       element("h2", {}, "Partitions"), partitionTable(partitions));

@@ -1,7 +1,7 @@
 /** One topic: its layout, and the lane map, which follows the topic. */
 
 import { choice, element, facts, field, reading } from "./dom.js";
-import { age, count } from "./format.js";
+import { age, count, optionText } from "./format.js";
 import { announce, redraw } from "./lanes.js";
 import { every } from "./polling.js";
 import { guarded } from "./problem.js";
@@ -13,8 +13,8 @@ import { stateBadges } from "./topics.js";
 const EVERY_S = 2;
 
 function optionsOf(layout) {
-  const given = Object.entries(layout.options).filter(([, value]) => value !== null && value !== false);
-  return given.map(([name, value]) => `${name} = ${value}`).join(", ");
+  const given = Object.entries(layout.options).filter(([, value]) => value !== null && value !== false && value.length !== 0);
+  return given.map(([name, value]) => `${name} = ${optionText(name, value)}`).join(", ");
 }
 
 /** How many keys the topic has, as text; null if it has no index, which a count needs. */

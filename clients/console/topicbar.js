@@ -2,7 +2,7 @@
 
 import { element, field } from "./dom.js";
 
-const TABS = [["topic", "Lanes"], ["records", "Records"], ["range", "Keys"], ["groups", "Groups"], ["settings", "Settings"]];
+const TABS = [["topic", "Lanes"], ["records", "Records"], ["range", "Keys"], ["find", "Find"], ["groups", "Groups"], ["settings", "Settings"]];
 let last = "";
 
 /** The topic that was looked at last: a form without one begins with it. */

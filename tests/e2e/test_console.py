@@ -469,6 +469,53 @@ def test_a_page_of_a_range_has_as_many_keys_as_its_form_says(tab):
     assert not [url for url in asked if "/keys?" in url and "limit=50" not in url]
 
 
+def found_keys(page):
+    return page.locator("tbody td:first-child").all_inner_texts()
+
+
+def test_records_are_found_by_their_fields_in_order_and_by_pages_and_the_address_keeps_the_question(
+    tab, client
+):
+    name = f"find-{next(NAMES)}"
+    for number in range(3):
+        last = client.put(
+            "bookings", b"%b|%d" % (name.encode(), number), b'{"to": "%b-%d"}' % (name.encode(), number)
+        )
+    client.get("bookings", f"{name}|2".encode(), Keylane_Min_Position=last, Prefer="wait=20")
+    page = tab.open("find", topic="bookings")
+    expect(page.get_by_text("Give a condition, or choose an order.")).to_be_visible()
+    page.get_by_label("to (text)").fill(f"{name}*")
+    page.get_by_label("Order").select_option("-to")
+    page.get_by_label("On a page").fill("2")
+    page.get_by_role("button", name="Find", exact=True).click()
+    expect(page.locator("tbody tr")).to_have_count(2)
+    assert found_keys(page) == [f"{name}|2", f"{name}|1"]
+    expect(page.get_by_text("3 records meet the conditions.")).to_be_visible()
+    expect(page.get_by_role("columnheader", name="to")).to_be_visible()
+    page.get_by_role("button", name="Next page").click()
+    expect(page.locator("main h2")).to_have_text("Page 2: 1 record")
+    assert found_keys(page) == [f"{name}|0"]
+    expect(page.get_by_text("These are all.")).to_be_visible()
+    page.reload()
+    expect(page.get_by_label("to (text)")).to_have_value(f"{name}*")
+    expect(page.get_by_label("Order")).to_have_value("-to")
+    expect(page.locator("tbody tr")).to_have_count(2)
+    page.locator("tbody a").first.click()
+    expect(page.locator("h1")).to_have_text(f"Key {name}|2")
+
+
+def test_a_field_may_have_several_conditions_and_what_is_wrong_with_one_is_said(tab, client):
+    for text in ("..", "C*"):
+        assert client.request("GET", f"/topics/bookings/find?to={text}").status == 200
+    page = tab.open("find", topic="bookings")
+    page.goto(f"{page.url}&.to=C..D&.to=Ch*")
+    expect(page.get_by_label("to (text)")).to_have_count(2)
+    page.goto(f"{page.url}&order=from")
+    expect(page.get_by_role("alert")).to_contain_text("the topic has the fields to (text)")
+    page = tab.open("find", topic="flights")
+    expect(page.get_by_text("No field of flights is named")).to_be_visible()
+
+
 @pytest.fixture
 def log_records(client):
     """Records of one key of the topic `joined`, whose text nothing else has; newest last."""
@@ -768,6 +815,7 @@ VIEWS = {
     "topic": ({"topic": "striped"}, ".tile"),
     "records": ({"topic": "bookings", "start": "oldest", "fields": "to"}, "tbody a"),
     "range": ({"topic": "bookings", "prefix": "console|"}, "tbody a"),
+    "find": ({"topic": "bookings", ".to": "C*", "order": "-to"}, "tbody a"),
     "key": ({"topic": "bookings", "key": "console|1"}, ".timeline li"),
     "groups": ({"topic": "bookings"}, "tbody td"),
     "settings": ({"topic": "bookings"}, "tbody code"),

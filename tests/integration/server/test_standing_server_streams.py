@@ -8,7 +8,7 @@ import json
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
@@ -297,6 +297,45 @@ def test_streams_need_a_token_that_grants_the_topic(tmp_path, variables: dict[st
         bearer = {"Authorization": f"Bearer {token}"}
         with listening(server.url, key_path(topic), **bearer) as stream:
             assert stream.next().name == "absent"
-        denied = EventReader(server.url, "/topics/another/changes", **bearer)
-        assert problem_of(denied) == (403, "forbidden")
-        denied.close()
+        for query in ("", "?status=open"):
+            denied = EventReader(server.url, f"/topics/another/changes{query}", **bearer)
+            assert problem_of(denied) == (403, "forbidden")
+            denied.close()
+
+
+def test_whoever_may_read_a_topic_may_find_in_it_and_others_are_answered_as_for_a_read(
+    tmp_path, variables: dict[str, str], orders: LoggedTopic
+):
+    orders.put(b"k", b'{"status": "open"}')
+    tokens = {name: f"a-token-of-the-{name}" for name in ("reader", "writer")}
+    digests = {name: hashlib.sha256(token.encode()).hexdigest() for name, token in tokens.items()}
+    grants = {"reader": {"read": [orders.name]}, "writer": {"write": [orders.name]}}
+    access = json.dumps({digests[name]: {"name": name, **grant} for name, grant in grants.items()})
+    options = ("--authorization", "tokens")
+    with standing(tmp_path / "log", {**variables, "KEYLANE_ACCESS": access}, *options) as server:
+
+        def ask(path: str, name: str | None) -> tuple[int, Any]:
+            headers = {"Authorization": f"Bearer {tokens[name]}"} if name else {}
+            status, _, body = server.ask("GET", f"/topics/{path}", **headers)
+            document = json.loads(body)
+            return status, {each: document.get(each) for each in ("type", "title", "detail")}
+
+        assert ask(f"{orders.name}/find?status=open", "reader")[0] == 200
+        for topic, name in ((orders.name, "writer"), (orders.name, None), ("another", "reader")):
+            read, find = (
+                ask(f"{topic}/{path}", name) for path in ("keys/k", "find?status=open&topic=orders")
+            )
+            assert (read, read[0]) == (find, 403 if name else 401)
+
+
+def test_what_finds_looked_at_and_returned_is_counted_by_index(server: StandingServer, orders: LoggedTopic):
+    for number in range(3):
+        orders.put(b"k%d" % number, b'{"status": "open", "amount": %d}' % number)
+    for query in ("status=open&limit=2", "status=open", "amount=1..&order=amount", "status=open&count=true"):
+        assert server.ask("GET", f"/topics/{orders.name}/find?{query}")[0] == 200
+
+    def counted(what: str, index: str) -> float:
+        return metric(server, f'keylane_find_{what}_total{{index="{index}",topic="{orders.name}"}}')
+
+    assert [counted("returned", index) for index in ("status", "amount")] == [5, 2]
+    assert [counted("scanned", index) for index in ("status", "amount")] == [5, 2]

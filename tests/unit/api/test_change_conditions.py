@@ -125,14 +125,17 @@ def test_a_value_that_is_newer_than_what_the_log_was_read_to_may_hide_that_it_wa
     assert [listener.hear(), listener.hear()] == [[(name, key)], [(name, key)]]
 
 
-def test_where_strays_may_have_deleted_a_key_its_absence_is_always_sent(topic: ChangingTopic):
+@pytest.mark.parametrize(("value", "name"), [(None, ABSENT), (a_value("paid"), LEFT)])
+def test_in_a_lane_with_strays_one_may_have_come_between_and_each_change_is_sent(
+    topic: ChangingTopic, value: bytes | None, name: str
+):
     listener, key = Listener(topic, OPEN), topic.key_in(0)
     watermark_key = lane_of_key(topic.layout, key).watermark_key
     for _ in range(2):
-        topic.put(key, None)
+        topic.put(key, value)
         watermark = codec.decode_watermark(topic.state.entries[watermark_key])
         topic.state.entries[watermark_key] = codec.encode_watermark(watermark._replace(has_strays=True))
-        assert listener.hear() == [(ABSENT, key)]
+        assert listener.hear() == [(name, key)]
 
 
 def test_after_a_gap_nothing_is_known_of_any_key(topic: ChangingTopic):

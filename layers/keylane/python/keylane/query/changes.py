@@ -45,13 +45,12 @@ class ChangedKeys(NamedTuple):
 
         Surely so, if it is: what was found may be newer than these records, and then it is not.
         """
-        if key in self.repeated:
+        # A stray is in the lane before its own partition's watermark has it, so it may have come between.
+        if key in self.repeated or answer.watermark.has_strays:
             return False
         if answer.record is not None:
             return answer.record.offset < self.next_offsets.get(answer.record.partition, 0)
-        # A stray that deletes has no position here, and its lane's watermark says nothing of it.
-        is_covered = answer.watermark.next_offset <= self.next_offsets.get(answer.partition, 0)
-        return is_covered and not answer.watermark.has_strays
+        return answer.watermark.next_offset <= self.next_offsets.get(answer.partition, 0)
 
 
 class TopicPosition(NamedTuple):

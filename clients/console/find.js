@@ -1,0 +1,133 @@
+/** Records of a topic by the fields of their values: conditions, an order, their number, and pages of them. */
+
+import { choice, element, field, reading, say } from "./dom.js";
+import { exportBar } from "./download.js";
+import { chosenIn, fieldChooser } from "./fields.js";
+import { count } from "./format.js";
+import { guarded } from "./problem.js";
+import { recordTable } from "./recordtable.js";
+import { Failed, pathOf, read } from "./session.js";
+import { topicField, topicTabs } from "./topicbar.js";
+
+const ON_A_PAGE = "50";
+const EXPORT_PAGE = 1000;
+/** So many of the topic's fields are columns until others are chosen. */
+const COLUMNS = 4;
+const EXAMPLES = { text: "open or op*", texts: "gift", number: "10..20", time: "2026-11-01..<2026-12-01" };
+const ANY_OF = [["", "any"], ["true", "true"], ["false", "false"]];
+
+/** Conditions have a dot in the address, as they may have in the API: a field may be called as a parameter is. */
+const conditionsIn = (params) => [...params].filter(([name, value]) => name.startsWith(".") && value !== "");
+
+const queryOf = (params) => [...conditionsIn(params), ["order", params.get("order") ?? ""]];
+
+function conditionFields(params, [name, kind]) {
+  const given = params.getAll(`.${name}`);
+  const label = `${name} (${kind})`;
+  return (given.length ? given : [""]).map((value) =>
+    kind === "boolean"
+      ? choice(label, `.${name}`, ANY_OF.some(([each]) => each === value) ? ANY_OF : [...ANY_OF, [value, value]], value)
+      : field(label, { name: `.${name}`, value, placeholder: EXAMPLES[kind] }));
+}
+
+function orders(fields) {
+  const single = fields.filter(([, kind]) => kind !== "texts").map(([name]) => name);
+  return [["", "none"], ...single.flatMap((name) => [[name, `${name}, lowest first`], [`-${name}`, `${name}, highest first`]])];
+}
+
+function form(params, fields) {
+  const known = orders(fields);
+  const order = params.get("order") ?? "";
+  return element(
+    "form",
+    { class: "fields", data: { route: "find" } },
+    topicField(params),
+    fields.map((each) => conditionFields(params, each)),
+    fields.length > 0 && choice("Order", "order", known.some(([each]) => each === order) ? known : [...known, [order, order]], order),
+    fields.length > 0 && field("On a page", { name: "limit", value: params.get("limit") ?? ON_A_PAGE, type: "number", min: 1, max: 1000 }),
+    params.has("fields") && element("input", { type: "hidden", name: "fields", value: params.get("fields") }),
+    element("button", { type: "submit", class: "main" }, fields.length ? "Find" : "Show"),
+  );
+}
+
+const HINT = [["open", "that value"], ["10..20", "a range; 10.. and ..20 are open"], ["..<20", "without its end"], ["Sm*", "texts that begin so"], ["..", "any value"]];
+const hint = () => element("p", { class: "hint" }, "Conditions: ", HINT.flatMap(([spelled, meaning], number) => [number ? "; " : "", element("code", {}, spelled), ` ${meaning}`]), ". All have to be met.");
+
+function withoutFields(topic) {
+  return element("p", {}, `No field of ${topic} is named, so its records can not be found by any: name them in `, element("code", {}, `[topics.${topic}.fields]`), " of keylane.toml. The log can be searched for a text: ", element("a", { href: `#/records?topic=${encodeURIComponent(topic)}` }, `Records of ${topic}`), ".");
+}
+
+/** How many records meet the conditions: of what one request looked at, where that was not all. */
+async function showNumber(topic, query, place, signal) {
+  try {
+    const found = await read(pathOf("topics", topic, "find"), [...query, ["count", "true"]], signal);
+    const number = `${count(found.count)} ${found.count === 1 ? "record meets" : "records meet"} the conditions`;
+    place.replaceChildren(found.next ? `At least ${number}: ${count(found.scanned)} entries of an index were looked at.` : `${number}.`);
+  } catch (error) {
+    // The page says why.
+    if (!(error instanceof Failed) && error.name !== "AbortError") throw error;
+  }
+}
+
+export async function show(main, params, signal) {
+  const topic = params.get("topic") ?? "";
+  const top = element("div", {}, form(params, []));
+  main.append(element("h1", {}, topic ? `Find in ${topic}` : "Find records"), topicTabs(topic, "find"), top);
+  if (!topic) return;
+  const total = element("p", { class: "hint" });
+  const place = element("section", { class: "found", "aria-label": "Records" }, reading());
+  main.append(total, place);
+  await guarded(place, async () => {
+    const { options } = await read(pathOf("topics", topic), {}, signal);
+    if (!options.fields.length) {
+      place.replaceChildren(withoutFields(topic));
+      return;
+    }
+    top.replaceChildren(form(params, options.fields), hint());
+    if (!conditionsIn(params).length && !params.get("order")) {
+      place.replaceChildren(element("p", {}, "Give a condition, or choose an order."));
+      return;
+    }
+    await showPages(topic, params, options.fields, { total, place, signal });
+  });
+}
+
+async function showPages(topic, params, declared, { total, place, signal }) {
+  const query = queryOf(params);
+  let fields = params.has("fields") ? chosenIn(params) : declared.slice(0, COLUMNS).map(([name]) => name);
+  let number = 0;
+  const readPage = (cursor, limit) => read(pathOf("topics", topic, "find"), [...query, ["limit", limit], ["cursor", cursor]], signal);
+  async function page(cursor) {
+    const found = await readPage(cursor, params.get("limit") || ON_A_PAGE);
+    number += 1;
+    const bar = exportBar(topic, {
+      shown: () => found.records,
+      fields: () => fields,
+      async *all() {
+        for (let next = ""; next !== undefined; ) {
+          const each = await readPage(next, EXPORT_PAGE);
+          yield each.records;
+          next = each.next;
+        }
+      },
+    });
+    const next = found.next && element("button", { type: "button", class: "main", on: { click: () => guarded(place, () => page(found.next)) } }, "Next page");
+    const caption = `Page ${number}: ${count(found.records.length)} ${found.records.length === 1 ? "record" : "records"}`;
+    const draw = (focused) => {
+      place.replaceChildren(
+        element("h2", { tabindex: "-1" }, caption),
+        element("p", { class: "hint" }, `${count(found.scanned)} entries of an index were looked at.`),
+        ...(found.records.length
+          ? [fieldChooser(found.records, fields, (chosen, name) => { fields = chosen; draw(name); }) ?? "", bar, recordTable(caption, topic, found.records, fields, false)]
+          : [element("p", {}, found.next ? "None of these meets all conditions: the next page looks further." : "No record meets the conditions.")]),
+        element("p", { class: "row" }, next || element("span", { class: "hint" }, "These are all."), number > 1 && element("button", { type: "button", on: { click: () => { number = 0; guarded(place, () => page("")); } } }, "First page")),
+      );
+      if (focused) place.querySelector(`[data-field="${CSS.escape(focused)}"]`)?.focus();
+    };
+    draw();
+    say(caption);
+    if (number > 1) place.querySelector("h2").focus();
+  }
+  showNumber(topic, query, total, signal);
+  await page("");
+}

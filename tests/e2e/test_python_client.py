@@ -243,6 +243,7 @@ FOUND = [
     ({"leaves": between(date(2026, 11, 5))}, [4, 5]),
     ({"leaves": datetime(2026, 11, 2, 9, tzinfo=UTC)}, [1]),
     ({"leaves": datetime(2026, 11, 2, 10, tzinfo=timezone(timedelta(hours=1)))}, [1]),
+    ({"leaves": between(1_793_610_000_000, below=1_793_696_400_001)}, [1, 2]),
     ({"paid": True}, [3, 4, 5]),
     ({"stops": "a"}, [0, 1, 2, 3, 4, 5]),
     ({"stops": all_of("a", "s3")}, [3]),

@@ -8,7 +8,15 @@ import threading
 import pytest
 from tests.unit.client.api_double import QUICK
 
-from keylane_client import Absent, KeylaneError, NewRecord, ProblemError, ServiceFailed, UnknownView
+from keylane_client import (
+    Absent,
+    KeylaneError,
+    NewRecord,
+    ProblemError,
+    ServiceFailed,
+    UnknownView,
+    between,
+)
 from keylane_client.testing import FakeKeylane
 
 
@@ -72,6 +80,17 @@ def test_raw_records_histories_and_ranges_have_what_was_written_at_its_time(fake
     assert [each.key for each in topic.log(2) if each.value == b"\xff"] == [None]
     tail = topic.tail(2500, pause_s=0)
     assert next(tail).value == 3
+
+
+def test_a_cursor_of_the_fake_leads_on_although_records_before_it_change():
+    topic = FakeKeylane({"t": 3}, fields={"t": {"a": "number"}}).client().topic("t")
+    topic.push([NewRecord(str(number), {"a": number}) for number in range(5)])
+    query = topic.find(a=between()).order_by("-a").page_size(2)
+    first = query.page()
+    topic.delete("4")
+    second = query.page(first.next)
+    assert [each.key for each in (*first.records, *second.records)] == ["4", "3", "2", "1"]
+    assert [each.key for each in query.page(second.next).records] == ["0"]
 
 
 def test_what_the_fake_does_not_have_says_so(fake):

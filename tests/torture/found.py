@@ -177,6 +177,7 @@ def draw_question(source: random.Random, run: str, now_ms: int) -> Question:
         (
             *(Question((status,)), Question((numbers,), number), Question((status, numbers), number)),
             *(Question((status,), number), Question((status, tag)), Question((owner,))),
+            Question((Asked("tags", PREFIX, f"{run}-"), tag)),
             Question((status, placed), Order("placed", is_descending)),
         )
     )
@@ -191,6 +192,7 @@ def all_questions(run: str) -> list[Question]:
         *(Question((numbers,), Order("n", is_descending)) for is_descending in (True, False)),
         Question((Asked("status", PREFIX, f"{run}-"), numbers), Order("n", is_descending=True)),
         *(Question((Asked("tags", EQUAL, f"{run}-{tag}"),)) for tag in _TAGS[:2]),
+        Question((Asked("tags", PREFIX, f"{run}-"), Asked("tags", EQUAL, f"{run}-{_TAGS[2]}"))),
         Question((Asked("owner.id", EQUAL, f"{run}-{'x' * 70}c"), Asked("placed", RANGE))),
     ]
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from keylane.model.records import Layout
     from keylane.state.lanes import Lane
 
-_PAGE = 7
+_PAGE = 20
 _MOST_PAGES = 1_000
 Members = set[tuple[int, bytes]]
 """Numbers of indexes and members."""

@@ -119,11 +119,11 @@ def test_a_key_that_all_pages_lack_though_its_record_meets_the_question_is_told(
     assert logs.faults(OPEN, absent=(logs.seen("a", None),), is_whole=False) == []
 
 
-@pytest.mark.parametrize("later", [("paid", 1), None])
-def test_a_key_whose_next_record_does_not_meet_the_question_may_be_lacking(later):
+@pytest.mark.parametrize("later", [("paid", 1), None, ("open", 2)])
+def test_a_key_whose_next_record_does_not_meet_the_question_or_lies_elsewhere_may_be_lacking(later):
     logs = Logs(a=[("open", 1), later])
     assert logs.faults(OPEN, absent=(logs.seen("a", None),)) == []
-    logs = Logs(a=[("open", 1), ("open", 2)])
+    logs = Logs(a=[("open", 1), ("open", 1)])
     assert len(logs.faults(OPEN, absent=(logs.seen("a", None),))) == 1
 
 

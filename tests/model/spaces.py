@@ -164,7 +164,6 @@ SPACES = (
         (
             # Small chunks of two lanes are encoded together.
             Start((BESIDE, SET, SET), 1),
-            Start((SET, STRAY), 1),
             Start((STRAY, DELETE), 1),
             Start((SET, OTHER, OTHER_STRAY), 1),
             Start((SET, STRAY), 0, BUILT, (MOVED,), (SET,)),

@@ -177,6 +177,7 @@ def draw_question(source: random.Random, run: str, now_ms: int) -> Question:
         (
             *(Question((status,)), Question((numbers,), number), Question((status, numbers), number)),
             *(Question((status,), number), Question((status, tag)), Question((owner,))),
+            Question((Asked("tags", PREFIX, f"{run}-"), tag)),
             Question((status, placed), Order("placed", is_descending)),
         )
     )
@@ -191,6 +192,7 @@ def all_questions(run: str) -> list[Question]:
         *(Question((numbers,), Order("n", is_descending)) for is_descending in (True, False)),
         Question((Asked("status", PREFIX, f"{run}-"), numbers), Order("n", is_descending=True)),
         *(Question((Asked("tags", EQUAL, f"{run}-{tag}"),)) for tag in _TAGS[:2]),
+        Question((Asked("tags", PREFIX, f"{run}-"), Asked("tags", EQUAL, f"{run}-{_TAGS[2]}"))),
         Question((Asked("owner.id", EQUAL, f"{run}-{'x' * 70}c"), Asked("placed", RANGE))),
     ]
 
@@ -222,11 +224,16 @@ def check_order(scan: Scan, found: Sequence[Logged]) -> Iterator[str]:
 def may_be_unfound(question: Question, key_log: KeyLog, floor: Logged, ended_ms: int) -> bool:
     """Whether a key may be in no page whose lane has certainly reached a record of it.
 
-    That record, or one that may have replaced it meanwhile, does not meet the conditions, or is gone.
+    That record, or one that may have replaced it meanwhile, does not meet the conditions, or is gone; or its
+    row may have moved behind what was read.
     """
     rank = key_log.rank(floor)
     candidates = (each for own in key_log.records.values() for each in own if key_log.rank(each) >= rank)
-    return any(key_log.is_gone(each, ended_ms) or not question.is_met(each) for each in candidates)
+    values = _values(floor.value)
+    return any(
+        key_log.is_gone(each, ended_ms) or not question.is_met(each) or _values(each.value) != values
+        for each in candidates
+    )
 
 
 def show(question: Question) -> str:

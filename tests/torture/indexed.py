@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from keylane.model.records import Layout
     from keylane.state.lanes import Lane
 
-_PAGE = 7
+_PAGE = 20
 _MOST_PAGES = 1_000
 Members = set[tuple[int, bytes]]
 """Numbers of indexes and members."""
@@ -49,7 +49,8 @@ def check_indexed(
     state = RedisState(Cluster(stack.redis))
     try:
         for topic, names in indexed.items():
-            for run in sorted({key.partition(b"-")[0].decode() for key in names}):
+            runs = {key.partition(b"-")[0].decode() for key in names}
+            for run in sorted(run for run in runs if run.partition(".")[0].isdigit()):
                 own = [key for key in names if key.startswith(run.encode() + b"-")]
                 for question in all_questions(run):
                     yield from _check_question(StoreSource(state), topic, question, own, log)

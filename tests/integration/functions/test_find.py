@@ -213,6 +213,26 @@ def test_a_record_with_several_values_in_a_range_is_one_row_on_all_pages(
     assert ask(served.topic, tags="g*", count="true")["json"]["count"] == 9
 
 
+@pytest.mark.parametrize("tags", [["new", "gift"], ["gift", "new"], ["g*", "gift*"]])
+def test_conditions_on_several_values_of_a_record_give_one_row_on_all_pages(
+    query_function: ModuleType, serve: Callable[..., Served], tags: list[str]
+):
+    """Each page is driven by the condition that drove the one before."""
+    served, names, cursor = serve(), [], {}
+    for number in range(9):
+        served.put(b"k%d" % number, b'{"tags": ["ga", "gift", "new"]}')
+        served.put(b"o%d" % number, b'{"tags": ["ga", "new"]}')
+    while True:
+        event = an_event("GET", f"/topics/{served.topic}/find", query={"limit": "2", **cursor})
+        event["multiValueQueryStringParameters"]["tags"] = tags
+        page = json.loads(query_function.lambda_handler(event, None)["body"])
+        names += [record["key"] for record in page["records"]]
+        if "next" not in page:
+            break
+        cursor = {"cursor": page["next"]}
+    assert sorted(names) == [f"k{number}" for number in range(9)]
+
+
 def test_an_expired_record_is_not_found_nor_counted(ask: Ask, serve: Callable[..., Served]):
     served = serve(ttl_ms=HOUR_MS)
     served.put(b"stays", b'{"status": "open"}')

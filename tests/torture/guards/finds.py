@@ -8,7 +8,7 @@ from tests.torture.guards.writer import MUTANTS as OF_WRITER
 _LIBRARY = "spark/keylane_spark/adapters/library/"
 _FIELDS, _MERGE = f"{_LIBRARY}fields.lua", f"{_LIBRARY}merge.lua"
 _QUERY = "layers/keylane/python/keylane/query/"
-_SCAN, _CONDITIONS = (f"{_QUERY}{name}.py" for name in ("field_scan", "conditions"))
+_SCAN, _CONDITIONS, _FIND = (f"{_QUERY}{name}.py" for name in ("field_scan", "conditions", "find"))
 _UNITS = "tests/integration/functions/test_find.py"
 _MODEL = "tests/integration/model/test_model.py"
 _STATES = f"{_MODEL}::test_no_state_that_a_few_steps_and_faults_can_reach_breaks_a_promise"
@@ -92,5 +92,12 @@ MUTANTS = (
         ),
         topics=("rich",),
         test=f"{_UNITS}::test_a_cursor_goes_on_behind_what_was_read_whatever_is_written",
+    ),
+    # The next page is driven by the first condition on a field, and not by the one that drove this page.
+    Mutant(
+        "drive of a cursor",
+        (Replacement(_FIND, "if each.name == name", "if each.index.name == name.partition('\\0')[0]"),),
+        topics=("rich",),
+        test=f"{_UNITS}::test_conditions_on_several_values_of_a_record_give_one_row_on_all_pages",
     ),
 )

@@ -292,6 +292,7 @@ def test_a_record_counts_as_acknowledged_from_the_next_millisecond_on_and_clocks
 LAYOUTS = {
     "plain": dataclasses.replace(LAYOUT, generation=2),
     "parted": dataclasses.replace(LAYOUT, topic="parted", options=Options(index=3)),
+    "found": dataclasses.replace(LAYOUT, topic="found", options=Options(index=3, fields=(("n", "number"),))),
 }
 SLOT = routing.slot_for(HOME, 0, PARTITIONS, 1)
 TAG = routing.hash_tag(SLOT).decode()
@@ -313,6 +314,13 @@ TAG = routing.hash_tag(SLOT).decode()
         (f"{{{TAG}}}:parted:1:i:{HOME}.0.2", True),
         (f"{{{TAG}}}:parted:1:q:{HOME}.0.3", False),
         (f"{{{TAG}}}:parted:1:w:{HOME}.0", True),
+        (f"{{{TAG}}}:parted:1:f:{HOME}.0.0.2", False),  # a topic without fields
+        (f"{{{TAG}}}:found:1:f:{HOME}.0.0.2", True),
+        (f"{{{TAG}}}:found:1:f:{HOME}.0.1.2", False),
+        (f"{{{TAG}}}:found:1:f:{HOME}.0.0.3", False),
+        (f"{{{TAG}}}:found:1:f:{HOME}.0.0", False),
+        (f"{{{TAG}}}:found:1:b:{HOME}.0.1", True),
+        (f"{{{TAG}}}:found:1:i:{HOME}.0.1.1", False),
         (f"{{{TAG}}}:plain:2:e", True),
         ("{0}:plain:2:e", False),
         (f"{{{TAG}}}:plain:1:e", False),

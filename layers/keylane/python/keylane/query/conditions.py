@@ -73,13 +73,19 @@ class Drive:
     """An index that can lead to the rows, and the interval of it in which they are.
 
     `prefix`: what its members have before the values of its last field. `is_exact`: its members are the rows
-    that meet all conditions, one for each.
+    that meet all conditions, one for each. `number`: of the condition on its last field whose interval it is.
     """
 
     index: FieldIndex
     interval: Interval
     prefix: bytes
     is_exact: bool
+    number: int = 0
+
+    @property
+    def name(self) -> str:
+        """What a cursor calls it: a record with several values has its row at the first in this interval."""
+        return f"{self.index.name}\0{self.number}" if self.number else self.index.name
 
     def bounds(self, *, is_descending: bool, after: bytes | None) -> tuple[bytes, bytes]:
         """Return the bounds of ZRANGEBYLEX, or of ZREVRANGEBYLEX, for what comes after this position.
@@ -121,10 +127,11 @@ class FieldQuestion(NamedTuple):
                 prefix += fixed.interval.low + ordered.END
                 is_exact = is_exact and len(before) == 1
             else:
-                for last in own[-1]:
+                for number, last in enumerate(own[-1]):
                     is_one = last.is_equality or index.fields[-1].kind != "texts"
                     exact = is_exact and is_one and last.on_text is None and count == len(index.fields)
-                    yield Drive(index, _behind(prefix, last.interval), prefix, exact and len(own[-1]) == 1)
+                    exact = exact and len(own[-1]) == 1
+                    yield Drive(index, _behind(prefix, last.interval), prefix, exact, number)
 
     def is_met_by(self, record: Record, decode: Callable[[], Record]) -> bool:
         """Return whether a record meets all conditions. `decode` returns it with its value decoded."""

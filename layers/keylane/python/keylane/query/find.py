@@ -10,7 +10,7 @@
    how many it has looked at.
 
 A page ends at a position that does not name a generation: with an order, the order's value and the key of the
-last member; without, also the name of the index that drives.
+last member; without, also the name of the index that drives, and of which condition.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class _Finder:
         drives = list(question.drives())
         if question.order is None and scan.after is not None:
             name = scan.after[1 : 1 + scan.after[0]].decode()
-            drive = next((each for each in drives if each.index.name == name), None)
+            drive = next((each for each in drives if each.name == name), None)
             if drive is None:
                 raise BadRequest(
                     "the cursor is of an index that the topic no longer has: begin again", "cursor"
@@ -230,7 +230,7 @@ class _Finder:
         behind = found.member[len(drive.prefix) :]
         if self._question.order is not None:
             return behind
-        name = drive.index.name.encode()
+        name = drive.name.encode()
         return bytes((len(name),)) + name + behind
 
     def _row(self, drive: Drive, found: FoundMember, position: bytes) -> _Row | None:

@@ -53,10 +53,15 @@ class Condition(NamedTuple):
     is_equality: bool = False
     on_text: Callable[[str], bool] | None = None
 
-    def is_met(self, entries: Sequence[tuple[int, bytes]]) -> bool:
+    def is_met(self, entries: bytes) -> bool:
         """Return whether a record with these entries may meet it: surely without `on_text`."""
-        number, interval = self.field.number, self.interval
-        return any(each == number and interval.has(value) for each, value in entries)
+        number, (low, high), at = self.field.number, self.interval, 0
+        while at < len(entries) and (each := entries[at]) <= number:
+            end = at + 2 + entries[at + 1]
+            if each == number and low <= (value := entries[at + 2 : end]) and (high is None or value < high):
+                return True
+            at = end
+        return False
 
     def is_met_by(self, document: Any) -> bool:
         """Return whether a document meets it, by its texts."""

@@ -25,7 +25,7 @@ SPARK_TESTS = -m 'cluster or not cluster' $(PYTEST_ARGS) tests/unit/spark tests/
 	$(addprefix tests/integration/job/test_,job.py views.py transforms.py engine_ended.py polling.py spark_bounds.py log_reader.py)
 
 .PHONY: help setup setup-python setup-check setup-sam setup-tests setup-localstack setup-all demo test unit integration e2e
-.PHONY: containers databases spark-cluster spark-versions check example docs setup-docs
+.PHONY: containers long databases spark-cluster spark-versions check example docs setup-docs
 .PHONY: lint-infra audit generate tour release layer layer-requirements image-requirements jar-checksums sizing package-job build
 .PHONY: up down status deploy-local clean soak torture torture-mutants model model-mutants under-fire upgrade compat
 .PHONY: bench bench-lookup bench-ingest bench-events bench-freshness bench-coldstart bench-read bench-write bench-outage bench-wait bench-serve bench-idle bench-scale bench-peers bench-migrate bench-leaders bench-find bench-compare
@@ -93,6 +93,9 @@ spark-versions: setup-tests  ## The job's tests and its package by spark-submit,
 databases: setup-tests  ## PostgreSQL and Debezium's connector: rows over HTTP are those of SELECT (SEED, STATEMENTS=10000; 2 minutes; needs PostgreSQL)
 	@$(PY) infra/local/bootstrap.py databases
 	@$(if $(SEED),SEED=$(SEED)) $(BIN)/python -m pytest -m databases tests/databases $(PYTEST_ARGS)
+
+long: setup-tests  ## The tests of failures that take half a minute each, which `make test` leaves out (8 minutes)
+	@$(BIN)/python -m pytest -m long tests/integration $(PYTEST_ARGS)
 
 compat: setup-tests  ## REST Proxy's documented requests and real clients (COMPAT_ARGS=--lambda, --localstack, or '--url URL')
 	@$(BIN)/python -m tests.compat $(COMPAT_ARGS)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import settings
 from tests.servers.own import READY_WITHIN_S, guarded, own_cluster, own_kafka, wait_writable
+from tests.support.only_if_named import leave_out
 
 from keylane.formats import json_text
 from keylane_local.process.ports import HOST, Ports
@@ -62,8 +63,9 @@ IN_PROCESSES = "PYTEST_XDIST_WORKER" in os.environ
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark tests by their folder and, for processes side by side (-n), by what stays in one of them."""
+    leave_out("long", config, items)
     for item in items:
         if TESTS / "integration" in item.path.parents:
             item.add_marker(pytest.mark.integration)

@@ -25,7 +25,7 @@ from keylane_spark.adapters.function_library import FunctionLibrary, WriteOption
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
 from keylane_spark.adapters.lane_writer import LaneWriter
 from keylane_spark.columns.chunks import Chunk
-from keylane_spark.columns.encoding import OrderedWrites
+from keylane_spark.columns.ordered_writes import OrderedWrites
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -62,6 +62,21 @@ def test_a_count_is_the_number_of_keys_that_a_scan_prints(run, name):
     eventually(is_current, 30)
 
 
+def test_records_are_found_by_their_fields(run, name):
+    for number, fare in enumerate((5, 15, 12.50)):
+        value = json.dumps({"to": name, "fare": fare, "stops": ["a"]})
+        position = run("put", "bookings", f"{name}-{number}", value).strip()
+        wait = ("--min-position", position, "--wait", "20")
+        run("find", "bookings", f"to={name}", *wait)
+    found = run("find", "bookings", f"to={name}", "fare=10..20", "--order", "-fare", "--fields", "fare")
+    assert found == f'{name}-1\t{{"fare": 15}}\n{name}-2\t{{"fare": 12.5}}\n'
+    assert run("find", "bookings", f"to={name}*", "stops=a", "--count") == "3\n"
+    first = json.loads(run("find", "bookings", f"to={name}", "--order", "fare", "-n", "1", "--json"))
+    assert (first["key"], first["value"]["fare"]) == (f"{name}-0", 5)
+    assert "fare (number)" in run("find", "bookings", "fair=1", exit_code=1)
+    assert "no-fields" in run("find", "flights", "a=1", exit_code=1)
+
+
 def test_a_topic_that_is_missing_has_its_own_error(run):
     assert "unknown-topic" in run("get", "nowhere", "k", exit_code=3)
 

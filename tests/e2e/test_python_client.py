@@ -11,6 +11,8 @@ import time
 import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
 from functools import partial
 
 import pytest
@@ -21,14 +23,19 @@ from keylane_client import (
     Client,
     KeyAbsent,
     NewRecord,
+    NotKept,
     Position,
     PositionNotReached,
     PreconditionFailed,
+    RequestRefused,
     UnknownTopic,
     UnknownView,
     ValueMismatch,
     WriteFailed,
     Written,
+    all_of,
+    between,
+    starting_with,
 )
 from keylane_client.testing import FakeKeylane
 from keylane_local.tools import project_root
@@ -50,6 +57,9 @@ class BlockedAsync:
 
     def __getitem__(self, key):
         return self._settle(self._target[key])
+
+    def __iter__(self):
+        return self._items(aiter(self._target))
 
     def _call(self, method):
         return lambda *args, **kwargs: self._settle(method(*args, **kwargs))
@@ -81,6 +91,16 @@ def asynchronous(client: AsyncClient):
 
 
 FAKE_TOPICS = {"flights": 9, "bookings": 3, "joined": 9, "limited": 1}
+FAKE_FIELDS = {
+    "bookings": {
+        "to": "text",
+        "fare": "number",
+        "leaves": "time",
+        "paid": "boolean",
+        "stops": "texts",
+        "rider.country": "text",
+    }
+}
 
 
 @dataclass(frozen=True)
@@ -106,7 +126,7 @@ def api(request):
     """A client of either kind, of the stack or of the fake that users have for their tests."""
     where, _, kind = request.param.rpartition(" ")
     if where:
-        fake = FakeKeylane(FAKE_TOPICS)
+        fake = FakeKeylane(FAKE_TOPICS, fields=FAKE_FIELDS)
         clients = fake.client, fake.async_client
     else:
         url = request.getfixturevalue("applied_stack").http_url
@@ -187,6 +207,93 @@ def test_a_session_reads_its_own_writes_in_ranges_and_many_keys(api, keys):
     assert [record and record.value["n"] for record in found.values()] == [None, *names[1:3], None]
     picked = topic.reading(fields=["m"]).scan(prefix=keys(""), page_size=20)
     assert {str(record.value) for record in picked} == {"{'m': 1}"}
+
+
+@pytest.fixture
+def rides(api, keys):
+    """Rides to a country of their own, which no other test has, by a session: its finds have them."""
+    topic, country = api.session().topic("bookings"), uuid.uuid4().hex
+    records = [
+        {
+            "to": "Zug" if number % 2 else "Chur",
+            "fare": 12.5 + number,
+            "leaves": f"2026-11-0{number + 1}T09:00:00Z",
+            "paid": number > 2,
+            "stops": ["a", f"s{number}"],
+            "rider": {"country": f"{country}-{number}"},
+        }
+        for number in range(6)
+    ]
+    topic.push([NewRecord(keys(str(number)), value) for number, value in enumerate(records)])
+    return topic, country
+
+
+def numbers(records) -> list[int]:
+    return [int(record.key[-1]) for record in records]
+
+
+FOUND = [
+    ({"to": "Zug"}, [1, 3, 5]),
+    ({"to": starting_with("Ch")}, [0, 2, 4]),
+    ({"to": "Ch*"}, []),
+    ({"fare": 13.5}, [1]),
+    ({"fare": Decimal("13.500")}, [1]),
+    ({"fare": between(13.5, 15.5)}, [1, 2, 3]),
+    ({"fare": between(13.5, below=15.5)}, [1, 2]),
+    ({"leaves": between(date(2026, 11, 5))}, [4, 5]),
+    ({"leaves": datetime(2026, 11, 2, 9, tzinfo=UTC)}, [1]),
+    ({"leaves": datetime(2026, 11, 2, 10, tzinfo=timezone(timedelta(hours=1)))}, [1]),
+    ({"paid": True}, [3, 4, 5]),
+    ({"stops": "a"}, [0, 1, 2, 3, 4, 5]),
+    ({"stops": all_of("a", "s3")}, [3]),
+    ({"stops": starting_with("s"), "paid": False}, [0, 1, 2]),
+    ({"paid": True, "to": "Zug", "fare": between(high=16)}, [3]),
+]
+"""Conditions, and the rides that meet them."""
+
+
+def test_rides_are_found_and_counted_by_their_fields(rides):
+    topic, country = rides
+    mine = topic.find({"rider.country": starting_with(country)})
+    assert mine.count() == 6
+    for conditions, expected in FOUND:
+        query = topic.find({"rider.country": starting_with(country)}, **conditions).order_by("fare")
+        assert numbers(query.page_size(2)) == expected, conditions
+        assert query.count() == len(expected), conditions
+
+
+def test_what_is_found_is_in_order_page_by_page_and_leaves_it_when_it_changes(rides, keys):
+    topic, country = rides
+    query = topic.find({"rider.country": starting_with(country)})
+    assert sorted(numbers(query)) == [0, 1, 2, 3, 4, 5]
+    assert numbers(query.order_by("-leaves").limit(4).page_size(3)) == [5, 4, 3, 2]
+    page = query.order_by("-leaves").limit(4).page()
+    assert numbers(page.records) == [5, 4, 3, 2]
+    assert page.scanned >= 4
+    assert set(page.watermarks) >= {record.position.partition for record in page.records}
+    topic.delete(keys("1"))
+    changed = topic.put(keys("0"), {"to": "Bern", "rider": {"country": country}}).position
+    assert numbers(query.order_by("-leaves").page(page.next).records) == []
+    assert topic.find(to="Bern").min_position(changed).limit(1).page().records[0].value["to"] == "Bern"
+    assert sorted(numbers(query)) == [0, 2, 3, 4, 5]
+    assert query.count() == 5
+    picked = topic.reading(fields=["to"]).find({"rider.country": country}, to="Bern")
+    assert [record.value for record in picked] == [{"to": "Bern"}]
+
+
+def test_a_find_that_cannot_be_says_which_fields_there_are(api):
+    with pytest.raises(RequestRefused, match=r"fare \(number\)"):
+        api.topic("bookings").find(nothing=1).count()
+    with pytest.raises(RequestRefused, match="number"):
+        api.topic("bookings").find(fare="much").count()
+    with pytest.raises(NotKept, match="no-fields"):
+        api.topic("flights").find(a=1).page()
+
+
+def test_what_is_found_has_values_of_the_topics_model(api, keys):
+    topic = api.session().topic("bookings", model=Trip)
+    topic.put(keys("a"), Trip(keys("model"), 2))
+    assert [record.value for record in topic.find(to=keys("model"))] == [Trip(keys("model"), 2)]
 
 
 def test_a_push_says_which_record_was_not_written(api, keys):

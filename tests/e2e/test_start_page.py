@@ -1,20 +1,26 @@
-"""docs/start.md, pasted: its writes and reads, one block after the other, without a pause."""
+"""docs/start.md and docs/use/find.md, pasted: one block after the other, without a pause."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+from keylane_client import Client, between
+
 PAGE = Path("docs/start.md")
 _OF_STACK = ("keylane up", "keylane down", "keylane status", "cat >")
 
 
-def commands_of(section: str) -> list[str]:
+FIND_PAGE = Path("docs/use/find.md")
+
+
+def commands_of(section: str, page: Path = PAGE) -> list[str]:
     """Return the commands of a section's console blocks that need nothing but a stack that runs."""
-    text = PAGE.read_text(encoding="utf-8").partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    text = page.read_text(encoding="utf-8").partition(f"\n## {section}\n")[2].partition("\n## ")[0]
     blocks = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
     lines = [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
     return [line for line in lines if not any(each in line for each in _OF_STACK)]
@@ -23,7 +29,9 @@ def commands_of(section: str) -> list[str]:
 def paste(url: str, commands: list[str]) -> str:
     """Return what a shell prints that is given the commands at once."""
     script = "\n".join(commands).replace("localhost:8080", url.removeprefix("http://"))
-    script = script.replace(".venv/bin/keylane", f"{sys.executable} -m keylane_client.cli")
+    script = re.sub(
+        r"(?:\.venv/bin/|\b)keylane (?=[a-z])", lambda _: f"{sys.executable} -m keylane_client.cli ", script
+    )
     done = subprocess.run(
         ["bash", "-e"],
         input=script,
@@ -54,3 +62,37 @@ def test_the_bookings_are_read_as_the_page_says(applied_stack):
     _, _, after = printed.partition("key-absent")
     assert '"key": "ann|2026-11-09", "key_format": "text", "records": [' in after
     assert after.index('"deleted": true') < after.index('{"from":"Basel","to":"Bern"}')
+
+
+def write(url: str, delays: dict[str, tuple[str, int]]) -> None:
+    """Write flights, and wait until the state has them."""
+    with Client(url) as keylane:
+        topic = keylane.session().topic("delayed")
+        for key, (origin, delay) in delays.items():
+            topic.put(key, {"origin": origin, "dest": "SFO", "dep_delay": delay})
+        assert topic.find(origin=between()).count() >= len(delays)
+
+
+def test_late_flights_are_found_as_the_page_says(applied_stack):
+    commands = commands_of("Try it", FIND_PAGE)
+    assert len(commands) == 7
+    delays = {"N1": ("JFK", 75), "N2": ("JFK", 900), "N3": ("JFK", 60), "N4": ("JFK", 59), "N5": ("LGA", 99)}
+    write(applied_stack.http_url, delays)
+    script = [each.replace("/flights/", "/delayed/").replace(" flights ", " delayed ") for each in commands]
+    printed = paste(applied_stack.http_url, script)
+    page, end = json.JSONDecoder().raw_decode(printed)
+    count, end = json.JSONDecoder().raw_decode(printed, end)
+    assert [each["value"]["dep_delay"] for each in page["records"]] == [900, 75]
+    assert (page["scanned"], count["count"]) == (2, 3)
+    lines = printed[end:].splitlines()
+    assert [line.partition("\t")[0] for line in lines] == ["N2", "N1", "N3", "N14228", "0"]
+
+
+def test_the_python_of_the_page_about_fields_runs_as_it_is(applied_stack):
+    [example] = re.findall(r"```python\n(.*?)```", FIND_PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    example = example.replace("http://localhost:8080", applied_stack.http_url).replace("flights", "delayed")
+    write(applied_stack.http_url, {"N2": ("JFK", 900)})
+    done = subprocess.run(
+        [sys.executable, "-c", example], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert "N2 SFO 900" in done.stdout.splitlines(), done.stderr

@@ -37,7 +37,13 @@ def fingerprint(world: World, *, last_calls: int) -> bytes:
         seen.job(world.job),
         seen.job(world.zombie),
         late and ([seen.command(packed) for packed in late.sent], seen.watched(dict(late.watched))),
-        (len(world.log), world.partition_count, sorted(world.removed_below.items()), world.cleaned),
+        (
+            len(world.log),
+            world.partition_count,
+            sorted(world.removed_below.items()),
+            world.cleaned,
+            world.expired,
+        ),
         (world.seen.strays, [each.generation for each in world.seen.layouts]),
     )
     return hashlib.blake2b(repr(state).encode(), digest_size=16).digest()
@@ -82,6 +88,8 @@ class _Seen:
                 value = self.mark(value)
             elif found[1] == b"e":
                 value = self.epoch(int(value))
+            elif found[1] == b"x":
+                value = [(name, float(at) <= 1) for name, at in zip(value[::2], value[1::2], strict=True)]
         elif b":epoch:" in key:
             value = self.epoch(int(value.partition(b" ")[0]))
         elif b":layout:" in key:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -79,7 +80,8 @@ class Kafka:
 
     `log`: all records that were ever acknowledged. `removed_below`: the oldest offset of partitions of which
     retention has removed records. `cleaned`: the numbers of the records that compaction has removed.
-    `compacted_after`: how long compaction leaves tombstones in the log.
+    `compacted_after`: how long compaction leaves tombstones in the log. `expired`: how many records' times to
+    live are over.
     """
 
     partition_count: int = 2
@@ -88,6 +90,7 @@ class Kafka:
     removed_below: dict[int, int] = field(default_factory=dict)
     cleaned: frozenset[int] = frozenset()
     compacted_after: float = math.inf
+    expired: int = 0
 
     # What the job asks of Kafka.
 
@@ -139,7 +142,7 @@ class Kafka:
     def write(self, kind: Kind) -> bool:
         """Kafka acknowledges a record."""
         self.now += 1
-        offset, value = self.end(kind.partition), b"%d" % len(self.log) if kind.is_set else None
+        offset, value = self.end(kind.partition), document(len(self.log)) if kind.is_set else None
         record = Logged(kind.partition, offset, KEYS[kind.key], value, len(self.log), self.now)
         self.log = (*self.log, record)
         return True
@@ -175,6 +178,13 @@ class Kafka:
         }
         before, self.cleaned = self.cleaned, self.cleaned | replaced | old
         return self.cleaned != before
+
+
+def document(number: int) -> bytes:
+    """A record's value: some of its fields are those of the record before, and every third has one less."""
+    parity = "odd" if number % 2 else "even"
+    found = {"n": number, "tags": ["all", parity]}
+    return json.dumps(found if number % 3 == 2 else {**found, "parity": parity}).encode()
 
 
 def _keys() -> tuple[bytes, ...]:

@@ -20,11 +20,13 @@ from tests.torture.guards import Mutant, Replacement
 from tests.torture.mutants import environment_of, make
 
 _LIBRARY = "spark/keylane_spark/adapters/library/"
-_LANES, _MERGE = f"{_LIBRARY}lanes.lua", f"{_LIBRARY}merge.lua"
+_LANES, _MERGE, _FIELDS = (f"{_LIBRARY}{name}.lua" for name in ("lanes", "merge", "fields"))
+_SCAN = "layers/keylane/python/keylane/query/field_scan.py"
+_CONDITIONS = "layers/keylane/python/keylane/query/conditions.py"
 _OPEN = "spark/keylane_spark/serving/open_topics.py"
 _SWITCH = "spark/keylane_spark/serving/switch.py"
 _HEARTBEAT = "spark/keylane_spark/stream/heartbeat.py"
-_ENCODING = "spark/keylane_spark/columns/encoding.py"
+_ORDERED = "spark/keylane_spark/columns/ordered_writes.py"
 _TRANSACTIONS = "spark/keylane_spark/adapters/chunk_transactions.py"
 
 
@@ -39,10 +41,10 @@ def _mutant(name: str, path: str, old: str, new: str, space: str = "plain") -> S
     return SpaceMutant(name, (Replacement(path, old, new),), space=space)
 
 
-def _of_torture(name: str, space: str = "plain") -> SpaceMutant:
-    """The torture's mutant of this name."""
+def _of_torture(name: str, space: str = "plain", named: str = "") -> SpaceMutant:
+    """The torture's mutant of this name; `named`: its name here."""
     found = next(mutant for mutant in guards.MUTANTS if mutant.name == name)
-    return SpaceMutant(name, found.replacements, space=space)
+    return SpaceMutant(named or name, found.replacements, space=space)
 
 
 MUTANTS = (
@@ -115,17 +117,74 @@ MUTANTS = (
         "index: a deleted key stays in it",
         (
             Replacement(_MERGE, "  in_parts('ZREM', rules.index, removed)\n", ""),
-            Replacement(_ENCODING, "        others += removals\n", ""),
-            Replacement(_ENCODING, "len(deleted) + len(removals)", "len(deleted)"),
+            Replacement(_ORDERED, "        others += removals\n", ""),
+            Replacement(_ORDERED, "len(deleted) + len(removals)", "len(deleted)"),
         ),
         space="index",
     ),
     _mutant(
         "index of a transaction: a new key is not in it",
-        _ENCODING,
-        '    others += _index_commands(b"ZADD", lane.index_keys, sets.keys, b"$1\\r\\n0\\r\\n")\n',
+        _ORDERED,
+        '    others += _index_commands(b"ZADD", lane.index_keys, sets.keys, _SCORE)\n',
         "",
         "index",
+    ),
+    _mutant(
+        "replaced members: what a record no longer has stays in its index of fields",
+        _FIELDS,
+        "    in_parts('ZREM', field_parts(number, rules), members)\n",
+        "",
+        "fields",
+    ),
+    _mutant(
+        "expired members: what has expired stays in indexes of fields",
+        _FIELDS,
+        "local before = not (entry and entry.payload) and fields_of_expired(name, rules) or ''",
+        "local before = ''",
+        "expiry",
+    ),
+    _mutant(
+        "entries of the expired: a key that is written again after it has expired was in no index",
+        _MERGE,
+        "there and there_fields or fields_of_expired(string.sub(key, rules.prefix + 1), rules)",
+        "there and there_fields or ''",
+        "expiry",
+    ),
+    _mutant(
+        "entries before: nobody knows which members a record had",
+        _MERGE,
+        "there and there_fields or fields_of_expired(string.sub(key, rules.prefix + 1), rules)",
+        "''",
+        "fields",
+    ),
+    _mutant(
+        "members of strays: a record of another partition is in no index of fields",
+        "spark/keylane_spark/stream/partition_chunks.py",
+        "encoded = self._with_fields(folded).encode(chunk.lane.key_prefix, self._partition)",
+        "encoded = folded.encode(chunk.lane.key_prefix, self._partition)",
+        "fields",
+    ),
+    _mutant(
+        "members of small chunks: what is encoded together with other lanes is in no index of fields",
+        "spark/keylane_spark/stream/batch_writer.py",
+        "            and not chunk.lane.options.fields\n",
+        "",
+        "fields",
+    ),
+    _of_torture("repair", "fields", "repaired members: what a lane has lost is not read again"),
+    _mutant(
+        "order of lanes: rows of several lanes are merged in ascending order alone",
+        _SCAN,
+        "(_Descending(member) if self._is_descending else member, number)",
+        "(member, number)",
+        "fields",
+    ),
+    _mutant(
+        "cursor: a page begins with the row that the one before ended with",
+        _CONDITIONS,
+        'high = b"(" + self.prefix + after',
+        'high = b"[" + self.prefix + after',
+        "fields",
     ),
     _mutant(
         "jump: a lane whose next offset the log has lost is not marked",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tests.model.finds import check_entries
 from tests.model.job import Broken
 from tests.model.log import TOPIC
 from tests.model.shards import kind_of
@@ -19,14 +21,14 @@ from keylane.query.store import ReadTerms, Store
 from keylane.state import codec, redis_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tests.model.log import Logged
     from tests.model.shards import Contents
     from tests.model.world import World
 
     from keylane.model.records import Answer, Layout
-    from keylane.ports import Deadline
+    from keylane.ports import Call, Deadline
 
 _TERMS = ReadTerms(timeout_ms=60_000)
 _CLOCK = Clock()
@@ -60,6 +62,11 @@ class _Reader:
 
     contents: Contents
     layout: Layout
+    run: Callable[[Sequence[Call], Deadline], list[Any]] | None = None
+
+    @property
+    def store(self) -> Any:
+        return Store(self, self, _CLOCK)  # type: ignore[arg-type]
 
     def read(self, _slot: int, keys: Sequence[bytes], *_: Any, **__: Any) -> list[bytes | None]:
         return [self.contents.get(key, (None, False))[0] for key in keys]
@@ -85,7 +92,8 @@ def current_layout(contents: Contents) -> Layout | None:
 
 def check(world: World) -> Seen:
     """Raise Broken where an answer lacks what it claims, where a key goes back in time, where a settled state
-    is not the fold, or where an index is not that of the live keys. Returns what readers know then."""
+    is not the fold, where an index is not that of the live keys, or where a row is found, or not, by what its
+    record does not say. Returns what readers know then."""
     contents = world.contents()
     _check_indexes(contents)
     current = current_layout(contents)
@@ -95,7 +103,12 @@ def check(world: World) -> Seen:
         strays |= {each.generation for each in layouts if _knows_strays(world, each)}
     shown = dict(world.seen.shown)
     is_settled = world.is_settled
-    for key in dict.fromkeys(record.key for record in world.log):
+    keys = list(dict.fromkeys(record.key for record in world.log))
+    if world.topic.fields:
+        check_entries(contents, overdue(contents), are_kept=world.topic.ttl is not None)
+        for each in layouts:
+            world.finds.check(_Reader(contents, each, world.inspector.run).store, each, contents, keys)
+    for key in keys:
         answers = [answer for each in layouts if (answer := _answer(contents, each, key))]
         for answer in answers:
             knows = answer.layout.generation in world.seen.strays or not _strays(world, answer.layout)
@@ -117,10 +130,8 @@ def check(world: World) -> Seen:
 
 def _answer(contents: Contents, layout: Layout, key: bytes) -> Answer | None:
     """What a reader with this layout gets; None where it has to wait."""
-    reader = _Reader(contents, layout)
-    store: Any = Store(reader, reader, _CLOCK)  # type: ignore[arg-type]
     try:
-        return read_latest(store, TOPIC, key, _TERMS)
+        return read_latest(_Reader(contents, layout).store, TOPIC, key, _TERMS)
     except (LaneBuilding, UnknownTopic):
         return None
 
@@ -165,6 +176,8 @@ class _Check:
         if self.answer.watermark.incomplete or not counts:
             return
         newest = claimed[-1]
+        if newest.number < self.world.expired:
+            return  # it may be there again, and so may what was older: only Redis knows of the time
         later = own[own.index(newest) + 1 :]
         if stored is not None:
             fine = stored.number >= newest.number and stored.value is not None
@@ -215,7 +228,7 @@ def _advanced(world: World, key: bytes, before: Shown | None, answer: Answer) ->
 
 
 def _check_indexes(contents: Contents) -> None:
-    """Each lane's index has the keys that are there, and no others."""
+    """Each lane's index has the keys that are there, and others that have expired since the last call."""
     kept: dict[tuple[bytes, int], list[bytes]] = defaultdict(list)
     live: dict[tuple[bytes, int], set[bytes]] = defaultdict(set)
     has_index = set()
@@ -231,9 +244,29 @@ def _check_indexes(contents: Contents) -> None:
         elif kind == b"v" and codec.decode_record(name, value, 0) is not None:
             live[place].add(name)
         has_index |= {place} if current and current.options.index else set()
+    late = overdue(contents)
     for place in has_index:
-        if sorted(kept[place]) != sorted(live[place]):
+        if sorted(key for key in kept[place] if (*place, key) not in late) != sorted(live[place]):
             raise Broken(f"an index has the keys {sorted(kept[place])}, and its lane {sorted(live[place])}")
+
+
+def overdue(contents: Contents) -> set[tuple[bytes, int, bytes]]:
+    """Tag, generation and key of what has expired, and is in indexes until the next call."""
+    found, now_ms = set(), time.time() * 1000
+    for key, (value, _) in contents.items():
+        generation, kind, _ = kind_of(key) or (0, b"", b"")
+        if kind == b"x":
+            names = zip(value[::2], value[1::2], strict=True)
+            found |= {(key[: key.index(b"}")], generation, name) for name, at in names if float(at) < now_ms}
+    return found
+
+
+def check_cleaned(world: World) -> None:
+    """Raise Broken where the lanes that readers are directed to still have what has expired in indexes."""
+    contents = world.contents()
+    current = current_layout(contents)
+    if left := [each for each in overdue(contents) if current and each[1] == current.generation]:
+        raise Broken(f"indexes still have {left}, which have expired")
 
 
 @contextlib.contextmanager

@@ -14,11 +14,12 @@ from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.resp import encode_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Sequence
 
     from tests.model.connections import SharedCluster
 
     from keylane.adapters.redis.cluster import Node, RedisSettings
+    from keylane.ports import Call, Deadline
 
 MARKER_MS = 86_400_000
 ELSEWHERE = b"f" * 40
@@ -95,16 +96,30 @@ class Inspector:
             self._values |= dict(zip(asked[node], replies, strict=True))
         return {key: (self._values[key, dump], expires) for key, (_, dump, expires) in found.items()}
 
-    def expire_markers(self, tags: Iterable[bytes]) -> bool:
-        """Delete what has a time to live in these slots; returns whether there was something."""
+    def expire(self, tags: Iterable[bytes]) -> bool:
+        """Delete what has a time to live in these slots; returns whether there was something.
+
+        What lanes note of the times of their keys is over, too.
+        """
         due: dict[Node, list[tuple[bytes, ...]]] = {}
         wanted = set(tags)
-        for key, (node, _, expires) in self.save().items():
-            if expires and tag_of(key) in wanted:
-                due.setdefault(node, []).append((b"DEL", key))
+        for key, (value, expires) in self.contents().items():
+            if tag_of(key) in wanted and (expires or is_of(key, b"x")):
+                command = (b"DEL", key) if expires else (b"ZADD", key, *_at_once(value))
+                due.setdefault(self.save()[key][0], []).append(command)
         self._known = None
         self._ask_all(due)
         return bool(due)
+
+    def run(self, calls: Sequence[Call], deadline: Deadline) -> list[Any]:  # noqa: ARG002
+        """As `State.run`, from primaries."""
+        nodes = [self._cluster.primary(call.slot) for call in calls]
+        asked = {
+            node: [call.words for call, own in zip(calls, nodes, strict=True) if own == node]
+            for node in dict.fromkeys(nodes)
+        }
+        replies = {node: iter(each) for node, each in self._ask_all(asked).items()}
+        return [next(replies[node]) for node in nodes]
 
     def lose(self, tag: bytes, kept: tuple[bytes, ...]) -> None:
         """Leave the lanes of a slot as these calls made them, on a node with another history."""
@@ -113,7 +128,7 @@ class Inspector:
         for call in kept:
             if call == EXPIRY:
                 self._known = None
-                self.expire_markers([tag])
+                self.expire([tag])
             elif call == FAILOVER:
                 notes = [key for key in self._keys_of(node, tag) if b":l:" in key]
                 self._ask(node, [(b"SET", key, ELSEWHERE) for key in notes])
@@ -152,10 +167,24 @@ def kind_of(key: bytes) -> tuple[int, bytes, bytes] | None:
     return int(words[2]), words[3], words[4] if len(words) > 4 else b""
 
 
+def is_of(key: bytes, kinds: bytes) -> bool:
+    """Whether a key is a lane's, of one of these kinds."""
+    found = kind_of(key)
+    return found is not None and found[1] in kinds
+
+
 def _reading(key: bytes) -> tuple[bytes, ...]:
     """The command that reads a key of this kind."""
     found = kind_of(key)
     kind = found[1] if found else b""
-    if kind in (b"s", b"o"):
+    if kind in (b"s", b"o", b"b"):
         return b"HGETALL", key
-    return (b"ZRANGE", key, b"0", b"-1") if kind in (b"i", b"x") else (b"GET", key)
+    if kind == b"x":
+        return b"ZRANGE", key, b"0", b"-1", b"WITHSCORES"
+    return (b"ZRANGE", key, b"0", b"-1") if kind in (b"i", b"f") else (b"GET", key)
+
+
+def _at_once(times: Sequence[bytes]) -> Iterator[bytes]:
+    """Arguments of ZADD that make what expires at these times overdue."""
+    for name in times[::2]:
+        yield from (b"1", name)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tests.model.finds import FIELDS, INDEXES
 from tests.model.log import TOMBSTONES_LAST_MS, Kind
+
+from keylane_spark.config.topics import TopicConfig
 
 if TYPE_CHECKING:
     from tests.model.world import World
@@ -15,9 +18,11 @@ SET, DELETE = Kind(0, is_set=True), Kind(0, is_set=False)
 STRAY, STRAY_DELETE = Kind(1, is_set=True), Kind(1, is_set=False)
 MOVED, MOVED_DELETE = Kind(2, is_set=True), Kind(2, is_set=False)
 OTHER_STRAY, OTHER = Kind(0, is_set=True, key=1), Kind(0, is_set=True, key=2)
+BESIDE = Kind(1, is_set=True, key=1)
 KINDS = (SET, DELETE, STRAY, STRAY_DELETE)
 
-RUNNING, OPENED, DOWN, GROWN, BUILDING, BUILT = "running", "opened", "down", "grown", "building", "built"
+RUNNING, OPENED, DOWN, EXPIRED = "running", "opened", "down", "expired"
+GROWN, BUILDING, BUILT = "grown", "building", "built"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +37,10 @@ class Bounds:
 class Start:
     """Where steps begin: a log of which the job has not read the last `unread` records.
 
-    `phase`: RUNNING; OPENED, the job has opened its lanes, and has not beaten yet; DOWN, no job runs; GROWN,
-    the topic has another partition, and `later` in its log, which the job has not noticed; BUILDING, it has
-    opened its lanes since, and builds the next generation; BUILT, that has everything. `last`: what is
-    written after that.
+    `phase`: RUNNING; OPENED, the job has opened its lanes, and has not beaten yet; DOWN, no job runs;
+    EXPIRED, a day has gone by; GROWN, the topic has another partition, and `later` in its log, which the job
+    has not noticed; BUILDING, it has opened its lanes since, and builds the next generation; BUILT, that has
+    everything. `last`: what is written after that.
     """
 
     kinds: tuple[Kind, ...]
@@ -63,8 +68,15 @@ class Start:
         world.settle()
         for kind in self.kinds[read:]:
             world.write(kind)
+        self._begin_phase(world)
+        for kind in self.last:
+            world.write(kind)
+
+    def _begin_phase(self, world: World) -> None:
         if self.phase == DOWN:
             world.query = None
+        if self.phase == EXPIRED:
+            world.expire()
         if self.phase in (GROWN, BUILDING, BUILT):
             world.grow()
             for kind in self.later:
@@ -75,16 +87,14 @@ class Start:
         if self.phase == BUILT:
             for building in (False, True):
                 world.read_on(building=building)
-        for kind in self.last:
-            world.write(kind)
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
     """A name, what is in the gate, what is visited by default, and what may happen beside the usual faults.
 
-    `retention`: Kafka removes a partition's oldest records. `compaction`: it removes what compaction does.
-    `crashes`: a job may crash while it opens its lanes, switches and sweeps.
+    `topic`: its options. `retention`: Kafka removes a partition's oldest records. `compaction`: it removes
+    what compaction does. `crashes`: a job may crash while it opens its lanes, switches and sweeps.
     """
 
     name: str
@@ -92,14 +102,14 @@ class Space:
     default: Bounds
     starts: tuple[Start, ...]
     in_gate: tuple[Start, ...]
-    index_parts: int = 0
+    topic: TopicConfig = field(default_factory=TopicConfig)
     retention: bool = False
     compaction: bool = False
     crashes: bool = False
 
     def enter(self, world: World) -> None:
         """Set the world up for this space."""
-        world.keep_index(self.index_parts)
+        world.configure(self.topic)
         world.compacted_after = TOMBSTONES_LAST_MS if self.compaction else float("inf")
 
 
@@ -138,13 +148,40 @@ _COMPACTED = tuple(
     for unread, phase in ((0, RUNNING), (1, RUNNING), (1, DOWN))
 )
 
+_PAIRS = ((SET,), (STRAY,), (SET, OTHER), (SET, STRAY), (OTHER_STRAY, OTHER))
+
 SPACES = (
     Space("plain", Bounds(3, 1), Bounds(4, 1), (*_logs(2), *_CHUNKS), (*_logs(2), *_CHUNKS)),
     Space(
         *("index", Bounds(2, 1), Bounds(3, 1)),
         _logs(2),
         tuple(Start(kinds, 1) for kinds in ((SET, SET), (SET, DELETE), (STRAY, DELETE), (SET, STRAY_DELETE))),
-        index_parts=2,
+        topic=TopicConfig(index=True, index_parts=2),
+    ),
+    Space(
+        *("fields", Bounds(2, 1), Bounds(3, 1)),
+        (*_logs(2), *_GROWING),
+        (
+            # Small chunks of two lanes are encoded together.
+            Start((BESIDE, SET, SET), 1),
+            Start((SET, STRAY), 1),
+            Start((STRAY, DELETE), 1),
+            Start((SET, OTHER, OTHER_STRAY), 1),
+            Start((SET, STRAY), 0, BUILT, (MOVED,), (SET,)),
+        ),
+        topic=TopicConfig(index_parts=2, fields=FIELDS, indexes=INDEXES),
+    ),
+    Space(
+        *("expiry", Bounds(2, 1), Bounds(3, 1)),
+        tuple(Start(kinds, 0, EXPIRED, last=(last,)) for kinds in _PAIRS for last in KINDS),
+        (
+            Start((SET, OTHER), 0, EXPIRED, last=(SET,)),
+            Start((SET,), 0, EXPIRED, last=(DELETE,)),
+            Start((STRAY,), 0, EXPIRED, last=(SET,)),
+            Start((SET, OTHER_STRAY), 0, EXPIRED, last=(OTHER_STRAY, STRAY)),
+        ),
+        # The model's records are from 2023.
+        topic=TopicConfig(ttl="3650d", fields=FIELDS, indexes=INDEXES),
     ),
     Space(
         *("retention", Bounds(2, 2), Bounds(2, 2)),

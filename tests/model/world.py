@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tests.model import copies, promises
 from tests.model.connections import CRASH, Fault, SharedCluster, tag_of
+from tests.model.finds import Finds
 from tests.model.job import Broken, Jobs
 from tests.model.log import TOMBSTONES_LAST_MS, TOPIC, Kafka
 from tests.model.shards import EXPIRY, FAILOVER, HOUR, Inspector, kind_of
@@ -60,11 +61,12 @@ class World(Kafka):
     """
 
     nodes: str = ""
-    index_parts: int = 0
+    topic: TopicConfig = field(default_factory=TopicConfig)
     job: Job | None = None
     zombie: Job | None = None
     seen: promises.Seen = promises.NOTHING_SEEN
     changed: int = 0
+    finds: Finds = field(default_factory=Finds)
     _keys: Keys | None = None
     _contents: Contents = field(default_factory=dict)
 
@@ -77,7 +79,7 @@ class World(Kafka):
         self.jobs = Jobs(self, settings, self.cluster, clock)
         self.jobs.__enter__()
         self.context = self.jobs.context
-        self.keep_index(self.index_parts)
+        self.configure(self.topic)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -86,11 +88,10 @@ class World(Kafka):
         self.inspector.close()
         self.cluster.close()
 
-    def keep_index(self, parts: int) -> None:
-        """Lanes keep their live keys in order, in so many parts; 0: they don't."""
-        config = TopicConfig(index=parts > 0, index_parts=max(1, parts))
-        self.context.config.topics[TOPIC] = config
-        self.layout = Layout(TOPIC, self.partition_count, options=config.options)
+    def configure(self, topic: TopicConfig) -> None:
+        """Give the topic these options."""
+        self.context.config.topics[TOPIC] = self.topic = topic
+        self.layout = Layout(TOPIC, self.partition_count, options=topic.options)
 
     # What runs.
 
@@ -237,10 +238,14 @@ class World(Kafka):
         return True
 
     def expire(self) -> bool:
-        """A day goes by: markers of tombstones expire. No failover takes that back."""
+        """A day goes by: markers of tombstones expire, and records do. No failover takes that back."""
         self.now += 1
         self._note_all(EXPIRY)
-        return self.inspector.expire_markers(self.tags)
+        if self.topic.ttl is not None:
+            self.expired = len(self.log)
+            # A record that is read again is there again: only Redis knows that time has gone by.
+            self.seen = self.seen._replace(shown=())
+        return self.inspector.expire(self.tags)
 
     def clean(self) -> bool:
         """An hour goes by, after which compaction removes tombstones. A job that runs beats meanwhile."""
@@ -297,8 +302,11 @@ class World(Kafka):
                 self.switch()
             self.check()
             if self.is_settled:
+                if self.topic.ttl is not None:
+                    self.beat()  # it removes from indexes what has expired
                 # With what the check before has seen: after a failover that has to be seen again.
                 self.check()
+                promises.check_cleaned(self)
                 return
         raise Broken("the job does not recover")
 

@@ -17,7 +17,7 @@ from keylane_spark.adapters.function_library import FunctionLibrary, WriteOption
 from keylane_spark.adapters.lane import OffsetRange
 from keylane_spark.adapters.lane_writer import LaneWriter
 from keylane_spark.columns.chunks import MAX_BYTES, MAX_RECORDS, Chunk, Folder
-from keylane_spark.columns.encoding import OrderedWrites
+from keylane_spark.columns.ordered_writes import OrderedWrites
 from keylane_spark.columns.records import Records
 
 if TYPE_CHECKING:

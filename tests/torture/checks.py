@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from tests.torture.counting import check_counts, counted
 from tests.torture.excuses import Excuses
+from tests.torture.found import check_order, may_be_unfound
+from tests.torture.found import show as show_question
 from tests.torture.oracle import is_same, show
 from tests.torture.past import check_as_of, check_history
 from tests.torture.slowness import SLOW_NODE
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
     from tests.torture.acknowledged import Acknowledged
     from tests.torture.faults.world import Trouble
+    from tests.torture.found import Question
     from tests.torture.oracle import KeyLog, Log, Logged
     from tests.torture.reading import Seen
     from tests.torture.stack import TortureStack
@@ -93,6 +96,8 @@ def check_seen(seen: list[list[Seen]], facts: Facts) -> Iterator[str]:
         for now in own:
             if now.counts is not None:
                 yield from reader.check_view(now)
+            elif now.scan is not None:
+                yield from reader.check_scan(now)
             elif now.error is None:
                 yield from reader.check(now)
             elif not excuses.explain(now):
@@ -123,6 +128,41 @@ class _Reader:
         for fault in check_counts(now, before, in_the_end):
             yield f"{_where(now)}: {fault}"
 
+    def check_scan(self, now: Seen) -> Iterator[str]:
+        """A row is a read of its key. It is there if and only if its record meets the conditions."""
+        assert now.scan
+        found: list[Logged] = []
+        for row in now.scan.rows:
+            assert row.answer
+            yield from self.check(row)
+            record = row.answer.record
+            logged = record and self.facts.log.of(row.topic, row.key).at(record.partition, record.offset)
+            if logged is None or not now.scan.question.is_met(logged):
+                yield f"{_where(row)}: {show_question(now.scan.question)} has found {logged}"
+                return
+            found.append(logged)
+        for fault in check_order(now.scan, found):
+            yield f"{_where(now)}: {fault}"
+        for other in now.scan.absent if now.scan.is_whole else ():
+            yield from self._check_unfound(other, now.scan.question)
+
+    def _check_unfound(self, now: Seen, question: Question) -> Iterator[str]:
+        key_log = self.facts.log.of(now.topic, now.key)
+        floor = self._floor(now, key_log)
+        before, known = self.floors.get((now.topic, now.key), (now, None))
+        if known is not None and not self._in_trouble(self.facts.shards_of(now), before, now):
+            floor = known if floor is None else max(floor, known, key=key_log.rank)
+        if key_log.shape.is_forgetful or floor is None:
+            return
+        if not may_be_unfound(question, key_log, floor, now.ended_ms + EXPIRY_MS):
+            yield f"{_where(now)}: the log has {show(floor)}, and {show_question(question)} has not found it"
+
+    def _floor(self, now: Seen, key_log: KeyLog) -> Logged | None:
+        """The newest record that an answer must contain, by its watermark."""
+        below = self.facts.next_offsets(now, key_log)
+        due = (key_log.newest_of(partition, next_offset) for partition, next_offset in below.items())
+        return max((each for each in due if each is not None), key=key_log.rank, default=None)
+
     def check(self, now: Seen) -> Iterator[str]:
         assert now.answer
         shards = self.facts.shards_of(now)
@@ -133,8 +173,7 @@ class _Reader:
         if now.entries is not None or now.as_of_ms is not None:
             yield from _check_past(now, key_log, below)
             return
-        due = (key_log.newest_of(partition, next_offset) for partition, next_offset in below.items())
-        floor = max((each for each in due if each is not None), key=key_log.rank, default=None)
+        floor = self._floor(now, key_log)
         yield from _check_content(now, key_log, floor)
         if now.waited_for is not None and not self._may_lack_strays(now, shards):
             yield from _check_waited(now, key_log)

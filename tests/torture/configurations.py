@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from tests.servers.kafka_cluster import UNCLEAN
+from tests.torture.found import FIELDS, INDEXES
 from tests.torture.schedule import Shape
 
 from keylane.model.records import Options
@@ -18,6 +20,7 @@ DOCUMENTS = "documents"
 DATED, PICKY, LATE = "dated", "picky", "late"
 WINDOW_MS, GAP_MS = 1_000, 50
 HOUR_MS = 3_600_000
+FOUND: Any = {"fields": FIELDS, "indexes": INDEXES}
 
 SIDE, COMPACTED, RETAINED = "side", "compacted", "retained"
 SIDE_PARTITIONS = 2
@@ -98,14 +101,26 @@ def _settings(shape: Shape) -> str:
         "insert_once": options.insert_once and "true",
         "tombstone_marker": f'"{options.marker_ms}ms"' if options.marker_ms != Options().marker_ms else None,
     }
-    return "".join(f"{name} = {value}\n" for name, value in settings.items() if value)
+    return "".join(f"{name} = {value}\n" for name, value in settings.items() if value) + _found_by(shape)
+
+
+def _found_by(shape: Shape) -> str:
+    fields = "".join(f'{name} = "{kind}"\n' for name, kind in shape.options.fields)
+    indexes = "".join(f"{name} = {list(parts)}\n" for name, parts in shape.options.indexes)
+    tables = {"fields": fields, "indexes": indexes}
+    return "".join(f"[topics.{shape.name}.{name}]\n{text}" for name, text in tables.items() if text)
 
 
 STANDARD = Configuration(
     "standard",
     (
         Shape(PLAIN, 6),
-        Shape("rich", 4, stripes=2, options=Options(history_count=5, index=3, headers=True)),
+        Shape(
+            "rich",
+            4,
+            stripes=2,
+            options=Options(history_count=5, index=3, headers=True, **FOUND),
+        ),
         Shape("mixed", 6, mixed=True),
     ),
 )
@@ -120,9 +135,9 @@ CONFIGURATIONS = (
                 6,
                 mixed=True,
                 stripes=2,
-                options=Options(history_count=5, index=2, headers=True),
+                options=Options(history_count=5, index=2, headers=True, **FOUND),
             ),
-            Shape("aged", 4, options=Options(history_age_ms=HOUR_MS, index=True)),
+            Shape("aged", 4, options=Options(history_age_ms=HOUR_MS, index=1, fields=FIELDS)),
         ),
     ),
     # Records that expire, and keys that keep their first value; replicas must have each batch. Spark's JVM
@@ -130,9 +145,9 @@ CONFIGURATIONS = (
     Configuration(
         "timed",
         (
-            Shape("timed", 4, stripes=2, options=Options(ttl_ms=8_000, index=16)),
-            Shape("once", 6, options=Options(insert_once=True, index=True)),
-            Shape("mixed", 6, mixed=True, options=Options(guarded=True)),
+            Shape("timed", 4, stripes=2, options=Options(ttl_ms=8_000, index=16, **FOUND)),
+            Shape("once", 6, options=Options(insert_once=True, index=1, fields=FIELDS)),
+            Shape("mixed", 6, mixed=True, options=Options(guarded=True, index=1, **FOUND)),
         ),
         wait_replicas=1,
         reader="spark",

@@ -38,8 +38,12 @@ class Excuses:
 
     def explain(self, now: Seen) -> bool:
         """Whether one of the troubles explains the read's error, or it has no answer that could be wrong."""
-        return isinstance(now.error, NoAnswer) or any(
-            self._explains(trouble, now) for trouble in self.troubles
+        is_moving = now.kind == "find" and isinstance(now.error, StateUnavailable)
+        return (
+            isinstance(now.error, NoAnswer)
+            or any(self._explains(trouble, now) for trouble in self.troubles)
+            # While a slot moves finds wait for it.
+            or (is_moving and any(move.overlaps(now.began_s, now.ended_s) for move in self.stack.moves))
         )
 
     def _explains(self, trouble: Trouble, now: Seen) -> bool:

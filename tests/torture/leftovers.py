@@ -28,7 +28,7 @@ _OF_LANE = re.compile(
     re.DOTALL,
 )
 _OF_TOPIC = re.compile(rb"\{keylane(?:-[hv])?\}:(?:views|[a-z]+:(?P<name>[^:]+))", re.DOTALL)
-_LANE = re.compile(rb"(\d+)\.(\d+)(?:\.(\d+))?")
+_LANE = re.compile(rb"(\d+)\.(\d+)(?:\.(\d+))?(?:\.(\d+))?")
 
 Content = tuple[str, Any]
 """A key's type and all that it holds, without its time to live."""
@@ -74,15 +74,22 @@ def explains(redis_key: bytes, layouts: Mapping[str, Layout], known: KnownKeys) 
         if match["kind"] == b"e":
             return match["rest"] is None and any(lane.tag == match["tag"] for lane in lanes_of_topic(layout))
         lane = _LANE.fullmatch(match["rest"] or b"")
-        is_named = lane is not None and _explains_part(match["kind"], lane[3], layout)
+        is_named = lane is not None and _explains_part(match["kind"], lane[3], lane[4], layout)
         return is_named and lane_at(layout, int(lane[1]), int(lane[2])).tag == match["tag"]
     except (KeylaneError, ValueError):
         return False
 
 
-def _explains_part(kind: bytes, part: bytes | None, layout: Layout) -> bool:
-    if kind in b"ipxq" and layout.options.index > 1:
-        return part is not None and int(part) < layout.options.index
+def _explains_part(kind: bytes, first: bytes | None, second: bytes | None, layout: Layout) -> bool:
+    """Whether a lane has this part of an index; that of an index of fields comes after its number."""
+    options, part, rest = layout.options, first, second
+    if kind == b"f":
+        count = len(options.fields) + len(options.indexes)
+        if first is None or int(first) >= count:
+            return False
+        part, rest = second, None
+    if kind in b"ipxqfb" and options.index > 1:
+        return rest is None and part is not None and int(part) < options.index
     return part is None
 
 

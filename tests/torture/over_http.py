@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode
 
 from tests.servers.own import CLOCK
 from tests.torture.answers import ABSENT, Row, age_in_ms, entry_of, raise_unless_absent, row_at, rows_of
-from tests.torture.sources import SERVER, WAIT_MS, Counts, Found, NoAnswer, Page
+from tests.torture.sources import SERVER, WAIT_MS, Counts, Found, FoundPage, NoAnswer, Page
 
 from keylane import routing
 from keylane.errors import KeylaneError, LaneBuilding, PositionNotReached
@@ -27,6 +27,7 @@ from keylane_local.process.ports import HOST
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tests.torture.found import Question
     from tests.torture.schedule import Shape
 
 
@@ -154,6 +155,20 @@ class ServerSource:
         reply = self._ask("GET", f"/views/{view}/keys/{_quote(key)}?limit=1000", view)
         windows = json.loads(reply.body)["windows"]
         return {(each.get("start"), each.get("end")): each["values"]["n"] for each in windows}
+
+    def find(
+        self, topic: str, question: Question, known: Sequence[bytes], limit: int, after: Any
+    ) -> FoundPage:
+        """See `Source.find`."""
+        more = [("cursor", after)] if after else []
+        query = urlencode([*question.query(), ("limit", limit), *more])
+        reply = self._ask("GET", f"/topics/{topic}/find?{query}", topic)
+        rows = rows_of(reply.body, '"records": [')
+        keys = [row[0]["key"].encode() for row in rows]
+        absent = self._of_rows(topic, known, [ABSENT] * len(known), reply)
+        found = [each._replace(is_exact=False) for each in self._of_rows(topic, keys, rows, reply)]
+        pages = list(zip(keys, found, strict=True)), dict(zip(known, absent, strict=True))
+        return FoundPage(*pages, json.loads(reply.body).get("next"))
 
     def _connect(self) -> HTTPConnection:
         return HTTPConnection(HOST, self._port, timeout=TIMEOUT_S)

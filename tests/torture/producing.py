@@ -10,6 +10,7 @@ from tests.servers.own import CLOCK
 from tests.torture.acknowledged import Acknowledged
 from tests.torture.configurations import DOCUMENTS
 from tests.torture.documents import document
+from tests.torture.found import document_with_fields
 
 from keylane import routing
 from keylane.model.records import Position
@@ -95,7 +96,7 @@ class Producers:
             producer.produce(
                 step.topic,
                 key=key,
-                value=_as_written(step.topic, value_of(schedule, write), write, base_ms),
+                value=_as_written(self._shapes[step.topic], value_of(schedule, write), write, base_ms),
                 partition=_partition(self._shapes[step.topic], key, write.placed_by),
                 timestamp=base_ms + write.time_ms,
                 headers=[("serial", b"%d" % write.serial), ("none", None)] if write.serial % 3 else None,
@@ -160,10 +161,11 @@ def value_of(schedule: Schedule, write: Write) -> bytes | None:
     return text + b"x" * max(0, write.size - len(text))
 
 
-def _as_written(topic: str, value: bytes | None, write: Write, base_ms: int) -> bytes | None:
-    if topic != DOCUMENTS or value is None:
+def _as_written(topic: Shape, value: bytes | None, write: Write, base_ms: int) -> bytes | None:
+    if value is None or not (topic.name == DOCUMENTS or topic.options.fields):
         return value
-    return document(value, write.serial, base_ms + write.time_ms)
+    made = document_with_fields if topic.options.fields else document
+    return made(value, write.serial, base_ms + write.time_ms)
 
 
 def _partition(topic: Shape, key: bytes, placed_by: str | int) -> int:

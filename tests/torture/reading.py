@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tests.servers.own import CLOCK
 from tests.torture.configurations import PLAIN, Configuration
+from tests.torture.found import Scan, draw_question
 from tests.torture.sources import STORE, Found
 
 from keylane.errors import BadRequest, HistoryTooShort, KeylaneError
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from keylane.model.records import Answer, HistoryEntry, Position
 
 MANY = 20
+_MOST_PAGES = 30
 _BACK_MS = 2_000
 """Reads as of a time go back so far."""
 
@@ -31,7 +33,7 @@ class Seen(NamedTuple):
     Times in monotonic seconds, `ended_ms` by the wall clock. `exact`: the read is of one moment; others are
     as new as their watermark or newer. `entries`: a history, newest first. `as_of_ms`: it is as of then.
     `counts`: what a view counts of the key, by start and end of the window. `source`: see `Source.name`.
-    `is_of_lane`: as in `Found`.
+    `is_of_lane`: as in `Found`. `scan`: what was found by fields.
     """
 
     reader: int
@@ -51,11 +53,12 @@ class Seen(NamedTuple):
     counts: Mapping[tuple[int | None, int | None], int] | None = None
     source: str = STORE
     is_of_lane: bool = True
+    scan: Scan | None = None
 
     @property
     def is_wide(self) -> bool:
         """Whether the read met the lanes of other keys too."""
-        return self.kind in ("many", "range", "view")
+        return self.kind in ("many", "range", "view", "find")
 
 
 class Reads:
@@ -84,6 +87,9 @@ class Reads:
         if options.has_history:
             at_ms = CLOCK.now_ms() - source.randrange(_BACK_MS)
             ways += [lambda: self._history(topic, key), lambda: self._as_of(topic, key, at_ms)]
+        if options.fields:
+            limit = source.choice((3, 20, 200))
+            ways += [lambda: self._find(source, topic, of_topic, limit)] * 2
         if topic == PLAIN:
             ways += [functools.partial(self._windows, view, key) for view in self._views]
         return source.choice(ways)()
@@ -158,6 +164,28 @@ class Reads:
         except KeylaneError as error:
             return [seen(error=error)]
         return [seen(found)._replace(as_of_ms=at_ms)]
+
+    def _find(self, source: random.Random, topic: str, known: list[bytes], limit: int) -> list[Seen]:
+        """All pages of a question about the keys of one schedule, or the first ones."""
+        run = known[0].partition(b"-")[0].decode()
+        question = draw_question(source, run, CLOCK.now_ms())
+        whole = self._timed("find", topic, known[0])
+        rows: list[Seen] = []
+        absent: Mapping[bytes, Found] = {}
+        after = None
+        for number in range(_MOST_PAGES):
+            seen = self._timed("find", topic, known[0])
+            try:
+                page = self._source.find(topic, question, [] if number else known, limit, after)
+            except KeylaneError as error:
+                return [whole()._replace(scan=Scan(question, rows, (), is_whole=False)), seen(error=error)]
+            rows += [seen(found)._replace(key=key) for key, found in page.rows]
+            absent, after = absent or page.absent, page.next_after
+            if after is None:
+                break
+        keys = {row.key for row in rows}
+        others = [whole(found)._replace(key=key) for key, found in absent.items() if key not in keys]
+        return [whole()._replace(scan=Scan(question, rows, others, is_whole=after is None))]
 
     def _windows(self, view: str, key: bytes) -> list[Seen]:
         seen = self._timed("view", PLAIN, key)

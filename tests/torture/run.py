@@ -13,6 +13,7 @@ from tests.torture.checks import Facts, check_seen
 from tests.torture.counting import check_view
 from tests.torture.documents import check_documents
 from tests.torture.faults.world import Trouble
+from tests.torture.indexed import check_indexed
 from tests.torture.leftovers import KnownKeys, check_leftovers, check_replicas
 from tests.torture.nemesis import Nemesis
 from tests.torture.oracle import Log
@@ -170,6 +171,7 @@ class Tormentor:
         """Compare the state of keys, then what else the nodes have; of records only keys with this prefix."""
         layouts = self.stack.layouts(everything=True)
         faults = _first(check_state(keys, self.log, layouts, self.stack))
+        faults += _first(check_indexed(keys, self.log, layouts, self.stack))
         for view in self.stack.configuration.views:
             faults += _first(check_view(view, self.log, self.stack, prefix))
         for view in self.stack.configuration.document_views:

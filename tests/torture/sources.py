@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tests.servers.own import CLOCK
 
 from keylane.errors import KeylaneError
 from keylane.model.records import Answer
 from keylane.query.as_of import HistoryScan
+from keylane.query.find import FindScan, find
 from keylane.query.history import read_as_of, read_history
 from keylane.query.join import read_joined
 from keylane.query.latest import Wait, read_latest
@@ -24,6 +25,8 @@ from keylane.state.lanes import lane_of_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from tests.torture.found import Question
 
     from keylane.model.records import HistoryEntry, Position
     from keylane.ports import State
@@ -62,6 +65,17 @@ class Page(NamedTuple):
     """Nothing is known of keys behind this one; None where the page is the last one."""
 
 
+class FoundPage(NamedTuple):
+    """A page of records found by their fields, and what it says of keys that are in no page.
+
+    `next_after`: what the next page begins behind; None where there is none.
+    """
+
+    rows: Sequence[tuple[bytes, Found]]
+    absent: Mapping[bytes, Found]
+    next_after: Any
+
+
 class Source(Protocol):
     """What reads can be asked of. Each raises KeylaneError."""
 
@@ -89,6 +103,11 @@ class Source(Protocol):
 
     def windows(self, view: str, key: bytes) -> Counts:
         """What a view counts of a key, by start and end of the window."""
+
+    def find(
+        self, topic: str, question: Question, known: Sequence[bytes], limit: int, after: Any
+    ) -> FoundPage:
+        """A page of the records that answer a question; `known`: the keys whose absence counts."""
 
 
 class StoreSource:
@@ -137,6 +156,16 @@ class StoreSource:
         return {
             (window.start_ms, window.end_ms): int(json.loads(window.columns)["n"]) for window in page.rows
         }
+
+    def find(
+        self, topic: str, question: Question, known: Sequence[bytes], limit: int, after: Any
+    ) -> FoundPage:
+        """See `Source.find`."""
+        scan = FindScan(question.asked, question.order, limit, after)
+        page = find(self.store, topic, scan, TERMS, lambda _, record: record)
+        absent = {key: Found(_absent(page.watermarks, key), is_exact=False) for key in known}
+        rows = [(key, Found(answer, is_exact=False)) for key, answer in page.rows]
+        return FoundPage(rows, absent, page.next_after)
 
 
 def _absent(watermarks: Watermarks, key: bytes) -> Answer:

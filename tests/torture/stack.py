@@ -10,6 +10,7 @@ import re
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -124,6 +125,17 @@ class Job:
         return tail(self.log, 15)
 
 
+@dataclass(slots=True)
+class Move:
+    """A slot's move (monotonic seconds)."""
+
+    began_s: float
+    ended_s: float = float("inf")
+
+    def overlaps(self, began_s: float, ended_s: float) -> bool:
+        return self.began_s <= ended_s and began_s <= self.ended_s
+
+
 class TortureStack:
     """All servers, running; `job` is the one that should be writing."""
 
@@ -157,6 +169,8 @@ class TortureStack:
         self.slowness = Slowness(self.shard_of, folder / SLOW_FILE)
         self.stripes = {name: {shape.stripes} for name, shape in self.shapes.items()}
         """All numbers of stripes that a topic has had."""
+        self.moves: list[Move] = []
+        """When slots were on their way to another shard."""
         self.journals = {topic: Journal() for topic in SIDE_TOPICS}
         for shape in configuration.shapes:
             create_replicated(kafka, shape.name, shape.partitions)

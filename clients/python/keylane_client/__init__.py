@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from keylane_client.answers import (
         Absent,
+        FoundPage,
         HistoryEntry,
         Joined,
         KafkaTopic,
@@ -25,15 +26,18 @@ if TYPE_CHECKING:
     from keylane_client.client import (
         AsyncBatching,
         AsyncClient,
+        AsyncFind,
         AsyncSession,
         AsyncTopic,
         AsyncView,
         Batching,
         Client,
+        Find,
         Session,
         Topic,
         View,
     )
+    from keylane_client.conditions import FieldCondition, all_of, between, starting_with
     from keylane_client.context import NO_RETRIES, ClientOptions, RetryPolicy
     from keylane_client.errors import (
         AccessDenied,
@@ -71,6 +75,7 @@ __all__ = [
     "ApiKey",
     "AsyncBatching",
     "AsyncClient",
+    "AsyncFind",
     "AsyncSession",
     "AsyncTopic",
     "AsyncView",
@@ -79,6 +84,9 @@ __all__ = [
     "Client",
     "ClientOptions",
     "Exchange",
+    "FieldCondition",
+    "Find",
+    "FoundPage",
     "HistoryEntry",
     "HistoryTooShort",
     "Hook",
@@ -119,8 +127,11 @@ __all__ = [
     "Window",
     "WriteFailed",
     "Written",
+    "all_of",
+    "between",
+    "starting_with",
 ]
-_MODULES = ("answers", "errors", "wire", "context", "writes", "auth", "client")
+_MODULES = ("answers", "errors", "conditions", "wire", "context", "writes", "auth", "client")
 """Where the names are. The last two import httpx, which takes longer than all the rest."""
 
 

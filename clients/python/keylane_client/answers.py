@@ -118,6 +118,20 @@ class HistoryEntry(Generic[V]):
 
 
 @dataclass(frozen=True, slots=True)
+class FoundPage(Generic[V]):
+    """A page of what was found. `next`: the cursor of the page after it; None where nothing may follow.
+
+    `scanned`: how many entries of an index were looked at.
+    """
+
+    records: tuple[Record[V], ...]
+    next: str | None
+    scanned: int
+    watermarks: Mapping[int, int]
+    age: timedelta | None
+
+
+@dataclass(frozen=True, slots=True)
 class Joined:
     """One key of several topics, read at one moment; None for a topic that has no record of it."""
 

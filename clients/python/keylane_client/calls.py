@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 from keylane_client import batching, following, pages, reads, writes
 from keylane_client.answers import (
@@ -21,9 +21,11 @@ from keylane_client.answers import (
     WriteFailed,
     Written,
 )
+from keylane_client.conditions import Conditions, Wanted, condition_of
 from keylane_client.context import Context, Ledger, TopicScope
-from keylane_client.errors import KeyAbsent, KeylaneError
-from keylane_client.models import require_model, to_model
+from keylane_client.errors import KeyAbsent
+from keylane_client.finding import FindCalls
+from keylane_client.models import require_model
 from keylane_client.parsing import (
     expect_keylane,
     parse_age,
@@ -38,11 +40,9 @@ from keylane_client.wire import (
     ApiRequest,
     AskedKey,
     Conversation,
-    Items,
     Key,
     Moment,
     Stream,
-    advance,
     encode_key,
     encode_time_bounds,
     encode_value,
@@ -53,9 +53,7 @@ from keylane_client.wire import (
 )
 from keylane_client.writes import NewRecord
 
-R = TypeVar("R")
 _NOT_READY = 503
-_WITHOUT_VALUE = frozenset({"left-in-kafka", "null"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +95,7 @@ class TopicCalls(TopicScope):
 
     def read(self, key: AskedKey) -> Conversation[Record]:
         """Read a key's record. Raises KeyAbsent if there is none."""
-        return self._shaped((yield from reads.read_key(self, plain_key(key), reads.KeyRead())))
+        return self.shaped((yield from reads.read_key(self, plain_key(key), reads.KeyRead())))
 
     def get(
         self,
@@ -117,8 +115,8 @@ class TopicCalls(TopicScope):
         key, read = plain_key(key), reads.KeyRead(min_position, wait_s, if_match, known)
         try:
             if self._batches(key) and read == reads.KeyRead():
-                return self._shaped((yield from batching.get(self, key)))
-            return self._shaped((yield from reads.read_key(self, key, read)))
+                return self.shaped((yield from batching.get(self, key)))
+            return self.shaped((yield from reads.read_key(self, key, read)))
         except KeyAbsent:
             return None
 
@@ -131,7 +129,7 @@ class TopicCalls(TopicScope):
         """
         self.terms.require_now("get_many")
         found = yield from reads.read_many(self, list(map(plain_key, keys)), atomic=atomic)
-        return {key: self._shaped(record) for key, record in found.items()}
+        return {key: self.shaped(record) for key, record in found.items()}
 
     def put(
         self,
@@ -182,29 +180,6 @@ class TopicCalls(TopicScope):
             return written
         return (yield from writes.delete(self, key, given))
 
-    def _shaped(self, found: R) -> R:
-        """Return a record, or an entry of a history, with its JSON as the topic's model."""
-        if self.model is None or not isinstance(found, (Record, HistoryEntry)):
-            return found
-        if found.value_format in _WITHOUT_VALUE:
-            return found
-        return replace(found, value=to_model(found.value, self.model))
-
-    def _shaped_stream(self, stream: Stream[R]) -> Stream[R]:
-        """Return the stream with its items as `_shaped` has them."""
-        outcome: Any = None
-        while True:
-            try:
-                step = advance(stream, outcome)
-            except StopIteration:
-                return
-            try:
-                outcome = (
-                    yield Items(list(map(self._shaped, step.items))) if isinstance(step, Items) else step
-                )
-            except KeylaneError as error:
-                outcome = error
-
     def _batches(self, key: Key) -> bool:
         """Whether what is asked of this key now may be asked together with others. Raises as `encode_key`."""
         return self.context.is_batching and self.terms.as_of is None and bool(encode_key(key))
@@ -228,7 +203,7 @@ class TopicCalls(TopicScope):
 
         The topic needs `index = true`. As of a time, a key whose history is too short is HistoryTooShort.
         """
-        return self._shaped_stream(pages.scan(self, pages.KeyRange(prefix, start, stop), page_size))
+        return self.shaped_stream(pages.scan(self, pages.KeyRange(prefix, start, stop), page_size))
 
     def keys(
         self,
@@ -246,6 +221,17 @@ class TopicCalls(TopicScope):
         self.terms.require_now("a count")
         return reads.count_keys(self)
 
+    def find(self, conditions: Conditions | None = None, /, **fields: Wanted) -> FindCalls:
+        """Return what finds records by fields: iterate over it, or call `count` or `page`. Nothing is sent.
+
+        All conditions must be met: values, or what `between`, `starting_with` and `all_of` return. A mapping
+        takes names with a dot, as in `{"customer.country": "NL"}`. The topic needs `fields`.
+        """
+        self.terms.require_now("find")
+        asked = [*(conditions or {}).items(), *fields.items()]
+        texts = ((name, text) for name, each in asked for text in condition_of(each).texts)
+        return FindCalls(self, tuple(texts))
+
     def history(
         self,
         key: AskedKey,
@@ -259,7 +245,7 @@ class TopicCalls(TopicScope):
         The topic needs `history_count` or `history_age`.
         """
         self.terms.require_now("a history")
-        return self._shaped_stream(pages.history(self, plain_key(key), (start, stop), page_size))
+        return self.shaped_stream(pages.history(self, plain_key(key), (start, stop), page_size))
 
     def watch(self, key: AskedKey, *, wait_s: float = 20.0) -> Stream[Record | Absent]:
         """Read a key's record, then each change as it arrives, without end. Absent: it is not there (now).
@@ -268,7 +254,7 @@ class TopicCalls(TopicScope):
         in a short time are seen as one.
         """
         self.terms.require_now("a watch")
-        return self._shaped_stream(following.KeyWatch(self, plain_key(key), wait_s).stream())
+        return self.shaped_stream(following.KeyWatch(self, plain_key(key), wait_s).stream())
 
     def log(
         self, partition: int, offset: int | str = following.EARLIEST, *, page_size: int | None = None

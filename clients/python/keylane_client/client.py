@@ -16,6 +16,7 @@ from keylane_client.answers import V
 from keylane_client.calls import ServiceCalls, TopicCalls, ViewCalls
 from keylane_client.context import ClientOptions, Context
 from keylane_client.drivers import AsyncDriver, BlockingDriver, http_options
+from keylane_client.finding import FindCalls
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from keylane_client.answers import Absent, HistoryEntry, Position, Record
+    from keylane_client.answers import Absent, FoundPage, HistoryEntry, Position, Record
+    from keylane_client.conditions import Conditions, Wanted
     from keylane_client.wire import AskedKey, Conversation, Key, Moment, Stream
 
     Result = tuple[str, Callable[[Any, Any], Any]]
@@ -131,6 +133,41 @@ def deriving(source: Callable[Concatenate[C, P], C]) -> Callable[Concatenate[W, 
     return derive
 
 
+class _FindMethods(WithDriver[D, FindCalls]):
+    # As with the methods of topics: what it gives depends on the model.
+    if not TYPE_CHECKING:
+        page = result_of(FindCalls.page)
+    count = result_of(FindCalls.count)
+    order_by = deriving(FindCalls.order_by)
+    limit = deriving(FindCalls.limit)
+    page_size = deriving(FindCalls.page_size)
+    min_position = deriving(FindCalls.min_position)
+
+
+class Find(_FindMethods[BlockingDriver], Generic[V]):
+    """Records that are found by their fields: `for record in topic.find(...)` reads all pages."""
+
+    if TYPE_CHECKING:
+
+        def __iter__(self) -> Iterator[Record[V]]: ...
+        def page(self, cursor: str | None = None) -> FoundPage[V]: ...
+
+    else:
+        __iter__ = items_of(FindCalls.records)
+
+
+class AsyncFind(_FindMethods[AsyncDriver], Generic[V]):
+    """Records that are found by their fields: `async for record in topic.find(...)` reads all pages."""
+
+    if TYPE_CHECKING:
+
+        def __aiter__(self) -> AsyncIterator[Record[V]]: ...
+        def page(self, cursor: str | None = None) -> Awaitable[FoundPage[V]]: ...
+
+    else:
+        __aiter__ = items_of(FindCalls.records)
+
+
 class _TopicMethods(WithDriver[D, TopicCalls]):
     # What these give depends on the topic's model, which `Method` cannot say: Topic and AsyncTopic do.
     if not TYPE_CHECKING:
@@ -138,6 +175,7 @@ class _TopicMethods(WithDriver[D, TopicCalls]):
         get = result_of(TopicCalls.get)
         get_many = result_of(TopicCalls.get_many)
         scan = items_of(TopicCalls.scan)
+        find = leading_to(TopicCalls.find, Find, AsyncFind)
         history = items_of(TopicCalls.history)
         watch = items_of(TopicCalls.watch)
     contains = result_of(TopicCalls.contains)
@@ -193,6 +231,7 @@ class Topic(_TopicMethods[BlockingDriver], Generic[V]):
             stop: Key | None = None,
             page_size: int | None = None,
         ) -> Iterator[Record[V]]: ...
+        def find(self, conditions: Conditions | None = None, /, **fields: Wanted) -> Find[V]: ...
         def history(
             self,
             key: AskedKey,
@@ -236,6 +275,7 @@ class AsyncTopic(_TopicMethods[AsyncDriver], Generic[V]):
             stop: Key | None = None,
             page_size: int | None = None,
         ) -> AsyncIterator[Record[V]]: ...
+        def find(self, conditions: Conditions | None = None, /, **fields: Wanted) -> AsyncFind[V]: ...
         def history(
             self,
             key: AskedKey,

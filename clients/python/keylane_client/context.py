@@ -6,9 +6,9 @@ import uuid
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from keylane_client.answers import Position
+from keylane_client.answers import HistoryEntry, Position, Record
 from keylane_client.errors import (
     InvalidArgument,
     KeylaneError,
@@ -17,14 +17,17 @@ from keylane_client.errors import (
     Unavailable,
     Unreachable,
 )
+from keylane_client.models import to_model
 from keylane_client.wire import (
     ApiRequest,
     ApiResponse,
     Conversation,
     Hook,
+    Items,
     Key,
     Loads,
     Moment,
+    Stream,
     advance,
     encode_key,
     encode_moment,
@@ -32,6 +35,8 @@ from keylane_client.wire import (
 
 S = TypeVar("S")
 T = TypeVar("T")
+R = TypeVar("R")
+_WITHOUT_VALUE = frozenset({"left-in-kafka", "null"})
 _FIRST_BACKOFF_S = 0.1
 
 
@@ -206,3 +211,24 @@ class TopicScope:
     context: Context
     terms: Terms = field(default_factory=Terms)
     model: type | None = None
+
+    def shaped(self, found: R) -> R:
+        """Return a record, or an entry of a history, with its JSON as the topic's model."""
+        if self.model is None or not isinstance(found, (Record, HistoryEntry)):
+            return found
+        if found.value_format in _WITHOUT_VALUE:
+            return found
+        return replace(found, value=to_model(found.value, self.model))
+
+    def shaped_stream(self, stream: Stream[R]) -> Stream[R]:
+        """Return the stream with its items as `shaped` has them."""
+        outcome: Any = None
+        while True:
+            try:
+                step = advance(stream, outcome)
+            except StopIteration:
+                return
+            try:
+                outcome = yield Items(list(map(self.shaped, step.items))) if isinstance(step, Items) else step
+            except KeylaneError as error:
+                outcome = error

@@ -32,13 +32,14 @@ Loads = Callable[[str | bytes], Any]
 class ApiRequest:
     """One request. `path` is percent-encoded, and relative to the API's URL.
 
-    `is_repeatable`: sent twice it does what it does once. `also_answers`: statuses besides 2xx that are
-    answers and not errors. `delay_s`: how long to wait before it is sent.
+    A parameter of `query` may have several values. `is_repeatable`: sent twice it does what it does once.
+    `also_answers`: statuses besides 2xx that are answers and not errors. `delay_s`: how long to wait before
+    it is sent.
     """
 
     method: str
     path: str
-    query: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
     is_repeatable: bool = True

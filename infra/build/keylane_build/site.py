@@ -52,12 +52,12 @@ _PAGES = ("*.md", "LICENSE", "examples/*/*.md", "infra/local/*/*.md")
 _LINK = re.compile(r"\]\(([^)#:]+\.md)")
 _CLASSES = {
     "Clients": ("Client", "AsyncClient"),
-    "Topics and views": ("Topic", "View", "AsyncTopic", "AsyncView"),
+    "Topics and views": ("Topic", "Find", "View", "AsyncTopic", "AsyncFind", "AsyncView"),
     "Sessions and batches": ("Session", "Batching", "AsyncSession", "AsyncBatching"),
     "Options and credentials": ("ClientOptions", "RetryPolicy", "ApiKey", "Bearer", "SigV4"),
     "Records and answers": (
         *("NewRecord", "Written", "WriteFailed", "Position", "Record", "RecordHeader", "Absent"),
-        *("HistoryEntry", "LogRecord", "Joined", "Window", "KafkaTopic", "TopicLayout", "Lane"),
+        *("HistoryEntry", "FoundPage", "LogRecord", "Joined", "Window", "KafkaTopic", "TopicLayout", "Lane"),
     ),
 }
 

@@ -11,7 +11,7 @@ from keylane.adapters.redis.resp import encode_words
 from keylane.model.records import Layout, Options
 from keylane.state import lanes, redis_keys
 from keylane_spark.columns.chunks import Chunk
-from keylane_spark.columns.encoding import InOrder
+from keylane_spark.columns.ordered_writes import InOrder
 
 LONGEST_MS = 10**15
 """Longer times are cut to this, 31,000 years: Redis refuses a date beyond 63 bits."""
@@ -58,9 +58,11 @@ class LaneTarget:
         """How it takes records as they come, while it has no strays; None: it does not."""
         if not self.options.in_log_order:
             return None
-        index = b"%bi:%b" % (self.key_prefix.removesuffix(b"v:"), self.name.encode())
-        parts = redis_keys.parts_of(index, self.options.index) if self.options.index else ()
-        return InOrder(tuple(parts), min(self.options.marker_ms, LONGEST_MS))
+        base, name, parts = self.key_prefix.removesuffix(b"v:"), self.name.encode(), self.options.index
+        index = redis_keys.parts_of(b"%bi:%b" % (base, name), parts) if parts else ()
+        numbers = range(len(self.options.fields) + len(self.options.indexes))
+        fields = [redis_keys.parts_of(b"%bf:%b.%d" % (base, name, number), parts) for number in numbers]
+        return InOrder(tuple(index), min(self.options.marker_ms, LONGEST_MS), tuple(map(tuple, fields)))
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.name}"

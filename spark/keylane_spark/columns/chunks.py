@@ -13,15 +13,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from keylane.model.records import Options
-from keylane_spark.columns.encoding import (
-    InOrder,
-    OrderedWrites,
-    encode_in_order,
-    encode_of_lanes,
-    encode_records,
-)
+from keylane_spark.columns.encoding import encode_of_lanes, encode_records
 from keylane_spark.columns.fields import field_entries
 from keylane_spark.columns.fold import Repeats, first_set_stays, kept, most_per_key, needless_sets, risen
+from keylane_spark.columns.ordered_writes import InOrder, OrderedWrites, encode_in_order
 from keylane_spark.columns.records import Records
 
 MAX_RECORDS = 2000

@@ -140,6 +140,7 @@ def records_in(bodies: list[str]) -> int:
     return sum(len(message_codec.decode(message_codec.from_body(body)).records) for body in bodies)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(OUTAGE_S + 240)
 def test_what_is_accepted_while_kafka_is_killed_is_in_kafka_afterwards_in_order(
     moto: Aws, tmp_path: Path, record_property: Any

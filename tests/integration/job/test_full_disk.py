@@ -100,6 +100,7 @@ class Writer:
         return {key: value for _, (key, value) in sorted(self.acknowledged.items())}
 
 
+@pytest.mark.long
 def test_a_broker_whose_disk_is_full_costs_no_read_and_no_acknowledged_record(
     broker, redis_cluster, tmp_path, monkeypatch
 ):

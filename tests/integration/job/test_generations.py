@@ -359,6 +359,7 @@ def kill(job: jobs.RunningJob) -> None:
     job.exit_code()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)  # five starts of Spark, on a machine that does other things too
 def test_layouts_change_while_jobs_crash_at_every_step_and_no_read_fails(
     kafka, redis_cluster, state_of, restarts

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import random
+import re
 from dataclasses import dataclass, field
 
 import pytest
@@ -16,13 +18,20 @@ from tests.support.jobs import JARS, RunningJob
 
 from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
+from keylane.adapters.redis.state import RedisState
 from keylane.model.records import Layout, Options, Record
+from keylane.query.conditions import EQUAL, PREFIX, RANGE, Asked, Order
+from keylane.query.find import FindScan
+from keylane.query.find import find as find_page
+from keylane.query.layouts import Layouts
+from keylane.query.store import ReadTerms, Store
 from keylane.state import codec, redis_keys
 from keylane_spark.adapters.lane import LaneTarget
 
 NUMBERS = itertools.count()
 PARTITIONS = 3
 HOUR_MS = 3_600_000
+TERMS = ReadTerms(timeout_ms=10_000)
 TABLES = {
     "plain": "",
     "kept": "headers = true\nhistory_count = 3\nindex = true\nindex_parts = 4",
@@ -30,6 +39,8 @@ TABLES = {
     "short": 'ttl = "1h"\nindex = true\nindex_parts = 2',
     "first": "insert_once = true\nindex = true",
     "large": "max_value_bytes = 100\nheaders = true",
+    "found": 'fields = { amount = "number", placed = "time", status = "text", tags = "texts" }\n'
+    'indexes = { by_status = ["status", "amount"] }',
 }
 OPTIONS = {
     "plain": Options(),
@@ -38,7 +49,38 @@ OPTIONS = {
     "short": Options(ttl_ms=HOUR_MS, index=2),
     "first": Options(insert_once=True, index=True),
     "large": Options(max_value_bytes=100, headers=True),
+    "found": Options(
+        index=1,
+        fields=(("amount", "number"), ("placed", "time"), ("status", "text"), ("tags", "texts")),
+        indexes=(("by_status", ("status", "amount")),),
+    ),
 }
+HOSTILE: dict[bytes, list[bytes]] = {
+    b"megabyte": [b'{"status": "%b"}' % (b"x" * 1_000_000)],
+    b"megabyte-of-digits": [b'{"status": "open", "amount": %b}' % (b"7" * 1_000_000)],
+    b"10^400": [b'{"status": "open", "amount": 1%b}' % (b"0" * 400)],
+    b"-10^400": [b'{"status": "open", "amount": -1e400}'],
+    b"10^99999": [b'{"status": "open", "amount": 1e99999}'],
+    b"NaN": [b'{"status": "open", "amount": NaN}'],
+    b"nested": [b'{"status": "open", "deep": %b}' % (b"[" * 999 + b"]" * 999)],
+    b"nested-beyond": [b"[" * 100_000],
+    b"not-utf-8": [b'{"status": "open\xff"}'],
+    b"surrogate": [b'{"status": "\\ud800", "amount": 3}'],
+    b"byte-0": [b'{"status": "open\\u0000"}'],
+    b"key\0with-a-0": [b'{"status": "open", "amount": 4}'],
+    b"other-type": [b'{"status": 7, "amount": {"is": 5}, "placed": true, "tags": {}}'],
+    b"many-tags": [b'{"status": "open", "tags": [%b]}' % b",".join(b'"%d"' % each for each in range(65))],
+    b"changes": [b'{"status": "open", "amount": 5}', b'{"status": "open", "amount": "five"}'],
+    b"changes-back": [b'{"status": "open", "amount": []}', b'{"status": "open", "amount": 6}'],
+    b"empty": [b""],
+}
+"""The values of keys, one after the other."""
+FOUND_OPEN = [b"-10^400", b"10^400", b"10^99999", b"changes", b"changes-back", b"key\0with-a-0", b"many-tags"]
+FOUND_OPEN += [b"megabyte-of-digits", b"nested"]
+COUNTED = 8 + 4
+"""Of megabyte-of-digits, 10^99999, NaN, nested-beyond, not-utf-8, surrogate, many-tags and changes one field,
+or the value; of other-type four.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +157,10 @@ def written(request, kafka, redis_cluster, tmp_path_factory):
     names = {kind: f"options-{kind}-{next(NUMBERS)}" for kind in TABLES}
     for name in names.values():
         create_topic(kafka, name, PARTITIONS)
-    logs = {kind: produce(kafka, name, seed) for seed, (kind, name) in enumerate(names.items())}
+    logs = {
+        kind: produce_hostile(kafka, name) if kind == "found" else produce(kafka, name, seed)
+        for seed, (kind, name) in enumerate(names.items())
+    }
     tables = "".join(f"[topics.{names[kind]}]\n{text}\n" for kind, text in TABLES.items())
     (folder / "keylane.toml").write_text(
         f"[job]\nsmall_batch_records = {request.param}\nheartbeat_ms = 100\n"
@@ -178,6 +223,25 @@ def produce(kafka: str, topic: str, seed: int) -> list[Event]:
         )
         producer.poll(0)
     assert producer.flush(60) == 0
+    return log
+
+
+def produce_hostile(kafka: str, topic: str) -> list[Event]:
+    """All values of HOSTILE."""
+    log = []
+    producer = Producer(
+        {"bootstrap.servers": kafka, "partitioner": "murmur2_random", "message.max.bytes": 1_048_588}
+    )
+    for key, values in HOSTILE.items():
+        for value in values:
+
+            def note(error, message, key=key, value=value):
+                assert error is None
+                position = message.partition(), message.offset()
+                log.append(Event(*position, key, value, message.timestamp()[1], ()))
+
+            producer.produce(topic, key=key, value=value, on_delivery=note)
+            assert producer.flush(60) == 0
     return log
 
 
@@ -254,3 +318,36 @@ def test_a_value_over_the_limit_is_left_in_kafka_and_reported(written):
     name = written.layouts["large"].topic
     written.job.wait_for(f"topic '{name}' has values over 100 bytes: they are left in Kafka")
     written.job.wait_for(" values left in Kafka")
+
+
+def test_hostile_values_of_fields_stop_no_lane_and_find_says_what_the_page_about_it_says(written):
+    """That every lane has all records is what `written` waits for."""
+    state = written.state("found")
+    assert {key: state[key].value for key in HOSTILE} == {key: values[-1] for key, values in HOSTILE.items()}
+
+    def find(*asked: Asked, order: Order | None = None) -> list[bytes]:
+        scan = FindScan(asked, order, 100)
+        page = find_page(store, written.layouts["found"].topic, scan, TERMS, lambda _, record: record)
+        assert page.next_after is None
+        return [key for key, _ in page.rows]
+
+    with contextlib.closing(RedisState(Cluster(t.settings(written.nodes)))) as redis_state:
+        store = Store(redis_state, Layouts(redis_state, t.CLOCK, 60), t.CLOCK)
+        assert sorted(find(Asked("status", EQUAL, "open"))) == sorted(FOUND_OPEN)
+        in_order = [b"-10^400", b"surrogate", b"key\0with-a-0", b"changes-back", b"10^400"]
+        assert find(order=Order("amount")) == in_order
+        assert find(Asked("amount", EQUAL, "1e400")) == [b"10^400"]
+        assert find(Asked("status", EQUAL, "x" * 1_000_000)) == [b"megabyte"]
+        assert find(Asked("status", EQUAL, "x" * 999_999)) == []
+        assert find(Asked("status", PREFIX, "x" * 70)) == [b"megabyte"]
+        assert find(Asked("status", EQUAL, "open\0")) == [b"byte-0"]
+        assert find(Asked("tags", RANGE)) == find(Asked("placed", RANGE)) == []
+        both = find(Asked("status", EQUAL, "open"), order=Order("amount", is_descending=True))
+        assert both == [b"10^400", b"changes-back", b"key\0with-a-0", b"-10^400"]
+
+
+def test_what_no_index_can_have_is_counted(written):
+    pattern = re.compile(r", ([\d,]+) values of fields that no index can have")
+    counts = [int(found[1].replace(",", "")) for line in written.job.lines if (found := pattern.search(line))]
+    # A value that is replaced within its chunk is not looked at.
+    assert sum(counts) in {COUNTED, COUNTED + 1}

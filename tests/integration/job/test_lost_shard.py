@@ -274,6 +274,7 @@ def full(node: RedisNode) -> Iterator[None]:
         node.command("CONFIG", "SET", "maxmemory", 0)
 
 
+@pytest.mark.long
 def test_a_job_that_starts_while_the_shard_of_the_layouts_is_away_writes_the_others(served: Served):
     """It can't know which topics have strays, so it claims nothing."""
     job = served.begin()
@@ -288,6 +289,7 @@ def test_a_job_that_starts_while_the_shard_of_the_layouts_is_away_writes_the_oth
     eventually(lambda: served.has(ALL) and served.is_fresh(ALL), 60)
 
 
+@pytest.mark.long
 def test_a_job_that_starts_while_a_shard_is_away_serves_the_others(served: Served):
     job = served.begin()
     job.end()
@@ -318,6 +320,7 @@ def test_a_migration_that_is_stuck_stops_its_own_lane_alone(served: Served):
     eventually(lambda: served.has((0, *others)) and served.is_fresh((0, *others)), 60)
 
 
+@pytest.mark.long
 def test_a_stray_for_a_lost_lane_holds_its_own_partition_back_and_arrives_later(served: Served):
     served.begin(lies_in={0: 3})
     lose(served.cluster, 0)
@@ -346,6 +349,7 @@ def restore(cluster: RedisCluster, keys: Mapping[bytes, tuple[int, bytes]]) -> N
             client.restore(key, ttl_ms, value)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)  # two starts of Spark, on a machine that does other things too
 def test_a_new_cluster_with_snapshots_of_shards_from_different_moments_gets_what_kafka_has_had_since(
     served: Served, tmp_path_factory: pytest.TempPathFactory

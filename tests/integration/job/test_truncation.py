@@ -164,6 +164,7 @@ def test_a_log_that_is_truncated_and_grows_under_a_running_job_is_noticed(scene)
     assert job.process.poll() is None
 
 
+@pytest.mark.long
 def test_two_elections_that_bring_back_the_first_log_are_noticed(scene):
     """Its end is beyond all that the state has, and only its epochs show that it is not the same log."""
     job = scene.start_job()
@@ -217,6 +218,7 @@ def test_in_a_topic_with_strays_any_lane_may_lack_what_retention_removed(scene):
     assert all(mark.incomplete for mark in scene.state.watermarks().values())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scene", [3], indirect=True)
 def test_leaders_that_change_in_order_are_followed_and_cost_no_rebuild(scene):
     job = scene.start_job()

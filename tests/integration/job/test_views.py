@@ -337,6 +337,7 @@ def test_records_that_a_view_cannot_take_are_counted_and_stop_nothing(kafka, top
     eventually(lambda: counted(query, f"{view}-picky") == 2)
 
 
+@pytest.mark.long
 def test_windows_that_together_are_too_large_for_one_answer_are_written_in_parts(
     kafka, topic, job, query, view
 ):

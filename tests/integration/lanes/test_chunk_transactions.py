@@ -7,6 +7,7 @@ between two chunks happens between that reading and EXEC.
 from __future__ import annotations
 
 import itertools
+import json
 import random
 from typing import TYPE_CHECKING
 
@@ -21,11 +22,13 @@ from keylane.state import codec
 from keylane_spark.adapters import lane_writer
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
 from keylane_spark.columns.chunks import Folder
+from keylane_spark.columns.ordered_writes import FieldChanges
 
 if TYPE_CHECKING:
     from redis import Redis
 
     from keylane_spark.adapters.lane_writer import LaneWriter
+    from keylane_spark.columns.chunks import Chunk, Folded
 
 NUMBERS = itertools.count()
 
@@ -181,8 +184,12 @@ def test_chunks_of_several_lanes_of_one_node_take_turns_and_all_arrive(redis_clu
         assert t.held(redis_cluster, lane, [])[1].next_offset == 5
 
 
+def encoded(lane: LaneTarget, folded: Folded) -> Chunk:
+    return folded.with_fields(lane.options)[0].encode(lane.key_prefix, in_order=lane.in_order)
+
+
 def content(nodes: str, lane: LaneTarget) -> dict[bytes, object]:
-    """All that Redis has of the lane but its watermark: values, and members of the index."""
+    """All that Redis has of the lane but its watermark: values, and members of the indexes."""
     with primary_of(nodes, lane) as primary:
         names = primary.cluster("GETKEYSINSLOT", lane.slot, 10_000)
         own = {name.encode() if isinstance(name, str) else name for name in names}
@@ -191,18 +198,44 @@ def content(nodes: str, lane: LaneTarget) -> dict[bytes, object]:
             kind = name.removeprefix(lane.key_prefix.removesuffix(b"v:"))
             if name.startswith(lane.key_prefix):
                 found[name.removeprefix(lane.key_prefix)] = primary.get(name), primary.pttl(name) > 0
-            elif kind.startswith(b"i:"):
+            elif kind.startswith((b"i:", b"f:")):
                 found[kind] = primary.zrange(name, 0, -1, withscores=True)
         return found
 
 
-@pytest.mark.parametrize("options", [{}, {"index": 1}, {"index": 3}, {"index": 1, "marker_ms": 0}])
+FIELDS = {
+    "fields": (("amount", "number"), ("status", "text"), ("tags", "texts")),
+    "indexes": (("by_status", ("status", "amount")),),
+}
+
+
+def any_value(source: random.Random) -> bytes | None:
+    """Return a tombstone, or a value with none, some or all of the fields, of short or long entries."""
+    value: dict[str, object] = {"note": source.choice(["", "n" * 200])}
+    if source.random() < 0.7:
+        value["status"] = source.choice([*["open", "paid", "\0\1", 7] * 3, "x" * 200])
+    if source.random() < 0.7:
+        value["amount"] = source.choice([1, -2.5, "1e30", None])
+    if source.random() < 0.3:
+        value["tags"] = [f"tag-{number}" * 5 for number in range(source.choice([*[1, 2] * 7, 40]))]
+    return source.choice([None, b"no JSON", *[json.dumps(value).encode()] * 8])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"index": 1},
+        {"index": 3},
+        {"index": 1, "marker_ms": 0},
+        {"index": 1, **FIELDS},
+        {"index": 3, "marker_ms": 0, **FIELDS},
+    ],
+)
 def test_a_log_leaves_what_the_function_would_have_left(redis_cluster, monkeypatch, options):
     source = random.Random(str(options))
     keys = [b"key-%d" % number for number in range(12)]
-    events = [
-        Event(offset, source.choice(keys), source.choice([None, b"a", b"b" * 200])) for offset in range(300)
-    ]
+    events = [Event(offset, source.choice(keys), any_value(source)) for offset in range(300)]
     left = []
     for pays in (1, 10**6):
         monkeypatch.setattr(lane_writer, "PAYS_FROM_RECORDS", pays)
@@ -213,11 +246,13 @@ def test_a_log_leaves_what_the_function_would_have_left(redis_cluster, monkeypat
             folder, begin = Folder(lane.options, 7), 0
             for at in range(0, len(events), 40):
                 folded = [*folder.add(t.columns(events[at : at + 40]), 7)]
-                for chunk in (each.encode(lane.key_prefix, in_order=lane.in_order) for each in folded):
+                for chunk in (encoded(lane, each) for each in folded):
                     lanes.apply(lane, OffsetRange(begin, chunk.end_offset), chunk)
                     begin = chunk.end_offset
             lanes.flush()
-            assert (calls(primary, "fcall") == functions) is (pays == 1)
+            # The fields of a few are longer than those of the whole chunk that replaces them.
+            by_function = calls(primary, "fcall") - functions
+            assert by_function <= (8 if "fields" in options else 0) if pays == 1 else by_function > 20
         left.append(content(redis_cluster, lane))
     assert left[0] == left[1]
     assert len(left[0]) > len(keys) // 3
@@ -251,3 +286,128 @@ def test_a_lane_with_an_index_and_strays_is_known_to_compare_and_takes_the_chunk
     lanes.flush()
     assert lanes.is_compared(lane)
     assert values(redis_cluster, lane, b"a") == {b"a": b"stray"}
+
+
+def lane_with_fields(**options) -> LaneTarget:
+    fields = (("status", "text"),)
+    return LaneTarget.of(
+        Layout(f"ordered-{next(NUMBERS)}", 9, options=Options(**{"index": 1, "fields": fields, **options})),
+        4,
+        0,
+    )
+
+
+def put_status(lanes: LaneWriter, lane: LaneTarget, offset: int, **statuses: str | None) -> None:
+    """Send a record of each key as one chunk, and wait until it has arrived; None: a tombstone."""
+    events = [
+        Event(offset + at, key.encode(), status and json.dumps({"status": status}).encode())
+        for at, (key, status) in enumerate(statuses.items())
+    ]
+    folder = Folder(lane.options)
+    assert list(folder.add(t.columns(events))) == []
+    folded = folder.take()
+    assert folded
+    lanes.apply(lane, OffsetRange(offset, offset + len(events)), encoded(lane, folded))
+    lanes.flush()
+
+
+def members(primary: Redis, lane: LaneTarget) -> list[bytes]:
+    assert lane.in_order
+    return primary.zrange(lane.in_order.field_keys[0][0], 0, -1)
+
+
+def test_a_field_that_stays_costs_no_write_and_one_that_changes_one_of_each_kind(redis_cluster):
+    lane = lane_with_fields()
+    lanes = opened(redis_cluster, lane)
+    with primary_of(redis_cluster, lane) as primary:
+        put_status(lanes, lane, 0, a="open", b="open", c="open")
+        before = [calls(primary, name) for name in ("fcall", "zadd", "zrem", "getrange")]
+        put_status(lanes, lane, 3, a="open", b="open")
+        assert [calls(primary, name) for name in ("fcall", "zadd", "zrem", "getrange")] == [
+            *(before[0], before[1] + 1, before[2], before[3] + 2)
+        ]
+        put_status(lanes, lane, 5, a="paid", b="paid", c="open")
+        assert [calls(primary, name) for name in ("fcall", "zadd", "zrem")] == [
+            *(before[0], before[1] + 3, before[2] + 1)
+        ]
+        assert members(primary, lane) == [b"open\0c", b"paid\0a", b"paid\0b"]
+
+
+def test_a_key_that_is_deleted_leaves_the_index_of_its_field_and_the_last_one_removes_it(redis_cluster):
+    lane = lane_with_fields()
+    lanes = opened(redis_cluster, lane)
+    with primary_of(redis_cluster, lane) as primary:
+        put_status(lanes, lane, 0, a="open", b="paid")
+        put_status(lanes, lane, 2, a=None)
+        assert members(primary, lane) == [b"paid\0b"]
+        put_status(lanes, lane, 3, a="open", b=None)
+        assert members(primary, lane) == [b"open\0a"]
+
+
+def test_a_newer_writer_between_heads_and_exec_leaves_the_indexes_of_fields_as_they_are(
+    redis_cluster, monkeypatch
+):
+    lane = lane_with_fields()
+    lanes = opened(redis_cluster, lane)
+    put_status(lanes, lane, 0, a="open")
+    commands = FieldChanges.commands
+
+    def open_meanwhile(self, heads):
+        opened(redis_cluster, lane, epoch=2)
+        return commands(self, heads)
+
+    monkeypatch.setattr(FieldChanges, "commands", open_meanwhile)
+    with pytest.raises(Fenced):
+        put_status(lanes, lane, 1, a="paid")
+    with primary_of(redis_cluster, lane) as primary:
+        assert members(primary, lane) == [b"open\0a"]
+
+
+def test_a_heartbeat_between_heads_and_exec_costs_another_look_and_no_function(redis_cluster, monkeypatch):
+    lane = lane_with_fields()
+    lanes, heartbeat = opened(redis_cluster, lane), t.writer(redis_cluster, 1)
+    put_status(lanes, lane, 0, a="open")
+    commands, beats = FieldChanges.commands, iter([True])
+
+    def beat_meanwhile(self, heads):
+        if next(beats, False):
+            t.complete(heartbeat, lane, 1, t.BASE_MS)
+        return commands(self, heads)
+
+    monkeypatch.setattr(FieldChanges, "commands", beat_meanwhile)
+    with primary_of(redis_cluster, lane) as primary:
+        functions, looks = calls(primary, "fcall"), calls(primary, "getrange")
+        put_status(lanes, lane, 1, a="paid")
+        assert calls(primary, "fcall") == functions + 1  # the heartbeat's
+        assert calls(primary, "getrange") == looks + 2
+        assert members(primary, lane) == [b"paid\0a"]
+
+
+def test_entries_longer_than_what_is_looked_at_are_removed_by_the_function(redis_cluster):
+    lane = lane_with_fields(fields=(("tags", "texts"),))
+    lanes = opened(redis_cluster, lane)
+    with primary_of(redis_cluster, lane) as primary:
+        events = [Event(0, b"a", json.dumps({"tags": ["x" * 60, "y" * 60, "z"]}).encode())]
+        (folded,) = Folder(lane.options, 1).add(t.columns([*events, Event(1, b"b", b"{}")]))
+        lanes.apply(lane, OffsetRange(0, 1), encoded(lane, folded))
+        lanes.flush()
+        assert len(members(primary, lane)) == 3
+        functions = calls(primary, "fcall")
+        events = [Event(1, b"a", b'{"tags": ["z"]}'), Event(2, b"b", b"{}")]
+        (folded,) = Folder(lane.options, 1).add(t.columns(events))
+        lanes.apply(lane, OffsetRange(1, 2), encoded(lane, folded))
+        lanes.flush()
+        assert calls(primary, "fcall") == functions + 1
+        assert members(primary, lane) == [b"z\0a"]
+
+
+def test_what_is_no_envelope_had_no_fields(redis_cluster):
+    lane = lane_with_fields()
+    lanes = opened(redis_cluster, lane)
+    with primary_of(redis_cluster, lane) as primary:
+        functions = calls(primary, "fcall")
+        primary.rpush(lane.key_prefix + b"a", b"no string")
+        primary.set(lane.key_prefix + b"b", bytes((2, 32)) + bytes(16) + b"\0\xff\0\4open")
+        put_status(lanes, lane, 0, a="open", b="open")
+        assert calls(primary, "fcall") == functions
+        assert members(primary, lane) == [b"open\0a", b"open\0b"]

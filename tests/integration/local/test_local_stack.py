@@ -190,6 +190,7 @@ def test_a_failed_start_prints_the_end_of_the_part_s_log(data, tmp_path):
     assert "keylane: kafka failed: it ended while it was starting" in done.stderr
 
 
+@pytest.mark.long
 def test_localstack_is_started_deployed_to_and_stopped_with_the_stack(data):
     with guarded(data):
         up = _keylane(data, "up", "--no-job", "--replicas", "0", "--localstack")

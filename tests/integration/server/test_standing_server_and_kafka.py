@@ -142,6 +142,7 @@ def test_writes_that_wait_for_kafka_take_no_places_of_reads(
             each.close()
 
 
+@pytest.mark.long
 def test_a_kafka_that_resumes_while_its_brokers_are_asked_costs_no_read(
     one_kafka: Kafka, server: StandingServer, topic: str
 ):

@@ -11,7 +11,7 @@ import redis
 from tests.servers.own import SlotMove
 from tests.torture.faults.world import stopped
 from tests.torture.links import Mode
-from tests.torture.stack import KEYLANE_SLOT, is_primary, settle, wait_until
+from tests.torture.stack import KEYLANE_SLOT, Move, is_primary, settle, wait_until
 
 from keylane.adapters.redis.replicas import UNHEALTHY_FOR_S
 from keylane.state import codec
@@ -213,6 +213,8 @@ def reshard(world: World, event: Event) -> None:
         if turn:
             move.turn_round()
         move.begin()
+        moving = Move(time.monotonic())
+        world.stack.moves.append(moving)
         with redis.Redis(port=move.source.port, socket_timeout=5) as client:
             # In two words: under one name the client decodes the keys, and those of views are no text.
             until_s = time.monotonic() + _MOVED_WITHIN_S
@@ -221,6 +223,7 @@ def reshard(world: World, event: Event) -> None:
                 assert time.monotonic() < until_s, f"slot {slot} still has {len(keys)} keys: {keys[0]!r}"
         move.finish()
         wait_until(lambda: _agree(world, slot), 30, "the nodes agree on the slot's owner")
+        moving.ended_s = time.monotonic()
         time.sleep(event.seconds)
     world.stack.cluster.wait_ready(60)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.torture.guards import (
     ages,
+    finds,
     forgotten,
     generations,
     readers,
@@ -23,6 +24,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *generations.MUTANTS,
     *forgotten.MUTANTS,
     *readers.MUTANTS,
+    *finds.MUTANTS,
     *server.MUTANTS,
     *streams.MUTANTS,
     *writes.MUTANTS,

@@ -9,7 +9,7 @@ _WATERMARK = "spark/keylane_spark/adapters/library/watermark.lua"
 _WRITES = "spark/keylane_spark/adapters/library/writes.lua"
 _MERGE = "spark/keylane_spark/adapters/library/merge.lua"
 _TRANSACTIONS = "spark/keylane_spark/adapters/chunk_transactions.py"
-_ENCODING = "spark/keylane_spark/columns/encoding.py"
+_ORDERED = "spark/keylane_spark/columns/ordered_writes.py"
 _STARTS = "spark/keylane_spark/adapters/lane.py"
 _CHUNKS = "spark/keylane_spark/stream/partition_chunks.py"
 
@@ -57,7 +57,7 @@ MUTANTS = (
         (
             Replacement(_MERGE, "elseif rules.marker_ms == '0' then", "elseif true then"),
             Replacement(_WRITES, "if marker_ms == '0' then", "if true then"),
-            Replacement(_ENCODING, "        if lane.marker_ms:\n", "        if False:\n"),
+            Replacement(_ORDERED, "        if lane.marker_ms:\n", "        if False:\n"),
         ),
         topics=("mixed",),
         test="tests/integration/lanes/test_strays.py::test_what_a_stray_s_tombstone_deleted_does_not_come_back",

@@ -98,6 +98,40 @@ def test_a_join_has_a_line_for_each_topic(run):
     assert api.requests[0].url.params["topics"] == "t,u"
 
 
+def test_a_find_sends_its_conditions_as_they_are_and_prints_a_line_for_each_record(run):
+    answer = httpx.Response(200, json={**page("a").json(), "scanned": 1})
+    conditions = ["status=open", "amount=10..20", "tags=a", "tags=b=c", ".limit=5"]
+    result, api = run(["find", "t", *conditions, "--order", "-placed", "-n", "1", "--fields", "k"], answer)
+    assert result.stdout == 'a\t{"k": "a"}\n'
+    assert api.requests[0].url.params.multi_items() == [
+        (".status", "open"),
+        (".amount", "10..20"),
+        (".tags", "a"),
+        (".tags", "b=c"),
+        (".limit", "5"),
+        ("limit", "1"),
+        ("fields", "k"),
+        ("order", "-placed"),
+    ]
+    result, api = run(["find", "t", "a=1", "--json", "--min-position", "2:7", "--wait", "3"], answer)
+    assert json.loads(result.stdout)["position"] == "2:7"
+    assert api.requests[0].url.params["limit"] == "1000"
+    assert api.requests[0].headers["keylane-min-position"] == "2:7"
+
+
+def test_a_find_counts_and_refuses_what_it_cannot_mean(run):
+    counted_so_far = httpx.Response(200, json={"count": 7, "scanned": 0})
+    assert run(["find", "t", "status=open", "--count"], counted_so_far)[0].stdout == "7\n"
+    for arguments, text in (
+        (["status"], "'status' is not a condition: it looks like status=open"),
+        (["=open"], "is not a condition"),
+        (["a=1", "--count", "-n", "1"], "--count counts all records"),
+        (["a=1", "--wait", "1"], "--wait is for --min-position"),
+    ):
+        with pytest.raises(BadArgument, match=text):
+            run(["find", "t", *arguments])
+
+
 def test_views_are_listed_with_what_they_compute_or_why_they_do_not_run(run):
     view = {"view": "v", "topic": "t", "window": {"kind": "none"}, "columns": ["a", "b"]}
     answer = httpx.Response(200, json={"views": [view, {"view": "w", "stopped": "no topic"}]})

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import keylane_client
-from keylane_client import AsyncSession, AsyncTopic, AsyncView, Session, Topic, View, client
+from keylane_client import AsyncFind, AsyncSession, AsyncTopic, AsyncView, Find, Session, Topic, View, client
 
 USE = Path(__file__).with_name("typed_use.py")
 PACKAGE = Path(keylane_client.__file__).parent
@@ -36,7 +36,8 @@ def test_a_type_checker_knows_what_each_method_takes_and_returns(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("blocking", "other"), [(Topic, AsyncTopic), (View, AsyncView), (Session, AsyncSession)]
+    ("blocking", "other"),
+    [(Topic, AsyncTopic), (Find, AsyncFind), (View, AsyncView), (Session, AsyncSession)],
 )
 def test_both_clients_have_the_same_methods_and_each_is_in_the_typed_code(blocking, other):
     names = [name for name in dir(blocking) if not name.startswith("_")]
@@ -46,16 +47,17 @@ def test_both_clients_have_the_same_methods_and_each_is_in_the_typed_code(blocki
         assert len(re.findall(rf"\.{name}\b", use)) >= 2, name
 
 
-@pytest.mark.parametrize("kind", [Topic, AsyncTopic], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [Topic, AsyncTopic, Find, AsyncFind], ids=lambda kind: kind.__name__)
 def test_what_type_checkers_read_of_a_topic_takes_what_its_methods_take(kind):
     tree = ast.parse(inspect.getsource(client))
     [stated] = [each for each in tree.body if isinstance(each, ast.ClassDef) and each.name == kind.__name__]
     [stubs] = [each for each in stated.body if isinstance(each, ast.If)]
-    assert {each.name for each in stubs.body} >= {"get", "scan", "history", "watch"}
+    assert {each.name for each in stubs.body} >= ({"page"} if "Find" in stated.name else {"get", "find"})
     for stub in stubs.body:
         found = inspect.signature(getattr(kind, stub.name)).parameters.values()
         arguments = stub.args
-        names = [each.arg for each in (*arguments.args, *arguments.kwonlyargs)]
+        rest = [arguments.kwarg] if arguments.kwarg else []
+        names = [each.arg for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *rest)]
         defaults = [None if each is None else ast.literal_eval(each) for each in arguments.kw_defaults]
         assert names == [each.name for each in found], stub.name
         assert defaults == [each.default for each in found if each.kind == each.KEYWORD_ONLY], stub.name

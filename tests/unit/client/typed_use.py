@@ -16,11 +16,14 @@ from keylane_client import (
     Absent,
     AsyncBatching,
     AsyncClient,
+    AsyncFind,
     AsyncSession,
     AsyncTopic,
     AsyncView,
     Batching,
     Client,
+    Find,
+    FoundPage,
     HistoryEntry,
     Joined,
     KafkaTopic,
@@ -35,6 +38,9 @@ from keylane_client import (
     Window,
     WriteFailed,
     Written,
+    all_of,
+    between,
+    starting_with,
 )
 
 
@@ -50,6 +56,10 @@ def modelled(client: Client) -> None:
     assert_type(orders.at(1).get("k"), Record[Order] | None)
     assert_type(orders.get_many(["k"]), dict[str | bytes, Record[Order] | None])
     assert_type(next(orders.scan()).value.state, str)
+    query = orders.find({"customer.country": "NL"}, amount=between(10, 20)).order_by("-placed").limit(9)
+    assert_type(query, Find[Order])
+    assert_type([record.value for record in query], list[Order])
+    assert_type(query.page().records[0].value, Order)
     assert_type(next(orders.history("k")).value, Order | None)
     assert_type(next(orders.watch("k")), Record[Order] | Absent)
     assert_type("k" in orders, bool)
@@ -62,6 +72,8 @@ async def modelled_too(client: AsyncClient) -> None:
     assert_type((await orders["k"]).value, Order)
     assert_type(await orders.get("k"), Record[Order] | None)
     assert_type(orders.scan(), AsyncIterator[Record[Order]])
+    assert_type([record.value async for record in orders.find(a=1)], list[Order])
+    assert_type((await orders.find(a=1).page()).records[0].value, Order)
     "k" in orders  # type: ignore[misc]  # noqa: B015
 
 
@@ -78,6 +90,10 @@ def blocking(client: Client) -> None:
     assert_type(topic.push([NewRecord("k", 1)]), list[Written | WriteFailed])
     assert_type(topic.scan(prefix="p", page_size=9), Iterator[Record])
     assert_type(topic.keys(start="a"), Iterator[str | bytes])
+    query = topic.find(status="open", tags=all_of("a", starting_with("b")))
+    assert_type(query.order_by("-a").limit(1).page_size(1).min_position(Position(0, 1), wait_s=1), Find)
+    assert_type(query.page("cursor"), FoundPage)
+    assert_type(query.count(), int)
     assert_type(topic.count(), int)
     assert_type(topic.history("k", start=1), Iterator[HistoryEntry])
     assert_type(topic.watch("k", wait_s=1), Iterator[Record | Absent])
@@ -103,6 +119,7 @@ def blocking(client: Client) -> None:
     topic.get(1.5)  # type: ignore[arg-type]
     topic.get("k", nothing=1)  # type: ignore[call-arg]
     topic.put("k")  # type: ignore[call-arg]
+    topic.find(status=None)  # type: ignore[arg-type]
     client.topic()  # type: ignore[call-overload]
     for _ in topic:  # type: ignore[misc]
         pass
@@ -121,6 +138,10 @@ async def asynchronous(client: AsyncClient) -> None:
     assert_type(await topic.push([]), list[Written | WriteFailed])
     assert_type(topic.scan(), AsyncIterator[Record])
     assert_type(topic.keys(), AsyncIterator[str | bytes])
+    query = topic.find({"a.b": 1}, status="open")
+    assert_type(query.order_by("-a").limit(1).page_size(1).min_position(Position(0, 1)), AsyncFind)
+    assert_type(await query.page(), FoundPage)
+    assert_type(await query.count(), int)
     assert_type(topic.history("k"), AsyncIterator[HistoryEntry])
     assert_type(topic.watch("k"), AsyncIterator[Record | Absent])
     assert_type(topic.log(0), AsyncIterator[LogRecord])
@@ -146,6 +167,8 @@ async def asynchronous(client: AsyncClient) -> None:
 
     await topic.get(1.5)  # type: ignore[arg-type]
     topic.scan(nothing=1)  # type: ignore[call-arg]
+    for _ in topic.find(a=1):  # type: ignore[attr-defined]
+        pass
     topic.get("k").value  # type: ignore[attr-defined]  # noqa: B018
     for _ in topic.scan():  # type: ignore[attr-defined]
         pass

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import io
+from types import SimpleNamespace
+
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from keylane_local import cli, tools
+from keylane_local.commands import demo as steps
 from keylane_local.errors import BadInput, ToolMissing
 
 
@@ -50,3 +55,12 @@ def test_topics_without_the_flights_end_the_demo_before_anything_starts(demo, tm
     assert isinstance(error, BadInput)
     assert str(error) == "keylane.toml has no topic 'flights': run `keylane demo` in an empty folder"
     assert StackThatEnds.configs == []
+
+
+@pytest.mark.parametrize(("status", "is_shown"), [(200, True), (409, False), (400, True)])
+def test_what_is_found_by_fields_is_shown_where_the_topic_has_them(status, is_shown):
+    answer = SimpleNamespace(status=status, data=b'{"records": [1]}')
+    api = SimpleNamespace(took_ms=1.0, request=lambda *_: answer)
+    out = io.StringIO()
+    steps._show_found(api, Console(file=out, width=200))
+    assert ('{"records": [1]}' in out.getvalue()) is is_shown

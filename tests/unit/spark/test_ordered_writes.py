@@ -12,6 +12,7 @@ from tests.support.lanes import Event, columns
 from keylane.model.records import Layout, Options
 from keylane.state import codec, redis_keys
 from keylane.state.lanes import lane_at
+from keylane.state.ordered import encode_number
 from keylane_spark.adapters.lane import LaneTarget
 from keylane_spark.columns.chunks import Chunk, Folder
 
@@ -121,6 +122,93 @@ def test_where_records_are_compared_there_are_no_commands(options):
     lane = lane_with(index=1, **options)
     assert lane.in_order is None
     assert chunk_for(lane, EVENTS).ordered is None
+
+
+FIELDS = (("amount", "number"), ("tags", "texts"))
+
+
+def changes_of(lane: LaneTarget, before: list[Event], after: list[Event]) -> list[list[bytes]]:
+    """The commands that change indexes of fields where the lane has the values of `before`."""
+    stored = pairs_of(with_fields(lane, before)) if before else {}
+    chunk = with_fields(lane, after)
+    assert chunk.ordered
+    assert chunk.ordered.fields
+    reader = hiredis.Reader()
+    reader.feed(bytes(chunk.ordered.fields.look))
+    looks = [reader.gets() for _ in range(chunk.ordered.fields.count)]
+    assert reader.gets() is False
+    assert {name for name, *_ in looks} == {b"GETRANGE"}
+    found = chunk.ordered.fields.commands(
+        [stored.get(key, b"")[int(first) : int(last) + 1] for _, key, first, last in looks]
+    )
+    assert found is not None
+    reader.feed(b"".join(found))
+    return [reader.gets() for _ in found]
+
+
+def with_fields(lane: LaneTarget, events: list[Event]) -> Chunk:
+    folder = Folder(lane.options)
+    assert list(folder.add(columns(events))) == []
+    folded = folder.take()
+    assert folded is not None
+    return folded.with_fields(lane.options)[0].encode(lane.key_prefix, in_order=lane.in_order)
+
+
+def test_new_keys_enter_the_indexes_of_their_fields_in_the_order_of_members():
+    lane = lane_with(index=1, fields=FIELDS)
+    place = lane_at(Layout("orders", 9, stripes=2), 4, 1)
+    amounts, tags = (redis_keys.field_index_key(place.tag, "orders", 1, 4, 1, number) for number in (0, 1))
+    events = [Event(1, b"b", b'{"amount": 7}'), Event(2, b"a", b'{"amount": 7, "tags": ["y", "x"]}')]
+    seven = encode_number("7")
+    assert changes_of(lane, [], events) == [
+        [b"ZADD", amounts, b"0", seven + b"\0a", b"0", seven + b"\0b"],
+        [b"ZADD", tags, b"0", b"x\0a", b"0", b"y\0a"],
+    ]
+
+
+def test_of_a_known_key_only_what_changes_is_written_and_a_tombstone_removes_all():
+    lane = lane_with(index=1, fields=FIELDS)
+    assert lane.in_order
+    (amounts,), (tags,) = lane.in_order.field_keys
+    before = [
+        Event(1, b"same", b'{"amount": 1, "tags": ["x"]}'),
+        Event(2, b"changed", b'{"amount": 2, "tags": ["x", "y"]}'),
+        Event(3, b"gone", b'{"amount": 3}'),
+    ]
+    after = [
+        Event(4, b"same", b'{"amount": 1.0, "tags": ["x"], "more": 1}'),
+        Event(5, b"changed", b'{"amount": 2, "tags": ["y", "z"]}'),
+        Event(6, b"gone", None),
+    ]
+    assert changes_of(lane, before, after) == [
+        [b"ZADD", tags, b"0", b"z\0changed"],
+        [b"ZREM", tags, b"x\0changed"],
+        [b"ZREM", amounts, encode_number("3") + b"\0gone"],
+    ]
+
+
+def test_in_indexes_of_parts_a_field_s_member_is_where_the_library_looks_for_it():
+    lane = lane_with(index=3, fields=FIELDS)
+    assert lane.in_order
+    events = [Event(number, b"k%d" % number, b'{"amount": %d}' % number) for number in range(20)]
+    commands = changes_of(lane, [], events)
+    assert [name for _, name, *_ in commands] == list(lane.in_order.field_keys[0])
+    for _, name, *members in commands:
+        for member in members[1::2]:
+            part = int(hashlib.sha1(member, usedforsecurity=False).hexdigest()[:8], 16) % 3
+            assert lane.in_order.field_keys[0][part] == name
+
+
+def test_a_head_without_all_of_its_entries_says_so():
+    lane = lane_with(index=1, fields=FIELDS)
+    tags = b'{"tags": [%b]}' % b",".join(b'"%060d"' % number for number in range(5))
+    (stored,) = pairs_of(with_fields(lane, [Event(1, b"a", tags)])).values()
+    for event, are_all in ((Event(2, b"a", b"{}"), False), (Event(2, b"a", tags), True)):
+        chunk = with_fields(lane, [event])
+        assert chunk.ordered
+        assert chunk.ordered.fields
+        last = int(bytes(chunk.ordered.fields.look).split(b"\r\n")[-2])
+        assert (chunk.ordered.fields.commands([stored[: last + 1]]) is not None) is are_all
 
 
 def test_an_open_chunk_that_is_larger_than_the_new_bound_is_sent_whole():

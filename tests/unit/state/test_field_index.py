@@ -112,7 +112,10 @@ def test_whatever_a_document_has_its_entries_are_sorted_and_come_back(document, 
     assert found == sorted(set(found))
     assert all(b"\0" not in value for _, value in found)
     data = codec.encode_record(b"v", 7, 9, 3, order_ms=10, fields=block, headers=(("a", b"b"),))
-    assert codec.fields_of(data) == block
+    assert codec.fields_of(data) == codec.fields_in_head(data) == block
+    assert codec.fields_in_head(data[: codec.LONGEST_BEFORE_FIELDS + len(block)]) == block
+    if block:
+        assert codec.fields_in_head(data[: codec.LONGEST_BEFORE_FIELDS + len(block) - 1]) is None
     record = codec.decode_record(b"k", data, 0)
     assert record is not None
     assert (record.value, record.partition, record.offset) == (b"v", 3, 7)
@@ -125,6 +128,16 @@ def test_the_longest_entry_fits_its_length():
     block, invalid = indexes_of(options).entries({f"f{number}": "\1" * 1_000_000 for number in range(3)})
     assert invalid == 0
     assert [len(value) for _, value in split_entries(block)] == [65, 65, 65, 197]
+
+
+def test_entries_that_no_envelope_can_have_are_left_out_and_all_fields_count():
+    options = Options(index=1, fields=tuple((f"f{number:02}", "texts") for number in range(16)))
+    elements = [f"{number:02}" + "x" * 62 for number in range(64)]
+    fits = {f"f{number:02}": elements for number in range(15)}
+    block, invalid = indexes_of(options).entries(fits)
+    assert (len(block), invalid) == (15 * 64 * 66, 0)
+    assert codec.fields_of(codec.encode_record(b"v", 7, 9, fields=block)) == block
+    assert indexes_of(options).entries(fits | {"f15": elements}) == (b"", 16)
 
 
 def test_a_reader_that_does_not_know_fields_refuses_them():

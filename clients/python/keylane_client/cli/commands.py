@@ -23,6 +23,10 @@ COMMANDS = {
     "put": (".records:put", "Write VALUE under KEY; without VALUE, what standard input has."),
     "delete": (".records:delete", "Write a tombstone for KEY."),
     "scan": (".records:scan", "Print keys and values in the keys' order."),
+    "find": (
+        ".records:find",
+        "Print keys and values of the records that meet all conditions on their fields.",
+    ),
     "count": (".records:count", "Print how many keys TOPIC has."),
     "history": (".records:history", "Print KEY's records, newest first."),
     "watch": (".following:watch", "Print KEY's record, then each change, until Ctrl-C (or so many of them)."),

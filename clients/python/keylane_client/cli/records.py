@@ -1,4 +1,4 @@
-"""`keylane topics`, `get`, `join`, `put`, `delete`, `scan`, `count` and `history`."""
+"""`keylane topics`, `get`, `join`, `put`, `delete`, `scan`, `find`, `count` and `history`."""
 
 import sys
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from keylane_client import Position, Record
+from keylane_client import FieldCondition, Position, Record
 from keylane_client.cli.access import Remote, with_remote
 from keylane_client.cli.errors import BadArgument, ExitCode
 from keylane_client.cli.printing import print_json
@@ -164,6 +164,63 @@ def scan(  # noqa: PLR0913 (the options of a command)
             return
         for record in islice(wanted.scan(prefix=prefix, start=start, stop=stop, page_size=page_size), limit):
             remote.show(record, record.key, record.value)
+
+
+@click.command()
+@with_remote
+@click.argument("topic")
+@click.argument("conditions", nargs=-1, metavar="CONDITION...")
+@click.option("--order", help="The field that orders the records; from its highest value on as in -placed.")
+@click.option("--count", "is_count", is_flag=True, help="Print how many records there are, without them.")
+@click.option("--min-position", type=Position.parse, help="Wait until the state has it: PARTITION:OFFSET.")
+@click.option("--wait", "wait_s", type=click.FloatRange(0), help="Seconds to wait for that, 20 at most.")
+@_fields
+@_event
+@_limit
+def find(  # noqa: PLR0913 (the options of a command)
+    remote: Remote,
+    *,
+    topic: str,
+    conditions: tuple[str, ...],
+    order: str | None,
+    is_count: bool,
+    min_position: Position | None,
+    wait_s: float | None,
+    fields: str,
+    event: bool,
+    limit: int | None,
+) -> None:
+    """Print keys and values of the records that meet all conditions on their fields.
+
+    status=open: equal; amount=10..20, 10.. and ..<20: a range; name=Sm*: a prefix; amount=..: any value. The
+    topic needs fields.
+    """
+    if is_count and limit is not None:
+        raise BadArgument("--count counts all records: it has no --limit")
+    if wait_s is not None and min_position is None:
+        raise BadArgument("--wait is for --min-position")
+    with remote.client() as client:
+        found = client.topic(topic).reading(fields=_split(fields), event=event).find(_parse(conditions))
+        if order is not None:
+            found = found.order_by(order)
+        if min_position is not None:
+            found = found.min_position(min_position, wait_s=wait_s)
+        if is_count:
+            number = found.count()
+            remote.show(number, number)
+            return
+        for record in found.page_size(1000) if limit is None else found.limit(limit):
+            remote.show(record, record.key, record.value)
+
+
+def _parse(conditions: tuple[str, ...]) -> dict[str, FieldCondition]:
+    texts: dict[str, list[str]] = {}
+    for each in conditions:
+        name, separator, text = each.partition("=")
+        if not separator or not name:
+            raise BadArgument(f"{each!r} is not a condition: it looks like status=open or amount=10..20")
+        texts.setdefault(name.removeprefix("."), []).append(text)
+    return {name: FieldCondition(tuple(each)) for name, each in texts.items()}
 
 
 @click.command()

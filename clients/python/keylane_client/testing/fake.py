@@ -16,6 +16,8 @@ import anyio
 import httpx
 
 from keylane_client.client import AsyncClient, Client
+from keylane_client.errors import InvalidArgument
+from keylane_client.testing.finding import FIELD_TYPES, BadQuestion, parse_find
 from keylane_client.testing.log import KEY_LIMIT_BYTES, FakeRecord, FakeTopic
 
 if TYPE_CHECKING:
@@ -51,13 +53,22 @@ class _Failure(Exception):
 class FakeKeylane:
     """A service in memory, for tests of what uses the client.
 
-    `topics`: names, and how many partitions each has. Every topic has an index, a complete history and
+    `topics`: names, and how many partitions each has. `fields`: of a topic the fields that `find` knows, each
+    with its type, as in `{"orders": {"amount": "number"}}`. Every topic has an index, a complete history and
     headers. A record can be read as soon as it is written. There are no views, no Schema Registry, no rights
     and no limits but that of a key's size. Changes are polled.
     """
 
-    def __init__(self, topics: Mapping[str, int]) -> None:
-        self._topics = {name: FakeTopic(name, partitions) for name, partitions in topics.items()}
+    def __init__(
+        self, topics: Mapping[str, int], fields: Mapping[str, Mapping[str, str]] | None = None
+    ) -> None:
+        fields = fields or {}
+        wrong = [kind for each in fields.values() for kind in each.values() if kind not in FIELD_TYPES]
+        if wrong or not fields.keys() <= topics.keys():
+            raise InvalidArgument(f"fields are of topics that there are, and of {', '.join(FIELD_TYPES)}")
+        self._topics = {
+            name: FakeTopic(name, partitions, fields.get(name, {})) for name, partitions in topics.items()
+        }
         self._failures: list[_Failure] = []
 
     def client(self, options: ClientOptions | None = None) -> Client:
@@ -161,6 +172,7 @@ class _TopicRequest:
             "POST ": self._push,
             "GET count": lambda: self._json(count=len(list(self.topic.latest_of_all()))),
             "GET keys": self._range,
+            "GET find": self._find,
             "POST keys:read": self._read_many,
             "GET keys/_": lambda: self._read(key),
             "HEAD keys/_": lambda: self._read(key),
@@ -207,13 +219,8 @@ class _TopicRequest:
 
     def _read(self, key: bytes) -> httpx.Response | None:
         headers, partition = self.request.headers, self.topic.partition_of(key)
-        wanted = headers.get("keylane-min-position")
-        if wanted:
-            number, offset = map(int, wanted.split(":"))
-            if self.topic.end(number) <= offset:
-                if self.is_last:
-                    raise _Failure(412, "position-not-reached", f"position {wanted} is not in the state")
-                return None
+        if not self._has_position():
+            return None
         found = self.topic.latest(key, _to_ms(self.query.get("as_of", "")))
         fresh = {"Keylane-Watermark": f"{partition}:{self.topic.end(partition)}", "Keylane-Age-Ms": "0"}
         if found is None:
@@ -239,6 +246,16 @@ class _TopicRequest:
         }
         body = json.dumps(row["value"]).encode() if picked else found.value
         return httpx.Response(200, headers={**fresh, **named}, content=body)
+
+    def _has_position(self) -> bool:
+        """Return whether the state has the position that the request demands; it is waited for."""
+        wanted = self.request.headers.get("keylane-min-position")
+        if not wanted:
+            return True
+        number, offset = map(int, wanted.split(":"))
+        if self.topic.end(number) <= offset and self.is_last:
+            raise _Failure(412, "position-not-reached", f"position {wanted} is not in the state")
+        return self.topic.end(number) > offset
 
     def _row(self, record: FakeRecord) -> dict[str, Any]:
         row = record.document(self.topic)
@@ -268,6 +285,21 @@ class _TopicRequest:
         ]
         return self._page([self._row(each) for each in found], [each.key or b"" for each in found])
 
+    def _find(self) -> httpx.Response | None:
+        if not self.topic.fields:
+            raise _Failure(409, "no-fields", "the topic has no fields to find records by")
+        try:
+            asked = parse_find(self.topic.fields, self.query.multi_items())
+        except BadQuestion as error:
+            raise _Failure(400, "bad-request", str(error)) from error
+        if not self._has_position():
+            return None
+        rows, cursor = asked.rows(self.topic.latest_of_all()), base64.b64decode(self.query.get("cursor", ""))
+        if self.query.get("count") == "true":
+            return self._json(count=len(rows), scanned=0)
+        rows = [row for row in rows if not cursor or asked.is_behind(row[0], cursor)]
+        return self._page([self._row(each) for each, _ in rows], [end for _, end in rows], scanned=len(rows))
+
     def _history(self, key: bytes) -> httpx.Response:
         entries = self.topic.history(key)
         skipped = int(base64.b64decode(self.query.get("cursor", "MA==")))
@@ -281,10 +313,10 @@ class _TopicRequest:
         cursors = [str(skipped + index + 1).encode() for index in range(len(kept))]
         return self._page([self._row(each) for each in kept[skipped:]], cursors)
 
-    def _page(self, rows: list[dict[str, Any]], cursors: list[bytes]) -> httpx.Response:
+    def _page(self, rows: list[dict[str, Any]], cursors: list[bytes], **more: int) -> httpx.Response:
         size = int(self.query.get("limit", _PAGE))
         following = {"next": base64.b64encode(cursors[size - 1]).decode()} if len(rows) > size else {}
-        return self._json(records=rows[:size], **following)
+        return self._json(records=rows[:size], **more, **following)
 
     def _offset(self, number: int) -> httpx.Response:
         at, records = self.query["at"], self._of(number)

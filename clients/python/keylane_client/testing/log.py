@@ -70,6 +70,7 @@ class FakeTopic:
 
     name: str
     partitions: int
+    fields: Mapping[str, str] = field(default_factory=dict)
     records: list[FakeRecord] = field(default_factory=list)
 
     def end(self, partition: int) -> int:

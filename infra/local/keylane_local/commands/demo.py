@@ -20,11 +20,12 @@ from keylane_local.stack.watching import Lanes
 TOPIC = "flights"
 VIEW = "departures"
 SAMPLES = ("N14228", "N725MQ", "N0EGMQ")
+FOUND = f"/topics/{TOPIC}/find?origin=JFK&dep_delay=60..&order=-dep_delay&limit=3&fields=dest,dep_delay"
 WRITES = 30
 SHOWN_HEADERS = ("ETag", "Keylane-Position", "Keylane-Watermark", "Keylane-Age-Ms")
 _COMPLETE_TIMEOUT_S = 300.0
 _HTTP_TIMEOUT_S = 30.0
-_OK = 200
+_OK, _NO_FIELDS = 200, 409
 
 
 @dataclass(slots=True)
@@ -85,6 +86,7 @@ def run(stack: Stack, out: Console) -> None:
     out.print(_render_report(report, _count_keys_by_shard(stack), _measure_writes(api)))
     for key in SAMPLES:
         _show_read(api, key, out)
+    _show_found(api, out)
     _write_and_read(api, out)
     _show_view(api, out)
 
@@ -210,6 +212,15 @@ def _show_read(api: _Api, key: str, out: Console) -> None:
     for name in SHOWN_HEADERS:
         out.print(f"[cyan]{name}[/]: {answer.headers.get(name, '-')}")
     out.print(escape(answer.data.decode()))
+
+
+def _show_found(api: _Api, out: Console) -> None:
+    """Show the aircraft whose last flight left one airport latest, if the topic has the fields."""
+    answer = api.request("GET", FOUND)
+    if answer.status == _NO_FIELDS:
+        return
+    out.print(f"\n[bold]GET {FOUND}[/]  [dim]{api.took_ms:.1f} ms[/]")
+    out.print(f"{answer.status} {escape(answer.data.decode())}")
 
 
 def _write_and_read(api: _Api, out: Console) -> None:

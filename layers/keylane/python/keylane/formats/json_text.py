@@ -64,6 +64,8 @@ class Digits(str):
 
 
 _verbatim = json.JSONDecoder(parse_float=Digits, parse_int=Digits, parse_constant=no_constant)
+_scan_verbatim = _verbatim.scan_once  # type: ignore[attr-defined]
+"""As `_scan_once`."""
 
 
 def parse_verbatim(text: str) -> Any:
@@ -73,7 +75,13 @@ def parse_verbatim(text: str) -> Any:
     """
     _allow_nesting()
     try:
+        if text[:1] == "{":
+            document, end = _scan_verbatim(text, 0)
+            if end == len(text):
+                return document
         return _verbatim.decode(text)
+    except StopIteration:
+        raise ValueError("it is not valid JSON") from None
     except RecursionError:
         raise NestedTooDeeply from None
 

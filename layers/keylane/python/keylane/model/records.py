@@ -128,8 +128,7 @@ class Options:
     @property
     def in_log_order(self) -> bool:
         """Whether a lane without strays takes records as they come, without a look at what is stored."""
-        has_options = self.guarded or self.insert_once or self.has_history or self.ttl_ms is not None
-        return not (has_options or self.fields)
+        return not (self.guarded or self.insert_once or self.has_history or self.ttl_ms is not None)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options that differ from the defaults, for JSON.

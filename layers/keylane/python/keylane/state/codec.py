@@ -77,6 +77,7 @@ ORDERED_HEAD_BYTES = HEAD_BYTES + _U64.size
 _PLAIN = bytes((VERSION, 0))
 """How the envelope of most records begins: no flags."""
 _PLAIN_HEADER = struct.Struct(">2xQQ")
+LONGEST_BEFORE_FIELDS = ORDERED_HEAD_BYTES + _U16.size
 WATERMARK_BYTES = _WATERMARK.size
 ODD_JSON = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 """The errors of reading fields of a JSON text that are missing or have another type."""
@@ -187,6 +188,21 @@ def fields_of(data: bytes) -> bytes:
     start = HEADER_BYTES + (_SOURCE.size if flags & STRAY else 0) + (_U64.size if flags & ORDER else 0)
     (size,) = _U16.unpack_from(data, start)
     return data[start + _U16.size : start + _U16.size + size]
+
+
+def fields_in_head(head: bytes) -> bytes | None:
+    """Return the fields in an envelope of which `head` is the beginning; b"" for other bytes, as the library.
+
+    None: they are longer than `head`.
+    """
+    if len(head) < HEADER_BYTES or head[0] != VERSION_WITH_FIELDS or not head[1] & FIELDS:
+        return b""
+    flags = head[1]
+    start = HEADER_BYTES + _U16.size
+    if flags & (STRAY | ORDER):
+        start += (_SOURCE.size if flags & STRAY else 0) + (_U64.size if flags & ORDER else 0)
+    end = start + int.from_bytes(head[start - _U16.size : start])
+    return head[start:end] if end <= len(head) else None
 
 
 class RecordHead(NamedTuple):

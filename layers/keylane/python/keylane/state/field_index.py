@@ -8,7 +8,7 @@ names, then those of several fields in the order of theirs.
     member     value, 00, the record's key         in the index's sorted sets, with score 0
 
 A record has no entry in an index without a value for it, and one for each element of `texts`. It has none in
-an index of several fields if it lacks one of them.
+an index of several fields if it lacks one of them, and none at all if they have more than LONGEST_ENTRIES.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 MOST_ELEMENTS = 64
 """Different elements of `texts`; a field with more has no value."""
+LONGEST_ENTRIES = 0xFFFF
+"""As many bytes an envelope has for them; a record with more has none."""
 
 
 class Field(NamedTuple):
@@ -88,7 +90,10 @@ class FieldIndexes(NamedTuple):
             if len(values) == len(together):
                 value = ordered.END.join(values)
                 parts += (_HEADS[number][len(value)], value)
-        return b"".join(parts), invalid
+        block = b"".join(parts)
+        if len(block) > LONGEST_ENTRIES:
+            return b"", len(self.fields)
+        return block, invalid
 
 
 _HEADS = [[bytes((number, length)) for length in range(256)] for number in range(32)]

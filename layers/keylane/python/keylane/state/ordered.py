@@ -29,6 +29,8 @@ _ZERO, _ABOVE, _BELOW = b"\x80", b"\x81", b"\x7f"
 _BASE, _BIAS = 254, 32258
 _LONGEST_EXPONENT = 7
 _COMPLEMENT = bytes(range(255, -1, -1))
+_PAIRS = bytes(min(byte >> 4, 9) * 10 + min(byte & 15, 9) + 1 for byte in range(256))
+"""Of two decimal digits, as of a hexadecimal byte: their number + 1."""
 _NUMBER = re.compile(r"(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?", re.ASCII)
 _WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -84,8 +86,7 @@ def encode_number(text: str) -> bytes:
         raise NotOrdered("long", "has too large an exponent")
     if len(significant) % 2:
         significant += "0"
-    pairs = [int(significant[at : at + 2]) + 1 for at in range(0, len(significant), 2)]
-    body = bytes((biased // _BASE + 1, biased % _BASE + 1, *pairs))
+    body = bytes((biased // _BASE + 1, biased % _BASE + 1)) + bytes.fromhex(significant).translate(_PAIRS)
     return _BELOW + body.translate(_COMPLEMENT) + CUT if sign else _ABOVE + body
 
 

@@ -1,0 +1,171 @@
+"""Records of the fake by the fields of their values: conditions as the API spells them, and the order."""
+
+import base64
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from keylane_client.testing.log import FakeRecord
+
+FIELD_TYPES = ("text", "number", "time", "boolean", "texts")
+PARAMETERS = frozenset(
+    {"order", "count", "limit", "cursor", "fields", "event", "partial", "max_age_ms", "as_of"}
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+Test = Callable[[Any], bool]
+
+
+class BadQuestion(ValueError):
+    """What the service answers with 400."""
+
+
+@dataclass(frozen=True, slots=True)
+class FakeFind:
+    """What is asked of a topic: records that meet all tests, ordered by a field's values, else by key."""
+
+    fields: Mapping[str, str]
+    tests: Sequence[tuple[str, Test]]
+    order: str | None
+    is_descending: bool
+
+    def rows(self, records: Iterator[FakeRecord]) -> list[tuple[FakeRecord, bytes]]:
+        """Return the records in order, each with the cursor of a page that ends at it."""
+        found = [(self._place(each), each) for each in records if self._is_met(each)]
+        found.sort(key=lambda row: row[0], reverse=self.is_descending)
+        return [(record, _cursor_of(place)) for place, record in found]
+
+    def is_behind(self, record: FakeRecord, cursor: bytes) -> bool:
+        """Return whether a record comes after the page that ended there."""
+        value, key = json.loads(cursor)
+        kind = self.fields[self.order] if self.order else "text"
+        end, place = (parse_field(kind, value), base64.b64decode(key)), self._place(record)
+        return place < end if self.is_descending else place > end
+
+    def _place(self, record: FakeRecord) -> tuple[Any, bytes]:
+        key = record.key or b""
+        if self.order is None:
+            return b"", key
+        return values_of(record, self.order, self.fields[self.order])[0], key
+
+    def _is_met(self, record: FakeRecord) -> bool:
+        asked = [*self.tests, *([(self.order, lambda _: True)] if self.order else [])]
+        return all(any(map(test, values_of(record, name, self.fields[name]))) for name, test in asked)
+
+
+def parse_find(fields: Mapping[str, str], query: Sequence[tuple[str, str]]) -> FakeFind:
+    """Parse the parameters of a request. Raises BadQuestion."""
+    tests, order = [], None
+    for name, text in query:
+        if name == "as_of":
+            raise BadQuestion("indexes of fields have the latest records alone")
+        if name == "order":
+            order = text
+        elif name not in PARAMETERS:
+            field = _known(fields, name)
+            tests.append((field, _test_of(fields[field], text)))
+    ordered_by = None if order is None else _known(fields, order.removeprefix("-"))
+    if ordered_by is not None and fields[ordered_by] == "texts":
+        raise BadQuestion(f"{ordered_by} has several values for a record: it can't be an order")
+    if not tests and ordered_by is None:
+        raise BadQuestion(f"give a condition or an order: {_described(fields)}")
+    return FakeFind(fields, tests, ordered_by, (order or "").startswith("-"))
+
+
+def values_of(record: FakeRecord, name: str, kind: str) -> list[Any]:
+    """Return the values that a record has in a field: none, one, or those of `texts`."""
+    try:
+        found = json.loads(record.value or b"", parse_float=Decimal)
+    except ValueError:
+        return []
+    for part in name.split("."):
+        found = found.get(part) if isinstance(found, dict) else None
+    if kind == "texts":
+        elements = found if isinstance(found, list) else [found]
+        return [each.encode() for each in elements if isinstance(each, str)]
+    is_number = isinstance(found, (int, Decimal)) and not isinstance(found, bool)
+    if kind == "boolean":
+        return [found] if isinstance(found, bool) else []
+    if isinstance(found, str) or (is_number and kind in {"number", "time"}):
+        try:
+            return [parse_field(kind, str(found))]
+        except BadQuestion:
+            return []
+    return []
+
+
+def parse_field(kind: str, text: str) -> Any:
+    """Return a value as fields of this type compare it. Raises BadQuestion."""
+    if kind == "boolean" and text in {"true", "false"}:
+        return text == "true"
+    if kind in {"text", "texts"}:
+        return text.encode()
+    if kind in {"number", "time"}:
+        try:
+            number = Decimal(text)
+            if number.is_finite():
+                return number
+        except InvalidOperation:
+            pass
+    if kind == "time":
+        try:
+            # Python 3.10 does not know the Z.
+            moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+            moment = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+            return Decimal((moment - _EPOCH) // timedelta(microseconds=1)) / 1000
+        except ValueError:
+            pass
+    raise BadQuestion(f"{text!r} is not a {kind}")
+
+
+def _cursor_of(place: tuple[Any, bytes]) -> bytes:
+    value, key = place
+    text = value.decode() if isinstance(value, bytes) else str(value).lower()
+    return json.dumps([text, base64.b64encode(key).decode()]).encode()
+
+
+def _known(fields: Mapping[str, str], name: str) -> str:
+    field = name.removeprefix(".")
+    if field not in fields:
+        raise BadQuestion(f"{field!r} is neither a field nor a parameter; {_described(fields)}")
+    return field
+
+
+def _described(fields: Mapping[str, str]) -> str:
+    return "the topic has the fields " + ", ".join(f"{name} ({fields[name]})" for name in sorted(fields))
+
+
+def _test_of(kind: str, text: str) -> Test:
+    if text.startswith('"'):
+        try:
+            wanted = json.loads(text)
+        except ValueError:
+            raise BadQuestion(f"{text} begins with a quote, and is not a JSON string") from None
+        return _equal_to(parse_field(kind, wanted))
+    low, separator, high = text.partition("..")
+    if separator:
+        return _between(
+            parse_field(kind, low) if low else None,
+            parse_field(kind, end) if (end := high.removeprefix("<")) else None,
+            is_below=high.startswith("<"),
+        )
+    if text.endswith("*"):
+        if kind not in {"text", "texts"}:
+            raise BadQuestion("a prefix is of texts; a range is written 10..20")
+        prefix = text[:-1].encode()
+        return lambda value: value.startswith(prefix)
+    return _equal_to(parse_field(kind, text))
+
+
+def _equal_to(wanted: Any) -> Test:
+    return lambda value: bool(value == wanted)
+
+
+def _between(low: Any, high: Any, *, is_below: bool) -> Test:
+    def is_met(value: Any) -> bool:
+        is_low_enough = high is None or (value < high if is_below else value <= high)
+        return is_low_enough and (low is None or value >= low)
+
+    return is_met

@@ -1,0 +1,96 @@
+"""The guards of indexes of fields, and of what is found by them."""
+
+from __future__ import annotations
+
+from tests.torture.guards.mutant import Mutant, Replacement
+from tests.torture.guards.writer import MUTANTS as OF_WRITER
+
+_LIBRARY = "spark/keylane_spark/adapters/library/"
+_FIELDS, _MERGE = f"{_LIBRARY}fields.lua", f"{_LIBRARY}merge.lua"
+_QUERY = "layers/keylane/python/keylane/query/"
+_SCAN, _CONDITIONS = (f"{_QUERY}{name}.py" for name in ("field_scan", "conditions"))
+_UNITS = "tests/integration/functions/test_find.py"
+_MODEL = "tests/integration/model/test_model.py"
+_STATES = f"{_MODEL}::test_no_state_that_a_few_steps_and_faults_can_reach_breaks_a_promise"
+_BEFORE = "there and there_fields or fields_of_expired(string.sub(key, rules.prefix + 1), rules)"
+
+MUTANTS = (
+    # What a record no longer has stays in its index: it is counted, though not found.
+    Mutant(
+        "replaced members",
+        (Replacement(_FIELDS, "    in_parts('ZREM', field_parts(number, rules), members)\n", ""),),
+        topics=("rich",),
+        test=_STATES,
+    ),
+    # Nobody knows which members a record had.
+    Mutant("entries before", (Replacement(_MERGE, _BEFORE, "''"),), topics=("rich",), test=_STATES),
+    # A record of another partition is in no index of fields.
+    Mutant(
+        "members of strays",
+        (
+            Replacement(
+                "spark/keylane_spark/stream/partition_chunks.py",
+                "encoded = self._with_fields(folded).encode(chunk.lane.key_prefix, self._partition)",
+                "encoded = folded.encode(chunk.lane.key_prefix, self._partition)",
+            ),
+        ),
+        configuration="kept",
+        topics=("mixed",),
+        test=_STATES,
+    ),
+    # What has expired stays in indexes of fields.
+    Mutant(
+        "expired members",
+        (
+            Replacement(
+                _FIELDS,
+                "local before = not (entry and entry.payload) and fields_of_expired(name, rules) or ''",
+                "local before = ''",
+            ),
+        ),
+        configuration="timed",
+        topics=("timed",),
+        test=_STATES,
+    ),
+    # A key that is written again after it has expired was in no index.
+    Mutant(
+        "entries of the expired",
+        (Replacement(_MERGE, _BEFORE, "there and there_fields or ''"),),
+        configuration="timed",
+        topics=("timed",),
+        test=_STATES,
+    ),
+    # What a lane with indexes has lost is not read again.
+    Mutant(
+        "repaired members",
+        next(mutant.replacements for mutant in OF_WRITER if mutant.name == "repair"),
+        focus="lose-writes",
+        topics=("rich",),
+        test="tests/integration/lanes/test_lanes.py::test_a_chunk_that_does_not_follow_is_refused_and_so_is_all_behind_it",
+    ),
+    # Rows of several lanes are merged as if their order were ascending.
+    Mutant(
+        "order of lanes",
+        (
+            Replacement(
+                _SCAN,
+                "(_Descending(member) if self._is_descending else member, number)",
+                "(member, number)",
+            ),
+        ),
+        topics=("rich",),
+        test=f"{_UNITS}::test_what_is_found_is_what_a_search_of_all_records_finds_in_order_and_in_pages",
+    ),
+    # A page begins with the row with which the one before has ended.
+    Mutant(
+        "find's cursor",
+        (
+            Replacement(
+                _CONDITIONS, 'high = b"(" + self.prefix + after', 'high = b"[" + self.prefix + after'
+            ),
+            Replacement(_CONDITIONS, 'low = b"(" + self.prefix + after', 'low = b"[" + self.prefix + after'),
+        ),
+        topics=("rich",),
+        test=f"{_UNITS}::test_a_cursor_goes_on_behind_what_was_read_whatever_is_written",
+    ),
+)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from keylane.adapters.redis.cluster import ClusterClient
     from keylane.adapters.redis.connections import RedisSettings
     from keylane.metrics.meter import Meter, MetricSink
-    from keylane.model.changes import ChangeSource
+    from keylane.model.changes import ChangeSource, Choose
     from keylane.ports import Log, State
     from keylane.query.layouts import Layouts
     from keylane_server.kafka.shared_producer import SharedProducer
@@ -90,10 +90,14 @@ class ServerRuntime(Runtime):
         return opened
 
     def open_stream(
-        self, source: ChangeSource, position: Any, is_wanted: Callable[[bytes], bool]
+        self,
+        source: ChangeSource,
+        position: Any,
+        is_wanted: Callable[[bytes], bool],
+        choose: Choose | None,
     ) -> EventStream:
         """See `Runtime.open_stream`."""
-        return self.streams.open(source, position, is_wanted)
+        return self.streams.open(source, position, is_wanted, choose)
 
     def call_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """See `Runtime.call_all`."""

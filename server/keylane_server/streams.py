@@ -19,7 +19,7 @@ from typing import Any
 from keylane.api.http.problems import Problem, correlated, problem, response_to
 from keylane.errors import KeylaneError, Unavailable
 from keylane.metrics.meter import MetricSink
-from keylane.model.changes import CLOSING, KINDS, PROBLEM, ChangeEvent, ChangeSource
+from keylane.model.changes import CLOSING, KINDS, PROBLEM, ChangeEvent, ChangeSource, Choose
 from keylane_server.greenlets import RequestCancelled, RequestGreenlet, begin, pause_s, run_request
 
 HEARTBEAT_S = 15.0
@@ -53,7 +53,13 @@ class ChangeStreams:
         """Count streams that are ended because their clients read too slowly."""
         self._metrics.add_number("StreamsCut", (), number)
 
-    def open(self, source: ChangeSource, position: Any, is_wanted: Callable[[bytes], bool]) -> "EventStream":
+    def open(
+        self,
+        source: ChangeSource,
+        position: Any,
+        is_wanted: Callable[[bytes], bool],
+        choose: Choose | None = None,
+    ) -> "EventStream":
         """Open a stream, as a request. `EventStream.close` must follow. Raises as `ChangeSource.start`."""
         feed = self._find(source.identity)
         if feed is None:
@@ -62,7 +68,7 @@ class ChangeStreams:
             feed = self._find(source.identity)
         if feed is None:
             feed = self._feeds[source.identity] = ChangeFeed(source)
-        stream = EventStream(self, feed, position, is_wanted)
+        stream = EventStream(self, feed, position, is_wanted, choose)
         self._streams.add(stream)
         self._report_open()
         feed.holders.add(stream)
@@ -131,9 +137,9 @@ class ChangeFeed:
             self._publish(events)
 
     def _publish(self, events: Sequence[ChangeEvent]) -> None:
-        rendered = [(event.key, event.render()) for event in events]
+        rendered = [(event, event.render()) for event in events]
         for stream in list(self.listeners):
-            stream.push([data for key, data in rendered if not key or stream.is_wanted(key)])
+            stream.take(rendered)
 
     def _end(self, _: None, error: BaseException | None) -> None:
         self.is_over = True
@@ -148,10 +154,16 @@ class EventStream:
     """The events of one client: the body of its response."""
 
     def __init__(
-        self, streams: ChangeStreams, feed: ChangeFeed, position: Any, is_wanted: Callable[[bytes], bool]
+        self,
+        streams: ChangeStreams,
+        feed: ChangeFeed,
+        position: Any,
+        is_wanted: Callable[[bytes], bool],
+        choose: Choose | None,
     ) -> None:
         self.feed = feed
-        self.is_wanted = is_wanted
+        self._is_wanted = is_wanted
+        self._choose = choose
         self._streams = streams
         self._position = position
         self._buffer: deque[bytes] = deque()
@@ -161,8 +173,21 @@ class EventStream:
         self._is_left = False
         self._is_cut = False
 
-    def push(self, events: Sequence[bytes]) -> None:
-        """Take events for the client, which is cut off if it has not read those before."""
+    def take(self, events: Sequence[tuple[ChangeEvent, bytes]]) -> None:
+        """Take those of the feed's events that the client wants, each with its lines."""
+        wanted = [(event, data) for event, data in events if not event.key or self._is_wanted(event.key)]
+        if self._choose is None:
+            self._push([data for _, data in wanted])
+            return
+        try:
+            chosen = [(self._choose(event), event, data) for event, data in wanted]
+        except KeylaneError as error:
+            self.end(problem_event(error))
+            return
+        self._push([data if own is event else own.render() for own, event, data in chosen if own])
+
+    def _push(self, events: Sequence[bytes]) -> None:
+        """Buffer events for the client, which is cut off if it has not read those before."""
         self._buffer.extend(events)
         self._buffered_bytes += sum(map(len, events))
         if self._buffered_bytes > BUFFER_BYTES or len(self._buffer) > BUFFER_EVENTS:
@@ -235,7 +260,9 @@ class EventStream:
                 return
 
     def _catch_up_once(self) -> tuple[Sequence[ChangeEvent], bool]:
-        events, self._position = self.feed.source.catch_up(self._position, self.is_wanted)
+        events, self._position = self.feed.source.catch_up(self._position, self._is_wanted)
+        if self._choose is not None:
+            events = [own for event in events if (own := self._choose(event))]
         is_joined = self._position is None
         if is_joined:
             self.feed.join(self)

@@ -23,8 +23,9 @@ from keylane.api.http.router import Application
 from keylane.app import produce, query
 from keylane.config.api import ApiSettings
 from keylane.config.functions import ExploreSettings, ProduceSettings, QuerySettings
+from keylane.formats.json_text import parse_verbatim
 from keylane.metrics.meter import NO_METER, Meter
-from keylane.model.records import Layout, NewRecord, Position, Watermark
+from keylane.model.records import Layout, NewRecord, Options, Position, Watermark
 from keylane.model.served_topics import ALL_TOPICS, ServedTopics
 from keylane.ports import Clock
 from keylane.produce.guards import NO_GUARDS
@@ -32,6 +33,7 @@ from keylane.produce.put import RecordWriter
 from keylane.query.layouts import Layouts
 from keylane.query.store import ReadTerms, Store
 from keylane.state import codec, redis_keys
+from keylane.state.field_index import indexes_of
 from keylane.wiring.application import read_api_settings
 from keylane.wiring.produce import ProduceParts
 from keylane.wiring.query import QueryParts
@@ -121,10 +123,18 @@ def value_entry(
     offset: int = 42,
     timestamp_ms: int = NOW_MS - 1_000,
     source_partition: int | None = None,
+    fields: bytes = b"",
 ) -> dict[bytes, bytes]:
     """Return the record of a key (None: a tombstone's marker); a stray where a source partition is given."""
     redis_key = value_key(layout, key)
-    return {redis_key: codec.encode_record(value, offset, timestamp_ms, source_partition)}
+    return {redis_key: codec.encode_record(value, offset, timestamp_ms, source_partition, fields=fields)}
+
+
+def entries_of(value: bytes | None, options: Options) -> bytes:
+    """Return what indexes of fields have of a value in JSON."""
+    if value is None or not options.fields:
+        return b""
+    return indexes_of(options).entries(parse_verbatim(value.decode()))[0]
 
 
 def value_key(layout: Layout, key: bytes) -> bytes:

@@ -5,13 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from tests.support.builders import NOW_MS, a_layout, a_watermark, layout_entry, value_entry, value_key
+from tests.support.builders import (
+    NOW_MS,
+    a_layout,
+    a_watermark,
+    entries_of,
+    layout_entry,
+    value_entry,
+    value_key,
+)
 from tests.support.fakes import FakeKafka, FakeState, FakeTime
 
 from keylane import routing
 from keylane.api.reads.change_sources import KeyChanges, TopicChanges
 from keylane.api.reads.changes import ChangesRequest
 from keylane.model.kafka import LogRecord
+from keylane.model.records import Options
 from keylane.ports import Deadline
 from keylane.query.changes import ChangedKeys, ChangeReader, find_changed_keys, read_position
 from keylane.query.decoding import ValueDecoder
@@ -33,9 +42,10 @@ class ChangingTopic:
 
     state: FakeState = field(default_factory=FakeState)
     kafka: FakeKafka = field(default_factory=FakeKafka)
+    options: Options = field(default_factory=Options)
 
     def __post_init__(self) -> None:
-        self.layout = a_layout(partition_count=PARTITIONS, stripes=2, incarnation=7)
+        self.layout = a_layout(partition_count=PARTITIONS, stripes=2, incarnation=7, options=self.options)
         self.state.entries |= layout_entry(self.layout)
         self.log = self.kafka.create(self.layout.topic, PARTITIONS)
         self.time = FakeTime(NOW_MS)
@@ -71,12 +81,15 @@ class ChangingTopic:
             for stripe in range(self.layout.stripes):
                 self.apply(partition, stripe, log.high)
 
-    def put(self, key: bytes, value: bytes, source: int | None = None) -> None:
+    def put(self, key: bytes, value: bytes | None, source: int | None = None) -> None:
         """Write a record to the log and the state; a stray if a source partition is given."""
         partition = routing.partition_for(key, PARTITIONS) if source is None else source
         self.append(partition, key)
         offset = self.log[partition].high - 1
-        self.state.entries |= value_entry(self.layout, key, value, offset=offset, source_partition=source)
+        fields = entries_of(value, self.options)
+        self.state.entries |= value_entry(
+            self.layout, key, value, offset=offset, source_partition=source, fields=fields
+        )
         self.apply_all()
 
     def create_again(self) -> None:

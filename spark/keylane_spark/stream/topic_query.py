@@ -23,6 +23,7 @@ from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import Fenced, LeaderChanged
 from keylane.model.kafka import TopicPartition
 from keylane.model.records import TRACEPARENT, Position
+from keylane_spark.adapters.index_sizes import IndexSizes
 from keylane_spark.adapters.layout_store import TOTALS_SLOT
 from keylane_spark.columns.headers import HeaderValues
 from keylane_spark.context import JobContext
@@ -92,6 +93,7 @@ class TopicQuery(ReadingQuery):
         self._opening = opening
         self._building = building
         self._cluster = Cluster(context.redis)
+        self._index_sizes = IndexSizes(context.redis, opening.writer.layouts, context.clock)
         self._lanes = self._writer.lanes(self._cluster, context.clock, self.say, self.parked)
         self._reported_null_keys: set[str] = set()
         self._reported_invalid: set[str] = set()
@@ -158,6 +160,7 @@ class TopicQuery(ReadingQuery):
         self._leaders.close()
         self._reader.close()
         self._cluster.close()
+        self._index_sizes.close()
         return held
 
     @property
@@ -184,6 +187,8 @@ class TopicQuery(ReadingQuery):
                     skew_ms=largest[1] if largest else None,
                 ),
             )
+        for (topic, index), entries in self._index_sizes.measure().items():
+            self._metrics.gauge_index(topic, index, entries)
 
     def say(self, text: str) -> None:
         """Print a line for people."""

@@ -15,14 +15,14 @@ STALE_S = 150.0
 
 @dataclass(frozen=True, slots=True)
 class MetricSeries:
-    """The numbers of a topic or view, whose names are those of `keylane.metrics.catalogue.JOB`.
+    """The numbers of a topic, view or index, whose names are those of `keylane.metrics.catalogue.JOB`.
 
-    `kind`: "topic" or "view". `totals`: of the counters, since the job started. `gauges`: as they were set
-    `measured_ms` ago.
+    `kind`: one of that table. `labels`: values of its metrics' labels. `totals`: of the counters, since the
+    job started. `gauges`: as they were set `measured_ms` ago.
     """
 
     kind: str
-    name: str
+    labels: tuple[str, ...]
     totals: Mapping[str, int]
     gauges: Mapping[str, int]
     measured_ms: int
@@ -54,8 +54,8 @@ class JobMetrics:
         self._interval_s = interval_s
         self._report = report
         self._lock = threading.Lock()
-        self._totals: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-        self._gauges: dict[tuple[str, str], tuple[float, dict[str, int]]] = {}
+        self._totals: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
+        self._gauges: dict[tuple[str, ...], tuple[float, dict[str, int]]] = {}
         self._next_s = clock.monotonic_s() + (interval_s or 0)
 
     def count_batch(self, tallies: Mapping[TopicPartition, Tally]) -> None:
@@ -119,6 +119,11 @@ class JobMetrics:
             kind = "topic" if topic else "view"
             self._gauges[kind, name] = self._clock.monotonic_s(), known
 
+    def gauge_index(self, topic: str, index: str, entries: int) -> None:
+        """Set the size of an index of fields."""
+        with self._lock:
+            self._gauges["index", topic, index] = self._clock.monotonic_s(), {"IndexEntries": entries}
+
     @property
     def is_due(self) -> bool:
         """Whether the gauges are due to be measured, and the series to be reported."""
@@ -131,13 +136,14 @@ class JobMetrics:
             self._report(self.series())
 
     def series(self) -> list[MetricSeries]:
-        """Return the numbers of all topics and views, by kind and name."""
+        """Return the numbers of all topics, views and indexes, by kind and labels."""
         now_s = self._clock.monotonic_s()
         with self._lock:
             self._gauges = {name: each for name, each in self._gauges.items() if now_s - each[0] <= STALE_S}
             found = []
-            for kind, name in sorted(self._totals.keys() | self._gauges.keys()):
-                measured_s, gauges = self._gauges.get((kind, name), (now_s, {}))
-                totals = dict(self._totals.get((kind, name), {}))
-                found.append(MetricSeries(kind, name, totals, gauges, round((now_s - measured_s) * 1000)))
+            for each in sorted(self._totals.keys() | self._gauges.keys()):
+                measured_s, gauges = self._gauges.get(each, (now_s, {}))
+                totals, (kind, *labels) = dict(self._totals.get(each, {})), each
+                measured_ms = round((now_s - measured_s) * 1000)
+                found.append(MetricSeries(kind, tuple(labels), totals, gauges, measured_ms))
             return found

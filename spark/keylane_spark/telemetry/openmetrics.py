@@ -41,7 +41,7 @@ class JobCollector:
                     if series.kind == kind and (is_counter or name in series.gauges):
                         value = series.totals.get(name, 0) if is_counter else series.gauges[name]
                         grown = series.measured_ms if name == "Age" else 0
-                        family.add_metric((series.name,), value + grown)
+                        family.add_metric(series.labels, value + grown)
                 yield family
         metadata = GaugeMetricFamily("keylane_job_metadata", "The job's version", labels=("version",))
         metadata.add_metric((__version__,), 1)

@@ -12,7 +12,7 @@ from tests.contract.hosts.topics import BASE_MS, CORRUPT_LAYOUT, FUTURE_MS, PREF
 from tests.contract.hosts.views import VIEWS
 from tests.servers.own import create_topic, eventually
 from tests.support import lanes as t
-from tests.support.builders import lane_of, layout_entry
+from tests.support.builders import entries_of, lane_of, layout_entry
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane.model.records import Layout, Options
@@ -92,7 +92,8 @@ def _seed_state(cluster: Cluster, client: RedisCluster, topic: SeedTopic) -> Non
         own_partition, own_stripe, _ = lane_of(layout, record.key)
         source = partition if partition != own_partition else None
         headers = (record.headers or ()) if layout.options.headers else None
-        envelope = codec.encode_record(record.value, offset, at_ms, source, headers=headers)
+        fields = entries_of(record.value, layout.options)
+        envelope = codec.encode_record(record.value, offset, at_ms, source, headers=headers, fields=fields)
         chunk = t.chunk_of(
             lanes[own_partition, own_stripe],
             (record.key, envelope),

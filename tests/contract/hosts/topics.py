@@ -123,6 +123,10 @@ def _bookings() -> list[Seed]:
     return [*found, Seed(b"bob|07", None), Seed(b"ann|03", None)]
 
 
+def _feed() -> list[Seed]:
+    return [Seed(b"f%02d" % (n % 7), b'{"n": %d, "m": 1}' % n) for n in range(20)]
+
+
 HEADERS: tuple[Pairs, ...] = (
     (),
     (("source", b"crew"), ("source", b"ops"), ("empty", b""), ("none", None)),
@@ -221,7 +225,7 @@ TOPICS: tuple[SeedTopic, ...] = (
     a_topic("crc", 9, _rows(EXAMPLES), partitioner="crc32"),
     a_topic("four", 4, _rows(EXAMPLES)),
     a_topic("hidden", 9, _rows(EXAMPLES), index=True, history_count=2),
-    a_topic("feed", 2, [Seed(b"f%02d" % (n % 7), b'{"n": %d, "m": 1}' % n) for n in range(20)]),
+    a_topic("feed", 2, _feed(), index=True, fields=(("m", "number"), ("n", "number"))),
     a_topic("empty", 2, index=True, history_count=2),
 )
 OUT = {

@@ -8,7 +8,7 @@ import json
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
@@ -57,9 +57,9 @@ class LoggedTopic:
 
 
 @pytest.fixture(scope="module")
-def serve(redis_cluster: str) -> Iterator[Callable[[], Served]]:
+def serve(redis_cluster: str) -> Iterator[Callable[..., Served]]:
     cluster = Cluster(t.settings(redis_cluster))
-    yield lambda: Served(redis_cluster, cluster)
+    yield lambda **options: Served(redis_cluster, cluster, **options)
     cluster.close()
 
 
@@ -182,6 +182,51 @@ def test_a_topic_s_stream_is_resumed_without_a_gap(server: StandingServer, logge
         assert stream.next().json["key"] == "live"
 
 
+@pytest.fixture
+def orders(serve: Callable[..., Served], kafka: str) -> LoggedTopic:
+    fields = (("amount", "number"), ("status", "text"))
+    return LoggedTopic(serve(index=1, fields=fields), kafka)
+
+
+def test_a_stream_with_conditions_has_what_enters_changes_within_and_leaves(
+    server: StandingServer, orders: LoggedTopic
+):
+    path = f"/topics/{orders.name}/changes?status=open&amount=10.."
+    with listening(server.url, path) as stream:
+        began_at = stream.next_any().id
+        orders.put(b"small", b'{"status": "open", "amount": 9}')
+        assert (stream.next().name, stream.id) == ("left", began_at), "it may have been in before"
+        entered = orders.put(b"k", b'{"status": "open", "amount": 10}')
+        event = stream.next()
+        assert (event.name, event.json["position"], event.json["value"]["amount"]) == ("record", entered, 10)
+        resumed_at = stream.next_any().id
+        orders.put(b"small", b'{"status": "open", "amount": 8}')
+        orders.put(b"k", b'{"status": "open", "amount": 11}')
+        assert (stream.next().json["value"]["amount"], stream.next_any().name) == (11, "")
+        orders.put(b"k", b'{"status": "paid", "amount": 11}')
+        event = stream.next()
+        assert (event.name, event.json["key"], event.json["value"]["status"]) == ("left", "k", "paid")
+    with listening(server.url, path, Last_Event_ID=resumed_at) as stream:
+        assert sorted(stream.next().json["key"] for _ in range(2)) == ["k", "small"]
+
+
+@pytest.mark.parametrize(
+    ("query", "fault"),
+    [
+        ("statu=open", "did you mean status?"),
+        ("amount=much", "amount is a field of the type number"),
+        ("count=true", "the topic has the fields amount (number), status (text)"),
+    ],
+)
+def test_a_condition_that_the_topic_can_t_have_is_400(
+    server: StandingServer, orders: LoggedTopic, query: str, fault: str
+):
+    reader = EventReader(server.url, f"/topics/{orders.name}/changes?{query}")
+    body = reader.answer.read().decode()
+    assert (reader.answer.status, fault in body) == (400, True), body
+    reader.close()
+
+
 def test_streams_keep_the_places_of_long_polls_until_their_clients_go(server: StandingServer, topic: Served):
     path = key_path(topic)
 
@@ -252,6 +297,45 @@ def test_streams_need_a_token_that_grants_the_topic(tmp_path, variables: dict[st
         bearer = {"Authorization": f"Bearer {token}"}
         with listening(server.url, key_path(topic), **bearer) as stream:
             assert stream.next().name == "absent"
-        denied = EventReader(server.url, "/topics/another/changes", **bearer)
-        assert problem_of(denied) == (403, "forbidden")
-        denied.close()
+        for query in ("", "?status=open"):
+            denied = EventReader(server.url, f"/topics/another/changes{query}", **bearer)
+            assert problem_of(denied) == (403, "forbidden")
+            denied.close()
+
+
+def test_whoever_may_read_a_topic_may_find_in_it_and_others_are_answered_as_for_a_read(
+    tmp_path, variables: dict[str, str], orders: LoggedTopic
+):
+    orders.put(b"k", b'{"status": "open"}')
+    tokens = {name: f"a-token-of-the-{name}" for name in ("reader", "writer")}
+    digests = {name: hashlib.sha256(token.encode()).hexdigest() for name, token in tokens.items()}
+    grants = {"reader": {"read": [orders.name]}, "writer": {"write": [orders.name]}}
+    access = json.dumps({digests[name]: {"name": name, **grant} for name, grant in grants.items()})
+    options = ("--authorization", "tokens")
+    with standing(tmp_path / "log", {**variables, "KEYLANE_ACCESS": access}, *options) as server:
+
+        def ask(path: str, name: str | None) -> tuple[int, Any]:
+            headers = {"Authorization": f"Bearer {tokens[name]}"} if name else {}
+            status, _, body = server.ask("GET", f"/topics/{path}", **headers)
+            document = json.loads(body)
+            return status, {each: document.get(each) for each in ("type", "title", "detail")}
+
+        assert ask(f"{orders.name}/find?status=open", "reader")[0] == 200
+        for topic, name in ((orders.name, "writer"), (orders.name, None), ("another", "reader")):
+            read, find = (
+                ask(f"{topic}/{path}", name) for path in ("keys/k", "find?status=open&topic=orders")
+            )
+            assert (read, read[0]) == (find, 403 if name else 401)
+
+
+def test_what_finds_looked_at_and_returned_is_counted_by_index(server: StandingServer, orders: LoggedTopic):
+    for number in range(3):
+        orders.put(b"k%d" % number, b'{"status": "open", "amount": %d}' % number)
+    for query in ("status=open&limit=2", "status=open", "amount=1..&order=amount", "status=open&count=true"):
+        assert server.ask("GET", f"/topics/{orders.name}/find?{query}")[0] == 200
+
+    def counted(what: str, index: str) -> float:
+        return metric(server, f'keylane_find_{what}_total{{index="{index}",topic="{orders.name}"}}')
+
+    assert [counted("returned", index) for index in ("status", "amount")] == [5, 2]
+    assert [counted("scanned", index) for index in ("status", "amount")] == [5, 2]

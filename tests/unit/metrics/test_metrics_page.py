@@ -36,7 +36,9 @@ def test_client_metrics_in_bold_are_those_that_cloudwatch_charges_for():
     assert bold == {name for name, metric in METRICS.items() if metric.is_billed} - FUNCTIONS.keys()
 
 
-@pytest.mark.parametrize(("kind", "heading"), [("topic", "Of topics:"), ("view", "Of views:")])
+@pytest.mark.parametrize(
+    ("kind", "heading"), [("topic", "Of topics:"), ("view", "Of views:"), ("index", "Of indexes of fields:")]
+)
 def test_the_page_has_the_jobs_metrics_as_they_are(kind, heading):
     table = PAGE.partition(f"\n{heading}\n\n")[2].partition("\n\n")[0]
     rows = [[cell.strip("`* ") for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]

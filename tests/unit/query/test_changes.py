@@ -38,7 +38,7 @@ def test_only_what_the_state_has_is_reported_and_each_key_once(topic: ChangingTo
     topic.append(1, b"c", None)
     found = topic.changed({0: 0, 1: 0}, {0: 3, 1: 2})
     assert list(found.keys) == [b"b", b"a", b"c"]
-    assert found == ChangedKeys(in_partitions(b=0, a=0, c=1), {0: 3, 1: 2}, [])
+    assert found == ChangedKeys(in_partitions(b=0, a=0, c=1), {0: 3, 1: 2}, [], frozenset({b"a"}))
     assert topic.changed(found.next_offsets, {0: 3, 1: 2}) == ChangedKeys({}, {0: 3, 1: 2}, [])
 
 

@@ -8,7 +8,7 @@ from collections import deque
 import pytest
 from tests.support.fakes import FakeMetrics
 
-from keylane.errors import CorruptState, StateUnavailable
+from keylane.errors import BadRequest, CorruptState, StateUnavailable
 from keylane.model.changes import KEY, PROBLEM, RECORD, ChangeEvent
 from keylane_server import streams
 from keylane_server.greenlets import pause_s, run_request
@@ -86,6 +86,33 @@ def test_two_listeners_share_a_source_and_one_that_comes_back_catches_up_first(s
             each.close()
         await asyncio.sleep(0.02)
         assert one.feed.is_over
+
+    asyncio.run(scenario())
+
+
+def test_a_listener_that_chooses_is_sent_its_own_events_and_ends_by_its_own_error(source: FakeSource):
+    def choose(given: ChangeEvent) -> ChangeEvent | None:
+        if given.data == "wrong":
+            raise BadRequest("there is no such field any more")
+        return None if given.data == "no" else given._replace(name=given.data)
+
+    async def scenario() -> None:
+        shared = ChangeStreams(FakeMetrics())
+        plain = await opened(shared, source)
+        chosen = await run_request(lambda: shared.open(source, "older", lambda _: True, choose))
+        assert chosen.feed is plain.feed
+        reading = [asyncio.ensure_future(read(each, "last")) for each in (plain, chosen)]
+        while len(plain.feed.listeners) < 2:  # noqa: ASYNC110 (the feed has no event for it)
+            await asyncio.sleep(0)
+        source.steps.append([event("left"), event("no"), event("wrong")])
+        source.steps.append([event("last")])
+        texts = await asyncio.gather(*reading)
+        assert [text.count("event: record") for text in texts] == [4, 0]
+        assert "event: missed" in texts[1]
+        assert texts[1].count("event: ") == 2, "what it was sent at once with the error is left out"
+        assert "no such field any more" in texts[1]
+        for each in (plain, chosen):
+            each.close()
 
     asyncio.run(scenario())
 

@@ -90,6 +90,21 @@ def test_a_view_has_a_line_of_its_own():
     assert "ParkedPartitions" not in view
 
 
+def test_an_index_has_a_line_of_its_own():
+    time, lines = FakeTime(), []
+    metrics = emf_metrics(time, lines)
+    metrics.gauge_index("orders", "status", 12)
+    metrics.gauge_index("orders", "by_status", 9)
+    metrics.flush()
+    found = [json.loads(line) for line in lines]
+    assert [(line["topic"], line["index"], line["IndexEntries"]) for line in found] == [
+        ("orders", "by_status", [9]),
+        ("orders", "status", [12]),
+    ]
+    [directive] = found[0]["_aws"]["CloudWatchMetrics"]
+    assert directive["Dimensions"] == [["topic", "index"]]
+
+
 def test_without_metrics_nothing_is_ever_due():
     time = FakeTime()
     metrics = JobMetrics(time.clock)
@@ -130,6 +145,7 @@ def test_the_page_has_totals_and_gauges_under_the_names_of_the_catalogue():
     metrics.count_view_batch("delays", records=5, windows=3, late=2, invalid=1, failed=4)
     metrics.count_stop("delays")
     metrics.gauge("delays", lag=4, age_ms=None, incomplete=0)
+    metrics.gauge_index("orders", "status", 12)
     found = page_of(metrics)
     assert found == {
         ("keylane_topic_records_total", "orders"): 6,
@@ -158,6 +174,7 @@ def test_the_page_has_totals_and_gauges_under_the_names_of_the_catalogue():
         ("keylane_view_restarts_total", "delays"): 0,
         ("keylane_view_lag", "delays"): 4,
         ("keylane_view_incomplete_partitions", "delays"): 0,
+        ("keylane_index_entries", "status", "orders"): 12,
     }
     assert len(found) == sum(map(len, JOB.values())) - 1
 

@@ -84,6 +84,16 @@ KEYS_OF_VIEWS = (
     *("prefix=N", "key_from=N&key_to=O", "key_from=O&key_to=N", "prefix=N&key_from=A"),
     "prefix=AP8&key_format=base64",
 )
+CONDITIONS = (
+    "n=14..",
+    "n=..%3C14&m=1",
+    "n=x",
+    "nn=1",
+    "m=1&order=-n&limit=3",
+    "m=1&count=true",
+    ".n=16",
+    "n=1*",
+)
 FEED = (("0:3,1:0", 3), ("0:0,1:0", 3), ("0:5", 3), ("1:1", 3), ("0:99,1:99", 2), ("7:1", 2))
 """Where a listener of a topic is, and how many events come first."""
 
@@ -179,3 +189,9 @@ def stream_cases(names: Names) -> Iterator[Case]:
     for query in ("prefix=f01", "prefix=ZjA&key_format=base64", "partial=true", "prefix=zz"):
         yield Case("GET", f"{topic}?{query}", events=2)
     yield Case("GET", f"{topic}?prefix=f01", (("Last-Event-ID", "0:3,1:0"),), events=3)
+    for query in CONDITIONS:
+        yield Case("GET", f"{topic}?{query}", (("Last-Event-ID", "0:3,1:0"),), events=3)
+        for method in ("GET", "HEAD"):
+            yield Case(method, f"/topics/hosts-feed/find?{query}")
+    yield Case("GET", "/topics/hosts-flights/changes?dest=SFO", events=2)
+    yield Case("GET", "/topics/hosts-flights/changes?fieds=dest", events=2)

@@ -9,6 +9,7 @@ from keylane.api.http.request import Request
 from keylane.api.http.response import Response
 from keylane.api.http.router import Application, Operations
 from keylane.api.reads import changes, find, many, pages, topics, views
+from keylane.api.reads.change_conditions import ConditionedChanges, check_conditions
 from keylane.api.reads.change_sources import KeyChanges, TopicChanges
 from keylane.api.reads.envelope import Envelopes
 from keylane.api.reads.key import READ, RECORD_SCHEMA, parse_read_key, render_record
@@ -80,10 +81,12 @@ def find_records(app: QueryApp, request: Request, topic: str) -> Response[Any]:
     read = find.parse_find(request, topic, use.settings)
     decode = use.decoder(as_bytes=False).decode_or_explain
     if read.is_count:
-        return find.render_found_count(
-            count_found(use.store, read.topic, read.scan, read.terms, decode), read, use.now_ms
-        )
+        count = count_found(use.store, read.topic, read.scan, read.terms, decode)
+        app.meter.count("FindScanned", count.scanned, read.topic, count.index)
+        return find.render_found_count(count, read, use.now_ms)
     page = find_page(use.store, read.topic, read.scan, read.terms, decode)
+    app.meter.count("FindScanned", page.scanned, read.topic, page.index)
+    app.meter.count("FindReturned", len(page.rows), read.topic, page.index)
     return find.render_found(page, read, _envelopes(use, read.values))
 
 
@@ -107,18 +110,25 @@ def get_key_changes(app: QueryApp, request: Request, topic: str, key: str) -> Re
     read = changes.parse_key_changes(request, topic, key, use.settings)
     read = read._replace(keys=_keys_of(use, request, read.topic, read.key))
     source = KeyChanges(use.change_reader, read)
-    return changes.render_stream(use.open_stream(source, read.since, changes.any_key))
+    return changes.render_stream(use.open_stream(source, read.since, changes.any_key, None))
 
 
 @OPERATIONS.operation(
-    changes.CHANGES_SCHEMA, parameters=changes.TOPIC, answer_type=changes.EVENT_STREAM, refusals=(501,)
+    changes.CHANGES_SCHEMA,
+    parameters=changes.TOPIC,
+    answer_type=changes.EVENT_STREAM,
+    refusals=(409, 501),
+    takes_conditions=True,
 )
 def get_changes(app: QueryApp, request: Request, topic: str) -> Response[Any]:
     """Answer with the changes of a topic's keys as they come, as Server-Sent Events."""
     use = app.parts()
     read = changes.parse_topic_changes(request, topic, use.settings)
-    source = TopicChanges(use.change_reader, read)
-    return changes.render_stream(use.open_stream(source, read.since, changes.keys_from(read.key)))
+    source, choose = TopicChanges(use.change_reader, read), None
+    if read.asked:
+        check_conditions(use.store, read)
+        choose = ConditionedChanges(read.asked, use.change_reader.decoder).choose
+    return changes.render_stream(use.open_stream(source, read.since, changes.keys_from(read.key), choose))
 
 
 @OPERATIONS.operation(

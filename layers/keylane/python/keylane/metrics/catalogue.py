@@ -98,6 +98,12 @@ FUNCTIONS: dict[str, Metric] = {
     "DeadLetters": counter(
         "keylane_dead_letters", "Records of the write-ahead log that Kafka never accepts", "reason"
     ),
+    "FindScanned": counter(
+        "keylane_find_scanned", "Entries of an index of fields that finds looked at", "topic", "index"
+    ),
+    "FindReturned": counter(
+        "keylane_find_returned", "Records that finds returned, by the index that was read", "topic", "index"
+    ),
     "QueueSize": gauge(
         "kafka_internal_queue_size",
         "Records still in Kafka's client when a request was answered: they may be lost unless this is 0",
@@ -288,5 +294,15 @@ JOB: dict[str, dict[str, Metric]] = {
         "Failed": _of("view", COUNTER, "failed", "Records on which the view's expressions failed"),
         "Stops": _of("view", COUNTER, "stops", "Errors that stopped the view until the job's next start"),
     },
+    "index": {
+        "IndexEntries": Metric(
+            GAUGE, COUNT, ("topic", "index"), "keylane_index_entries", "Entries of an index of fields"
+        ),
+    },
 }
 """Metrics of the job, by what they are about. In CloudWatch a counter is what the last ten seconds added."""
+
+
+def labels_of(kind: str) -> tuple[str, ...]:
+    """Return the labels that all of the job's metrics of a kind have."""
+    return next(iter(JOB[kind].values())).labels

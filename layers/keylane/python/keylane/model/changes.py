@@ -3,7 +3,9 @@
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-RECORD, ABSENT, GAP, PROBLEM, CLOSING = "record", "absent", "gap", "problem", "closing"
+from keylane.model.records import Answer
+
+RECORD, ABSENT, LEFT, GAP, PROBLEM, CLOSING = "record", "absent", "left", "gap", "problem", "closing"
 KEY, TOPIC = KINDS = ("key", "topic")
 """What changes are of."""
 
@@ -11,13 +13,16 @@ KEY, TOPIC = KINDS = ("key", "topic")
 class ChangeEvent(NamedTuple):
     """One event. Without a name it only says where the stream is.
 
-    `key`: of the record that it is about; none: it is for all listeners.
+    `key`: of the record that it is about; none: it is for all listeners. `answer`: what was found under it.
+    `is_only_change`: of a topic: nothing came between what was reported before and what was found now.
     """
 
     name: str = ""
     data: str = ""
     id: str = ""
     key: bytes = b""
+    answer: Answer | None = None
+    is_only_change: bool = False
 
     def render(self) -> bytes:
         """Return the event's lines. A value may have line breaks, as indented JSON has."""
@@ -27,6 +32,10 @@ class ChangeEvent(NamedTuple):
             data = self.data.replace("\r\n", "\n").replace("\r", "\n")
             lines += [f"event: {self.name}", *(f"data: {line}" for line in data.split("\n"))]
         return ("\n".join(lines) + "\n\n").encode("utf-8", "surrogatepass")
+
+
+Choose = Callable[[ChangeEvent], ChangeEvent | None]
+"""What a listener is sent of the events of the keys that it wants, in their order; None: nothing."""
 
 
 class ChangeSource(Protocol):

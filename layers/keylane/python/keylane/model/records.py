@@ -202,6 +202,7 @@ class Record(NamedTuple):
     `partition` is the source partition: the key's own, unless the record is a stray.
     `left_in_kafka_bytes`: the size of a value over the topic's limit; `value` is empty then.
     `form`: the format of the value; a decoded value is JSON text in UTF-8.
+    `entries`: what indexes of fields have of the record, as of `state.field_index`.
     """
 
     key: bytes
@@ -212,6 +213,7 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...] = ()
     left_in_kafka_bytes: int | None = None
     form: ValueForm | None = None
+    entries: bytes = b""
 
     @property
     def position(self) -> Position:

@@ -32,12 +32,26 @@ class ChangedKeys(NamedTuple):
     """Keys that have new records, in the log's order within each partition.
 
     `keys`: each with the partitions that have its new records. `next_offsets`: where the next batch
-    begins. `lost`: where records were removed before they were read.
+    begins. `lost`: where records were removed before they were read. `repeated`: keys with several of them.
     """
 
     keys: dict[bytes, frozenset[int]]
     next_offsets: dict[int, int]
     lost: list[Position]
+    repeated: frozenset[bytes] = frozenset()
+
+    def is_only_change(self, key: bytes, answer: Answer) -> bool:
+        """Return whether what was found under a key differs by one record from what was there before.
+
+        Surely so, if it is: what was found may be newer than these records, and then it is not.
+        """
+        if key in self.repeated:
+            return False
+        if answer.record is not None:
+            return answer.record.offset < self.next_offsets.get(answer.record.partition, 0)
+        # A stray that deletes has no position here, and its lane's watermark says nothing of it.
+        is_covered = answer.watermark.next_offset <= self.next_offsets.get(answer.partition, 0)
+        return is_covered and not answer.watermark.has_strays
 
 
 class TopicPosition(NamedTuple):
@@ -81,6 +95,7 @@ def find_changed_keys(
     from keylane.model.kafka import READ_UNCOMMITTED, LogRange  # noqa: PLC0415 (only the server has streams)
 
     keys: dict[bytes, frozenset[int]] = {}
+    repeated: set[bytes] = set()
     next_offsets, lost = dict(since), []
     for partition, end in until.items():
         offset = since.get(partition, 0)
@@ -101,9 +116,11 @@ def find_changed_keys(
         # A record that is newer moves its key to the end: in this order they were written.
         for record in batch.records:
             if record.key:
+                if record.key in keys:
+                    repeated.add(record.key)
                 keys[record.key] = keys.pop(record.key, frozenset()) | {partition}
         next_offsets[partition] = min(batch.next_offset, end)
-    return ChangedKeys(keys, next_offsets, lost)
+    return ChangedKeys(keys, next_offsets, lost, frozenset(repeated))
 
 
 def read_changed(

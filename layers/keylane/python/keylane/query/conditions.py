@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keylane.errors import BadRequest, NoFields, ask_meant
+from keylane.formats.json_text import parse_verbatim
 from keylane.state import ordered
 from keylane.state.field_index import Field, FieldIndex, FieldIndexes, indexes_of
 from keylane.state.ordered import Interval, NotOrdered
 
 if TYPE_CHECKING:
-    from keylane.model.records import Layout
+    from keylane.model.records import Layout, Record
 
 EQUAL, RANGE, PREFIX = "equal", "range", "prefix"
 
@@ -129,6 +130,20 @@ class FieldQuestion(NamedTuple):
                     is_one = last.is_equality or index.fields[-1].kind != "texts"
                     exact = is_exact and is_one and last.on_text is None and count == len(index.fields)
                     yield Drive(index, _behind(prefix, last.interval), prefix, exact and len(own[-1]) == 1)
+
+    def is_met_by(self, record: Record, decode: Callable[[], Record]) -> bool:
+        """Return whether a record meets all conditions. `decode` returns it with its value decoded."""
+        if not all(condition.is_met(record.entries) for condition in self.conditions):
+            return False
+        return not any(condition.on_text for condition in self.conditions) or self.has_texts(decode())
+
+    def has_texts(self, record: Record) -> bool:
+        """Return whether the texts of a decoded record meet the conditions that no index decides."""
+        try:
+            document = parse_verbatim(record.value.decode())
+        except ValueError:
+            return False
+        return all(condition.is_met_by(document) for condition in self.conditions)
 
     def is_in_order(self, drive: Drive) -> bool:
         """Return whether the index's members come in the order that is asked for."""

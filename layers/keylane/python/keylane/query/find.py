@@ -21,7 +21,6 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from keylane.errors import BadRequest, PositionNotReached
-from keylane.formats.json_text import parse_verbatim
 from keylane.model.records import MAX_LANES, Answer, Layout, Position, Record
 from keylane.ports import Call, Deadline
 from keylane.query.conditions import Asked, Drive, FieldQuestion, Order, question_of
@@ -30,7 +29,6 @@ from keylane.query.kept import read_kept
 from keylane.query.latest import FIRST_PAUSE_S, LAST_PAUSE_S
 from keylane.query.range_rows import PAGE_BYTES
 from keylane.query.store import Reading, ReadTerms, Store, Watermarks
-from keylane.state import codec
 from keylane.state.field_index import has_entry, split_entries
 from keylane.state.lanes import decode_value, decode_watermark, lane_at, lanes_of_topic
 from keylane.state.ordered import END
@@ -65,12 +63,13 @@ class FindScan(NamedTuple):
 class FindPage:
     """One page of what was found, in order. `scanned`: how many members of an index were looked at.
 
-    `next_after`: None where no row can follow.
+    `index`: its name. `next_after`: None where no row can follow.
     """
 
     rows: list[tuple[bytes, Answer]]
     next_after: bytes | None
     scanned: int
+    index: str
     watermarks: Watermarks
 
 
@@ -81,6 +80,7 @@ class FindCount:
     count: int
     next_after: bytes | None
     scanned: int
+    index: str
     watermarks: Watermarks
 
 
@@ -100,41 +100,42 @@ def find(store: Store, topic: str, scan: FindScan, terms: ReadTerms, decode: Dec
     """
     if scan.min_position is not None:
         _wait_for(store, topic, scan.min_position, scan.position_ms, terms)
-    (rows, next_after, scanned), reading = read_kept(store, topic, terms, _find, scan, terms, decode)
+    (rows, next_after, scanned, index), reading = read_kept(store, topic, terms, _find, scan, terms, decode)
     answers = [(row.record.key, reading.answer(row.lane, row.record)) for row in rows]
-    return FindPage(answers, next_after, scanned, reading.watermarks)
+    return FindPage(answers, next_after, scanned, index, reading.watermarks)
 
 
 def count_found(store: Store, topic: str, scan: FindScan, terms: ReadTerms, decode: Decode) -> FindCount:
     """Count records that meet all conditions. Raises as `find`."""
     if scan.min_position is not None:
         _wait_for(store, topic, scan.min_position, scan.position_ms, terms)
-    (count, next_after, scanned), reading = read_kept(store, topic, terms, _count, scan, terms, decode)
-    return FindCount(count, next_after, scanned, reading.watermarks)
+    (count, next_after, scanned, index), reading = read_kept(store, topic, terms, _count, scan, terms, decode)
+    return FindCount(count, next_after, scanned, index, reading.watermarks)
 
 
 def _find(
     reading: Reading, scan: FindScan, terms: ReadTerms, decode: Decode
-) -> tuple[list[_Row], bytes | None, int]:
+) -> tuple[list[_Row], bytes | None, int, str]:
     question = question_of(reading.layout, scan.asked, scan.order)
-    return _Finder(reading, question, scan, terms, decode).find()
+    finder = _Finder(reading, question, scan, terms, decode)
+    return *finder.find(), finder.index
 
 
 def _count(
     reading: Reading, scan: FindScan, terms: ReadTerms, decode: Decode
-) -> tuple[int, bytes | None, int]:
+) -> tuple[int, bytes | None, int, str]:
     question = question_of(reading.layout, scan.asked, scan.order)
     exact = [drive for drive in question.drives() if drive.is_exact]
     # Members of what has expired are removed by later writes: only their records tell.
     if exact and scan.after is None and reading.layout.options.ttl_ms is None:
-        return _counts(reading, exact[:1])[0], None, 0
+        return _counts(reading, exact[:1])[0], None, 0, exact[0].index.name
     finder = _Finder(reading, question, scan._replace(limit=MOST_SCANNED), terms, decode)
     rows, next_after, scanned = finder.find()
-    return len(rows), next_after, scanned
+    return len(rows), next_after, scanned, finder.index
 
 
 class _Finder:
-    """Finds one page by one layout."""
+    """Finds one page by one layout. `index`: the name of the one that has driven."""
 
     def __init__(
         self, reading: Reading, question: FieldQuestion, scan: FindScan, terms: ReadTerms, decode: Decode
@@ -145,6 +146,7 @@ class _Finder:
         self._decode = decode
         self._least_s = terms.timeout_ms / 2000
         self._lanes = lanes_of_topic(reading.layout)
+        self.index = ""
 
     def find(self) -> tuple[list[_Row], bytes | None, int]:
         """Return rows, the position after which the next page begins, and how many members were read."""
@@ -174,6 +176,7 @@ class _Finder:
 
     def _driven(self, drive: Drive, after: bytes | None) -> tuple[list[_Row], bytes | None, int]:
         """Read rows in the order of the driving index."""
+        self.index = drive.index.name
         limit = self._scan.limit
         members = self._members(drive, after, limit)
         others = self._others(drive)
@@ -196,6 +199,7 @@ class _Finder:
 
     def _sorted(self, drive: Drive) -> tuple[list[_Row], bytes | None, int] | None:
         """Read all rows that the driving index leads to, and sort them; None where they are too many."""
+        self.index = drive.index.name
         scan, is_descending = self._scan, self._question.is_descending
         members = FieldScan(
             self._reading, self._lanes, drive, is_descending=False, after=None, wanted=SORTED_AT_ONCE
@@ -246,9 +250,9 @@ class _Finder:
     def _row(self, drive: Drive, others: Sequence[Condition], found: FoundMember) -> _Row | None:
         """Return the row of a member; None where its record does not meet the conditions."""
         record = decode_value(found.lane, found.key, found.data)
-        if record is None or found.data is None:
+        if record is None:
             return None
-        entries = codec.fields_of(found.data)
+        entries = record.entries
         number = drive.index.number
         if not has_entry(entries, number, found.value):
             return None
@@ -263,19 +267,15 @@ class _Finder:
             ]
             if found.value != (max(own) if self._question.is_descending else min(own)):
                 return None
-        if others and not self._is_met(record):
+        if others and not self._has_texts(record):
             return None
         return _Row(found.lane, record, entries)
 
-    def _is_met(self, record: Record) -> bool:
+    def _has_texts(self, record: Record) -> bool:
         """Whether a record's own texts meet the conditions that no index decides."""
         if not any(condition.on_text for condition in self._question.conditions):
             return True
-        try:
-            document = parse_verbatim(self._decode(self._reading.layout, record).value.decode())
-        except ValueError:
-            return False
-        return all(condition.is_met_by(document) for condition in self._question.conditions)
+        return self._question.has_texts(self._decode(self._reading.layout, record))
 
 
 def _counts(reading: Reading, drives: Sequence[Drive]) -> list[int]:

@@ -162,7 +162,8 @@ def decode_record(key: bytes, data: bytes, partition: int) -> Record | None:
     if flags == FIELDS and len(data) >= _FIELDS_AT:
         start = _FIELDS_AT + _U16.unpack_from(data, HEADER_BYTES)[0]
         if len(data) >= start:
-            return Record(key, data[start:], partition, offset, timestamp_ms)
+            entries = data[_FIELDS_AT:start]
+            return Record(key, data[start:], partition, offset, timestamp_ms, entries=entries)
     try:
         start, source, headers, left_bytes = _decode_optional(data, flags)
     except struct.error as error:
@@ -172,7 +173,8 @@ def decode_record(key: bytes, data: bytes, partition: int) -> Record | None:
     if flags & TOMBSTONE:
         return None
     own = partition if source is None else source
-    return Record(key, data[start:], own, offset, timestamp_ms, headers, left_bytes)
+    entries = fields_of(data)
+    return Record(key, data[start:], own, offset, timestamp_ms, headers, left_bytes, entries=entries)
 
 
 def _check_version(version: int, flags: int) -> None:
@@ -254,7 +256,7 @@ def decode_records(
             records.append(None)
         elif data[:2] == _PLAIN and len(data) >= HEADER_BYTES:
             offset, timestamp_ms = unpack(data)
-            fields = key, data[HEADER_BYTES:], partition, offset, timestamp_ms, (), None, None
+            fields = key, data[HEADER_BYTES:], partition, offset, timestamp_ms, (), None, None, b""
             records.append(new(Record, fields))
         else:
             records.append(decode_record(key, data, partition))

@@ -11,7 +11,7 @@ from keylane.adapters.redis.state import RedisState
 from keylane.config.functions import QuerySettings, renewable_redis, renewable_registry
 from keylane.errors import RegistryUnavailable
 from keylane.metrics.meter import Meter
-from keylane.model.changes import ChangeSource
+from keylane.model.changes import ChangeSource, Choose
 from keylane.ports import LogReader, Schemas
 from keylane.query.changes import ChangeReader
 from keylane.query.decoding import ValueDecoder
@@ -20,7 +20,7 @@ from keylane.query.typed_keys import KeyFinder
 from keylane.wiring.application import check_metrics
 from keylane.wiring.runtime import Runtime
 
-OpenStream = Callable[[ChangeSource, Any, Callable[[bytes], bool]], Any]
+OpenStream = Callable[[ChangeSource, Any, Callable[[bytes], bool], Choose | None], Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from keylane.adapters.redis.cluster import ClusterClient
     from keylane.adapters.redis.connections import RedisSettings
     from keylane.metrics.meter import Meter, MetricSink
-    from keylane.model.changes import ChangeSource
+    from keylane.model.changes import ChangeSource, Choose
     from keylane.ports import Log, State
     from keylane.query.layouts import Layouts
 
@@ -70,10 +70,11 @@ class Runtime:
         source: ChangeSource,
         position: Any,  # noqa: ARG002 (of the server, as the next one)
         is_wanted: Callable[[bytes], bool],  # noqa: ARG002
+        choose: Choose | None,  # noqa: ARG002
     ) -> Any:
         """Return the body of a response that is a stream of changes. Raises NotStreamed, and as the source.
 
-        `position`: from where on; `is_wanted`: of which keys.
+        `position`: from where on; `is_wanted`: of which keys; `choose`: which of their events, None for all.
         """
         raise NotStreamed(source.instead)
 

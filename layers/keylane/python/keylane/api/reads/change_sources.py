@@ -145,7 +145,12 @@ class TopicChanges:
         envelopes = _envelopes(reader, request)
         events = [
             *_gaps({at.partition: at.offset for at in found.lost}, found.next_offsets),
-            *(render_change(key, answer, envelopes)._replace(id="") for key, answer in answers.items()),
+            *(
+                render_change(key, answer, envelopes)._replace(
+                    id="", answer=answer, is_only_change=found.is_only_change(key, answer)
+                )
+                for key, answer in answers.items()
+            ),
         ]
         return [*events, ChangeEvent(id=render_topic_id(reached))], reached
 

@@ -8,6 +8,9 @@
     event: absent                  the key has no record: it was deleted, has expired, or never had one
     data: {"topic": "flights", "key": "N14228", "key_format": "text", "absent": true, "watermark": ...}
 
+    event: left                    of a topic with conditions: a record that does not meet them
+    data: as that of `record`
+
     event: gap                     of a topic: records were removed before they were read, or the topic was
                                    created again: read the keys again
     event: problem                 a problem document; the stream goes on, unless it ends with it
@@ -30,16 +33,18 @@ from keylane.api.http.common_parameters import (
     parse_key,
     parse_key_text,
 )
-from keylane.api.http.parameters import HEADER, Parameter, text
+from keylane.api.http.parameters import HEADER, QUERY, Parameter, text
 from keylane.api.http.request import Request, topic_of
 from keylane.api.http.response import Response
 from keylane.api.http.schemas import Schema
 from keylane.api.reads.envelope import Envelopes
+from keylane.api.reads.find import parse_conditions
 from keylane.config.functions import QuerySettings
 from keylane.formats.projection import Fields
 from keylane.model.changes import ABSENT, RECORD, ChangeEvent
 from keylane.model.records import Answer, Position
 from keylane.query.changes import TopicPosition
+from keylane.query.conditions import Asked
 from keylane.query.store import ReadTerms
 
 EVENT_STREAM = "text/event-stream"
@@ -84,7 +89,8 @@ LAST_OFFSETS = Parameter(
     place=HEADER,
 )
 KEY = (KEY_FORMAT, FIELDS, PARTIAL, LAST_POSITION)
-TOPIC = (PREFIX, KEY_FORMAT, FIELDS, PARTIAL, LAST_OFFSETS)
+TOPIC: tuple[Parameter, ...] = (PREFIX, KEY_FORMAT, FIELDS, PARTIAL, LAST_OFFSETS)
+TOPIC_NAMES = frozenset(each.name for each in TOPIC if each.place == QUERY)
 
 
 class ChangesRequest(NamedTuple):
@@ -92,6 +98,7 @@ class ChangesRequest(NamedTuple):
 
     `since`: where the listener is: the id of its record, or its TopicPosition. `keys`: those of records, if
     they are not the key itself. `raw_keys`: as of ValueOptions.
+    `asked`: conditions on the fields of records.
     """
 
     topic: str
@@ -101,6 +108,7 @@ class ChangesRequest(NamedTuple):
     since: Any
     keys: tuple[bytes, ...] = ()
     raw_keys: bool = False
+    asked: tuple[Asked, ...] = ()
 
 
 def parse_key_changes(request: Request, topic: str, key: str, settings: QuerySettings) -> ChangesRequest:
@@ -118,7 +126,8 @@ def parse_topic_changes(request: Request, topic: str, settings: QuerySettings) -
     terms = ReadTerms(settings.state_timeout_ms, partial=PARTIAL.of(request))
     name, fields = topic_of(topic), FIELDS.of(request)
     since = _parse_since(request, LAST_OFFSETS)
-    return ChangesRequest(name, prefix, terms, fields, since, raw_keys=is_base64)
+    asked = parse_conditions(request, TOPIC_NAMES)
+    return ChangesRequest(name, prefix, terms, fields, since, raw_keys=is_base64, asked=asked)
 
 
 def _parse_since(request: Request, parameter: Parameter) -> Any:
@@ -165,8 +174,8 @@ CHANGES_SCHEMA = Schema(
     "Changes",
     {
         "type": "string",
-        "description": "Server-Sent Events, from the standing server: `record` and `absent` with the key's"
-        " document, `gap`, `problem` and `closing`",
+        "description": "Server-Sent Events, from the standing server: `record`, `absent` and `left` with the"
+        " key's document, `gap`, `problem` and `closing`",
     },
 )
 

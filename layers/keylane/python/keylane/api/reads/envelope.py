@@ -119,7 +119,7 @@ class Envelopes:
         layout, _, start, freshness, _, shows_keys = common
         fields, has_headers, documents = self._fields, layout.options.headers, []
         for record in records:
-            data, _, partition, offset, timestamp_ms, _, _, _ = record
+            data, _, partition, offset, timestamp_ms, *_ = record
             shown = self._decoder.show_key(layout, data) if shows_keys else None
             if shown is not None:
                 key, key_format = shown, "json"

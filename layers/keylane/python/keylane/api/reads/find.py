@@ -14,7 +14,7 @@ All conditions must be met; a field may have several.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from keylane.api.http import cursors
@@ -71,9 +71,7 @@ def parse_find(request: Request, topic: str, settings: QuerySettings) -> FindReq
             "indexes of fields have the latest records alone; a field of that name is written .as_of",
             "as_of",
         )
-    asked, order = tuple(_conditions(request)), _order(request)
-    if len(asked) > MOST_CONDITIONS:
-        raise BadRequest(f"there are {len(asked)} conditions: {MOST_CONDITIONS} at most are accepted")
+    asked, order = parse_conditions(request, _NAMES), _order(request)
     is_count = COUNT_ALONE.of(request)
     bounds = cursors.digest("find", asked, order, is_count)
     after, position = parse_cursor(request, name, bounds), MIN_POSITION.of(request)
@@ -93,9 +91,17 @@ def _order(request: Request) -> Order | None:
     return Order(name, given.startswith("-"))
 
 
-def _conditions(request: Request) -> Iterator[Asked]:
+def parse_conditions(request: Request, parameters: Collection[str]) -> tuple[Asked, ...]:
+    """Parse the conditions of a query: all of it but its parameters. Raises BadRequest."""
+    asked = tuple(_conditions(request, parameters))
+    if len(asked) > MOST_CONDITIONS:
+        raise BadRequest(f"there are {len(asked)} conditions: {MOST_CONDITIONS} at most are accepted")
+    return asked
+
+
+def _conditions(request: Request, parameters: Collection[str]) -> Iterator[Asked]:
     for name, values in request.query.items():
-        if name in _NAMES:
+        if name in parameters:
             continue
         for value in values:
             if len(value) > VALUE_CHARACTERS:

@@ -175,8 +175,8 @@ MUTANTS = (
     _mutant(
         "order of lanes: rows of several lanes are merged in ascending order alone",
         _SCAN,
-        "(_Descending(member) if self._is_descending else member, number)",
-        "(member, number)",
+        "reverse=not self._is_descending)",
+        "reverse=True)",
         "fields",
     ),
     _mutant(

@@ -74,8 +74,8 @@ MUTANTS = (
         (
             Replacement(
                 _SCAN,
-                "(_Descending(member) if self._is_descending else member, number)",
-                "(member, number)",
+                "reverse=not self._is_descending)",
+                "reverse=True)",
             ),
         ),
         topics=("rich",),

@@ -138,6 +138,33 @@ def test_a_slots_replies_count_together_and_after_two_rounds_it_is_read_alone():
     assert talk.result == [b"1", b"2", b"3"]
 
 
+FOUND_A, FOUND_B = (
+    Call(slot, (b"EVALSHA_RO", b"digest", b"1", key), script=b"return 1")
+    for slot, key in ((LOW, b"a"), (HIGH, b"b"))
+)
+NO_SCRIPT = error_reply(b"NOSCRIPT no")
+
+
+def test_a_node_that_lacks_a_script_is_sent_its_text_in_the_next_round():
+    _, talk = a_read(FOUND_A, FOUND_B, GET_C)
+    assert begun(talk)[SECOND] == [[b"EVALSHA_RO", b"digest", b"1", b"b"]]
+    talk.say([NO_SCRIPT, b"3"])
+    talk.say([b"2"])
+    assert begun(talk) == {FIRST: [[b"EVAL_RO", b"return 1", b"1", b"a"], [b"GET", b"c"]]}
+    talk.say([b"1", b"3"])
+    assert talk.result == [b"1", b"2", b"3"]
+
+
+def test_a_slot_that_is_read_alone_is_sent_the_text_of_a_script_too():
+    reader = RoundReader(a_slot_map(FIRST, SECOND))
+    talk = Talk(reader.read_slot([FOUND_A], a_deadline()))
+    assert commands(talk.step.packed) == [[b"EVALSHA_RO", b"digest", b"1", b"a"]]
+    talk.say([NO_SCRIPT])
+    assert commands(talk.step.packed) == [[b"EVAL_RO", b"return 1", b"1", b"a"]]
+    talk.say([b"1"])
+    assert talk.result == [b"1"]
+
+
 def test_an_error_that_will_not_pass_ends_the_read():
     _, talk = a_read(GET_A, GET_B)
     begun(talk)

@@ -36,12 +36,18 @@ class Call(NamedTuple):
     """One command that reads keys of one hash slot; `words`: its name, then its arguments.
 
     `atomic`: an MGET that is never split into reads of single keys. While its slot migrates it may be
-    unavailable instead.
+    unavailable instead. `script`: the text of which an EVALSHA_RO has the digest.
     """
 
     slot: int
     words: tuple[bytes, ...]
     atomic: bool = False
+    script: bytes = b""
+
+    @property
+    def with_text(self) -> Self:
+        """The same for a node that lacks the script, and keeps it then."""
+        return self._replace(words=(b"EVAL_RO", self.script, *self.words[2:]))
 
 
 class State(Protocol):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from keylane.errors import BadRequest, NoFields, ask_meant
 from keylane.formats.json_text import parse_verbatim
 from keylane.state import ordered
-from keylane.state.field_index import Field, FieldIndex, FieldIndexes, indexes_of, split_entries
+from keylane.state.field_index import Field, FieldIndex, FieldIndexes, indexes_of
 from keylane.state.ordered import Interval, NotOrdered
 
 if TYPE_CHECKING:
@@ -54,10 +54,15 @@ class Condition(NamedTuple):
     is_equality: bool = False
     on_text: Callable[[str], bool] | None = None
 
-    def is_met(self, entries: Sequence[tuple[int, bytes]]) -> bool:
+    def is_met(self, entries: bytes) -> bool:
         """Return whether a record with these entries may meet it: surely without `on_text`."""
-        number, interval = self.field.number, self.interval
-        return any(each == number and interval.has(value) for each, value in entries)
+        number, (low, high), at = self.field.number, self.interval, 0
+        while at < len(entries) and (each := entries[at]) <= number:
+            end = at + 2 + entries[at + 1]
+            if each == number and low <= (value := entries[at + 2 : end]) and (high is None or value < high):
+                return True
+            at = end
+        return False
 
     def is_met_by(self, document: Any) -> bool:
         """Return whether a document meets it, by its texts."""
@@ -135,8 +140,7 @@ class FieldQuestion(NamedTuple):
 
     def is_met_by(self, record: Record, decode: Callable[[], Record]) -> bool:
         """Return whether a record meets all conditions. `decode` returns it with its value decoded."""
-        entries = list(split_entries(record.entries))
-        if not all(condition.is_met(entries) for condition in self.conditions):
+        if not all(condition.is_met(record.entries) for condition in self.conditions):
             return False
         return not any(condition.on_text for condition in self.conditions) or self.has_texts(decode())
 

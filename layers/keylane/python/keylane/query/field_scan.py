@@ -6,12 +6,12 @@ value by which it was found.
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
 from dataclasses import dataclass, field
-from functools import total_ordering
-from heapq import heappop, heappush
 from itertools import groupby
 from math import isqrt
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from keylane.errors import CorruptState
@@ -28,31 +28,45 @@ if TYPE_CHECKING:
     from keylane.state.lanes import Lane
 
 SCRIPT = b"""\
--- KEYS: the watermark. ARGV: what precedes a record's key, how many bytes of records are wanted, how many 00
--- precede the key in a member, the command; then for each sorted set its key, both bounds, the most members.
--- Returns the watermark; then for each set members, their records, 1 if it may have more.
-local found, left = { redis.call('GET', KEYS[1]) }, tonumber(ARGV[2])
+local found, left, at_once = { redis.call('GET', KEYS[1]) }, tonumber(ARGV[2]), 2
 for at = 5, #ARGV, 4 do
   local most = tonumber(ARGV[at + 3])
   local members = redis.call(ARGV[4], ARGV[at], ARGV[at + 1], ARGV[at + 2], 'LIMIT', 0, most)
-  local records, more, taken = {}, #members == most and 1 or 0, {}
-  for number, member in ipairs(members) do
-    if left <= 0 then
-      more = 1
-      break
+  local count, taken, records, largest = #members, 0, {}, 1
+  while taken < count and left > 0 do
+    local keys = {}
+    for number = taken + 1, math.min(count, taken + at_once) do
+      local last = 0
+      for _ = 1, tonumber(ARGV[3]) do
+        last = string.find(members[number], '\\0', last + 1, true)
+      end
+      keys[#keys + 1] = ARGV[1] .. string.sub(members[number], last + 1)
     end
-    local last = 0
-    for _ = 1, tonumber(ARGV[3]) do
-      last = string.find(member, '\\0', last + 1, true)
+    for _, record in ipairs(redis.call('MGET', unpack(keys))) do
+      if left <= 0 then
+        break
+      end
+      taken = taken + 1
+      records[taken] = record
+      local size = record and #record or 0
+      left, largest = left - #members[taken] - size, math.max(largest, size)
     end
-    local record = redis.call('GET', ARGV[1] .. string.sub(member, last + 1))
-    taken[number], records[number] = member, record
-    left = left - #member - (record and #record or 0)
+    at_once = math.max(1, math.min(8 * at_once, 128, math.floor(left / largest)))
   end
-  found[#found + 1], found[#found + 2], found[#found + 3] = taken, records, more
+  found[#found + 1] = taken < count and { unpack(members, 1, taken) } or members
+  found[#found + 1] = records
+  found[#found + 1] = (taken < count or count == most) and 1 or 0
 end
 return found
 """
+"""Reads parts of a lane.
+
+KEYS: the watermark. ARGV: what precedes a record's key, how many bytes of records are wanted, how many 00
+precede the key in a member, the command; then for each sorted set its key, both bounds, the most members.
+Returns the watermark; then for each set members, their records, 1 if it may have more. Records are read by
+few commands, because in a script each costs more than a key; of large ones few are read in vain.
+"""
+_DIGEST = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest().encode()
 BYTES_OF_LANE = 1024 * 1024
 """A lane's answer has no more, but for its last record."""
 LARGEST_BATCH = 500
@@ -73,28 +87,18 @@ class FoundMember(NamedTuple):
 
 @dataclass(slots=True)
 class _FieldPart:
-    """A part of a lane's index: what was read and not taken yet, and where the next batch begins."""
+    """A part of a lane's index: what was read and is not in order yet, and where the next batch begins."""
 
     lane: Lane
     index_key: bytes
     begin: bytes
-    batch: int
-    left: deque[tuple[bytes, bytes | None]] = field(default_factory=deque)
+    left: deque[tuple[bytes, bytes | None, Lane]] = field(default_factory=deque)
+    batch: int = 0
     is_exhausted: bool = False
 
 
-@total_ordering
-class _Descending(bytes):
-    """Bytes in reverse order."""
-
-    def __lt__(self, other: bytes) -> bool:
-        return bytes.__gt__(self, other)
-
-    __hash__ = bytes.__hash__
-
-
 class FieldScan:
-    """The members of an index, from all lanes in order. `wanted`: about how many will be taken."""
+    """The members of an index, from all lanes in order. `wanted`: how many rows will be taken at most."""
 
     def __init__(
         self,
@@ -107,70 +111,79 @@ class FieldScan:
         wanted: int,
     ) -> None:
         self._reading = reading
-        self._drive = drive
         self._is_descending = is_descending
         self._fields = len(drive.index.fields)
+        self._wanted = wanted
         begin, self._end = drive.bounds(is_descending=is_descending, after=after)
-        options = reading.layout.options
-        share = -(-wanted // (len(lanes) * options.index))
-        batch = min(wanted, share + 3 * isqrt(share)) + 1
         self._sources = [
-            _FieldPart(lane, key, begin, min(batch, LARGEST_BATCH))
-            for lane in lanes
-            for key in index_parts(reading, lane, drive)
+            _FieldPart(lane, key, begin) for lane in lanes for key in index_parts(reading, lane, drive)
         ]
-        self._heap: list[tuple[bytes, int]] = []
-        self._empty = list(range(len(self._sources)))
+        self._ready: list[tuple[bytes, bytes | None, Lane]] = []  # the next one is the last
         self.scanned = 0
 
     def has_more(self) -> bool:
         """Return whether there is a next member. Reads on where it must."""
-        while self._empty:
-            empty, self._empty = self._empty, []
-            self._refill([each for each in self._sources if not each.left and not each.is_exhausted])
-            for number in empty:
-                self._push(number)
-        return bool(self._heap)
+        while not self._ready and not any(each.left for each in self._sources):
+            if all(each.is_exhausted for each in self._sources):
+                return False
+            self._refill(1)
+        return True
 
-    def next(self) -> FoundMember | None:
-        """Return the next member; None at the end."""
-        if not self.has_more():
-            return None
-        _, number = heappop(self._heap)
-        source = self._sources[number]
-        member, data = source.left.popleft()
-        self._push(number)
+    def next(self, taken: int) -> FoundMember | None:
+        """Return the next member; None at the end. `taken`: how many rows were made of those before."""
+        while not self._ready:
+            if all(each.is_exhausted for each in self._sources):
+                return None
+            # Of so many a row is expected as of those before.
+            expected = (self._wanted - taken) * max(1, self.scanned) // max(1, taken)
+            self._refill(min(expected, self._wanted + 4 * self.scanned))
+        member, data, lane = self._ready.pop()
         self.scanned += 1
-        *values, key = member.split(END, self._fields)
-        return FoundMember(member, END.join(values), key, source.lane, data)
+        if self._fields == 1:
+            value, _, key = member.partition(END)
+        else:
+            *values, key = member.split(END, self._fields)
+            value = END.join(values)
+        return FoundMember(member, value, key, lane, data)
 
-    def _push(self, number: int) -> None:
-        source = self._sources[number]
-        if source.left:
-            member = source.left[0][0]
-            heappush(self._heap, (_Descending(member) if self._is_descending else member, number))
-        elif not source.is_exhausted:
-            self._empty.append(number)
+    def _refill(self, expected: int) -> None:
+        """Read so many further members, and some more, as lanes are not equal; then order what has come."""
+        share = -(-expected // len(self._sources))
+        batch = min(expected, share + 3 * isqrt(share)) + 1
+        for source in self._sources:
+            source.batch = 0 if source.is_exhausted else min(batch, LARGEST_BATCH) - len(source.left)
+        self._read([source for source in self._sources if source.batch > 0])
+        # What is not beyond the end of any batch is in order.
+        ends = [each.left[-1][0] if each.left else None for each in self._sources if not each.is_exhausted]
+        if None in ends:
+            return
+        last = (max if self._is_descending else min)(ends, default=None)  # type: ignore[type-var]
+        for source in self._sources:
+            left = source.left
+            while left and (
+                last is None or (left[0][0] >= last if self._is_descending else left[0][0] <= last)
+            ):
+                self._ready.append(left.popleft())
+        self._ready.sort(key=itemgetter(0), reverse=not self._is_descending)
 
-    def _refill(self, sources: Sequence[_FieldPart]) -> None:
+    def _read(self, sources: Sequence[_FieldPart]) -> None:
         command = b"ZREVRANGEBYLEX" if self._is_descending else b"ZRANGEBYLEX"
         by_lane = [(lane, list(own)) for lane, own in groupby(sources, lambda source: source.lane)]
         calls = []
         for lane, own in by_lane:
-            head = (b"EVAL_RO", SCRIPT, b"1", lane.watermark_key, lane.value_prefix)
-            words = [*head, b"%d" % BYTES_OF_LANE, b"%d" % self._fields, command]
+            words = [b"1", lane.watermark_key, lane.value_prefix]
+            words += (b"%d" % BYTES_OF_LANE, b"%d" % self._fields, command)
             for source in own:
                 words += (source.index_key, source.begin, self._end, b"%d" % source.batch)
-            calls.append(Call(lane.slot, tuple(words)))
+            calls.append(Call(lane.slot, (b"EVALSHA_RO", _DIGEST, *words), script=SCRIPT))
         for (lane, own), reply in zip(by_lane, self._reading.run(calls), strict=True):
             self._reading.watermarks.note(lane, reply[0])
             for number, source in enumerate(own):
                 members, records, more = reply[1 + 3 * number : 4 + 3 * number]
                 self._check(source, members)
                 records += [None] * (len(members) - len(records))
-                source.left.extend(zip(members, records, strict=True))
+                source.left.extend((*each, lane) for each in zip(members, records, strict=True))
                 source.is_exhausted = not more
-                source.batch = min(2 * source.batch, LARGEST_BATCH)
                 if members:
                     source.begin = b"(" + members[-1]
 

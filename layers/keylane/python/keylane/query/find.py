@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from keylane.errors import BadRequest, PositionNotReached
@@ -28,11 +29,12 @@ from keylane.query.kept import read_kept
 from keylane.query.latest import FIRST_PAUSE_S, LAST_PAUSE_S
 from keylane.query.range_rows import PAGE_BYTES
 from keylane.query.store import Reading, ReadTerms, Store, Watermarks
-from keylane.state.field_index import split_entries
+from keylane.state.field_index import has_entry, split_entries
 from keylane.state.lanes import decode_value, decode_watermark, lane_at, lanes_of_topic
 from keylane.state.ordered import END
 
 if TYPE_CHECKING:
+    from keylane.query.conditions import Condition
     from keylane.state.lanes import Lane
 
 MOST_SCANNED = 5000
@@ -83,12 +85,11 @@ class FindCount:
 
 
 class _Row(NamedTuple):
-    """A row, and where the page ends if it is the last one."""
+    """A row, and what its record has in the indexes."""
 
     lane: Lane
     record: Record
-    order_value: bytes
-    position: bytes
+    entries: bytes
 
 
 def find(store: Store, topic: str, scan: FindScan, terms: ReadTerms, decode: Decode) -> FindPage:
@@ -159,6 +160,9 @@ class _Finder:
                     "the cursor is of an index that the topic no longer has: begin again", "cursor"
                 )
             return self._driven(drive, scan.after[1 + scan.after[0] :])
+        for drive in drives:
+            if drive.is_exact and question.is_in_order(drive):  # none has fewer members
+                return self._driven(drive, scan.after)
         counts = _counts(self._reading, drives) if len(drives) > 1 else [0]
         chosen = min(
             zip(counts, drives, strict=True), key=lambda each: (each[0], not question.is_in_order(each[1]))
@@ -175,22 +179,23 @@ class _Finder:
         self.index = drive.index.name
         limit = self._scan.limit
         members = self._members(drive, after, limit)
+        others = self._others(drive)
         rows: dict[bytes, _Row] = {}
-        size, last = 0, None
+        size, found = 0, None
         while len(rows) < limit and members.scanned < MOST_SCANNED:
-            found = members.next()
+            found = members.next(len(rows))
             if found is None:
                 return list(rows.values()), None, members.scanned
-            last = self._position(drive, found)
             # What was met before has changed its value since.
-            if found.key not in rows and (row := self._row(drive, found, last)):
+            if found.key not in rows and (row := self._row(drive, others, found)):
                 rows[found.key] = row
                 size += len(found.data or b"")
             if size > PAGE_BYTES or (
                 members.scanned % 100 == 0 and self._reading.deadline.remaining_s < self._least_s
             ):
                 break
-        return list(rows.values()), last if members.has_more() else None, members.scanned
+        next_after = self._position(drive, found) if found and members.has_more() else None
+        return list(rows.values()), next_after, members.scanned
 
     def _sorted(self, drive: Drive) -> tuple[list[_Row], bytes | None, int] | None:
         """Read all rows that the driving index leads to, and sort them; None where they are too many."""
@@ -199,26 +204,31 @@ class _Finder:
         members = FieldScan(
             self._reading, self._lanes, drive, is_descending=False, after=None, wanted=SORTED_AT_ONCE
         )
+        others = self._others(drive)
         rows: dict[bytes, _Row] = {}
-        while (found := members.next()) is not None:
+        while (found := members.next(len(rows))) is not None:
             if members.scanned > 2 * SORTED_AT_ONCE:
                 return None
-            if found.key not in rows and (row := self._row(drive, found, b"")):
+            if found.key not in rows and (row := self._row(drive, others, found)):
                 rows[found.key] = row
-        placed = [row._replace(position=row.order_value + END + key) for key, row in rows.items()]
-        placed.sort(key=lambda row: row.position, reverse=is_descending)
+        placed = [(self._order_value(row) + END + key, row) for key, row in rows.items()]
+        placed.sort(key=itemgetter(0), reverse=is_descending)
         if (after := scan.after) is not None:
-            placed = [
-                row for row in placed if (row.position < after) == is_descending and row.position != after
-            ]
+            placed = [each for each in placed if (each[0] < after) == is_descending and each[0] != after]
         page, size = [], 0
-        for row in placed[: scan.limit]:
+        for _, row in placed[: scan.limit]:
             page.append(row)
             size += len(row.record.value)
             if size > PAGE_BYTES:
                 break
         has_more = len(placed) > len(page)
-        return page, page[-1].position if has_more else None, members.scanned
+        return page, placed[len(page) - 1][0] if has_more else None, members.scanned
+
+    def _order_value(self, row: _Row) -> bytes:
+        order = self._question.order
+        return next(
+            (value for each, value in split_entries(row.entries) if order and each == order.number), b""
+        )
 
     def _members(self, drive: Drive, after: bytes | None, wanted: int) -> FieldScan:
         is_descending = self._question.is_descending
@@ -233,29 +243,38 @@ class _Finder:
         name = drive.name.encode()
         return bytes((len(name),)) + name + behind
 
-    def _row(self, drive: Drive, found: FoundMember, position: bytes) -> _Row | None:
+    def _others(self, drive: Drive) -> list[Condition]:
+        """Return the conditions that a member of the driving index need not meet."""
+        return [] if drive.is_exact else list(self._question.conditions)
+
+    def _row(self, drive: Drive, others: Sequence[Condition], found: FoundMember) -> _Row | None:
         """Return the row of a member; None where its record does not meet the conditions."""
         record = decode_value(found.lane, found.key, found.data)
         if record is None:
             return None
-        entries = list(split_entries(record.entries))
+        entries = record.entries
         number = drive.index.number
-        if (number, found.value) not in entries:
+        if not has_entry(entries, number, found.value):
             return None
-        if not all(condition.is_met(entries) for condition in self._question.conditions):
+        if not all(condition.is_met(entries) for condition in others):
             return None
         if drive.index.fields[-1].kind == "texts":
             # Of a record with several values in the interval there is one row: at the first.
-            own = [value for each, value in entries if each == number and drive.interval.has(value)]
+            own = [
+                value
+                for each, value in split_entries(entries)
+                if each == number and drive.interval.has(value)
+            ]
             if found.value != (max(own) if self._question.is_descending else min(own)):
                 return None
-        if any(condition.on_text for condition in self._question.conditions) and not self._has_texts(record):
+        if others and not self._has_texts(record):
             return None
-        order = self._question.order
-        value = next((value for each, value in entries if order and each == order.number), b"")
-        return _Row(found.lane, record, value, position)
+        return _Row(found.lane, record, entries)
 
     def _has_texts(self, record: Record) -> bool:
+        """Whether a record's own texts meet the conditions that no index decides."""
+        if not any(condition.on_text for condition in self._question.conditions):
+            return True
         return self._question.has_texts(self._decode(self._reading.layout, record))
 
 

@@ -145,6 +145,9 @@ def encode_headers(headers: tuple[tuple[str, bytes | None], ...]) -> bytes:
     return b"".join(parts)
 
 
+_FIELDS_AT = HEADER_BYTES + _U16.size
+
+
 def decode_record(key: bytes, data: bytes, partition: int) -> Record | None:
     """Return the record that a lane of `partition` stores under `key`; None for a tombstone's marker.
 
@@ -156,6 +159,11 @@ def decode_record(key: bytes, data: bytes, partition: int) -> Record | None:
     _check_version(version, flags)
     if not flags:
         return Record(key, data[HEADER_BYTES:], partition, offset, timestamp_ms)
+    if flags == FIELDS and len(data) >= _FIELDS_AT:
+        start = _FIELDS_AT + _U16.unpack_from(data, HEADER_BYTES)[0]
+        if len(data) >= start:
+            entries = data[_FIELDS_AT:start]
+            return Record(key, data[start:], partition, offset, timestamp_ms, entries=entries)
     try:
         start, source, headers, left_bytes = _decode_optional(data, flags)
     except struct.error as error:

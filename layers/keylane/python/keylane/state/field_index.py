@@ -127,6 +127,17 @@ def split_entries(entries: bytes) -> Iterator[tuple[int, bytes]]:
         at = end
 
 
+def has_entry(entries: bytes, number: int, value: bytes) -> bool:
+    """Return whether a value is among the entries of an index in an envelope."""
+    at = 0
+    while at < len(entries) and entries[at] <= number:
+        end = at + 2 + entries[at + 1]
+        if entries[at] == number and entries[at + 2 : end] == value:
+            return True
+        at = end
+    return False
+
+
 def _encode(kind: str, found: Any) -> bytes:
     type_ = type(found)
     if type_ is bool:

@@ -17,7 +17,12 @@ from typing import Any
 
 from keylane.adapters.redis.connections import Node
 from keylane.adapters.redis.conversation import Answered, Ask, Conversation, Refresh, Sleep
-from keylane.adapters.redis.error_replies import RedisConnectionError, RedisError, TryAgainError
+from keylane.adapters.redis.error_replies import (
+    NoScriptError,
+    RedisConnectionError,
+    RedisError,
+    TryAgainError,
+)
 from keylane.adapters.redis.errors import Remedy, may_differ_elsewhere, remedy_for
 from keylane.adapters.redis.resp import ASKING, READONLY, READWRITE, encode_command, encode_words
 from keylane.adapters.redis.slot_map import SlotMap, announced
@@ -151,6 +156,10 @@ class SlotReader:
         """Send one command to this node, or where it redirects it; return the reply."""
         try:
             return (yield from self._follow(node, call, attempt, answered))
+        except NoScriptError:
+            if not call.script:
+                raise
+            return (yield from self._follow(node, call.with_text, attempt))
         except TryAgainError:
             self._note_migrating(call.slot, attempt)
             if call.atomic or call.words[0] != b"MGET":

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from keylane.adapters.redis.cluster import ClusterClient
 from keylane.adapters.redis.connections import Node
 from keylane.adapters.redis.conversation import Answered, Begin, Conversation, End
-from keylane.adapters.redis.error_replies import RedisConnectionError, RedisError
+from keylane.adapters.redis.error_replies import NoScriptError, RedisConnectionError, RedisError
 from keylane.adapters.redis.errors import is_transient, may_differ_elsewhere
 from keylane.adapters.redis.replicas import SlotReader
 from keylane.adapters.redis.resp import READONLY, READWRITE, encode_words
@@ -90,7 +90,7 @@ class RoundReader(SlotReader):
                 self._note_failure(node, found, deadline, was_connected=was_connected)
             else:
                 self._unhealthy.pop(node, None)
-                replies |= without_errors(by_node[node].unpack(found, calls))
+                replies |= without_errors(_without_scripts(by_node[node].unpack(found, calls), calls))
         for node, slots in by_node.items():  # other nodes are asked now: no reply is outstanding
             for slot in [slot for slot in slots.others if slot in replies]:
                 if (yield from self._may_have_left(slot, node, replies[slot], deadline)):
@@ -148,6 +148,14 @@ class RedisState(RoundReader):
     def close(self) -> None:
         """Close the connections."""
         self.cluster.close()
+
+
+def _without_scripts(found: Replies, calls: Calls) -> Replies:
+    """Return the slots whose scripts the node has; the others' calls have their texts from now on."""
+    lacking = [slot for slot, own in found.items() if any(isinstance(each, NoScriptError) for each in own)]
+    for slot in lacking:
+        calls[slot][:] = [call.with_text if call.script else call for call in calls[slot]]
+    return {slot: own for slot, own in found.items() if slot not in lacking}
 
 
 def without_errors(found: Replies) -> Replies:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from keylane.state import codec
-from keylane.state.field_index import split_entries
+from keylane.state.field_index import cut_entries
 from keylane_spark.columns.encoding import content_of, decimal, encode_records
 from keylane_spark.columns.records import Records
 
@@ -82,9 +82,9 @@ class FieldChanges:
                     return None
                 before = b""
             if before != entries:
-                old, new = [*split_entries(before)], [*split_entries(entries)]
-                _collect(added, key, new, old)
-                _collect(removed, key, old, new)
+                old, new, behind = cut_entries(before), cut_entries(entries), b"\0" + key
+                _collect(added, behind, new, old)
+                _collect(removed, behind, old, new)
         # Members before removals: Redis deletes a set that is empty.
         return [*self._of_all(b"ZADD", added, _SCORE), *self._of_all(b"ZREM", removed, b"")]
 
@@ -95,15 +95,14 @@ class FieldChanges:
 
 def _collect(
     members: dict[int, list[bytes]],
-    key: bytes,
-    entries: Sequence[tuple[int, bytes]],
-    others: Sequence[tuple[int, bytes]],
+    behind: bytes,
+    entries: Sequence[bytes],
+    others: Sequence[bytes],
 ) -> None:
     """Add the members of entries that are not among the others, by the numbers of their indexes."""
     for entry in entries:
         if entry not in others:
-            number, value = entry
-            members.setdefault(number, []).append(b"%b\0%b" % (value, key))
+            members.setdefault(entry[0], []).append(entry[2:] + behind)
 
 
 def encode_in_order(rows: Records, key_prefix: bytes, lane: InOrder, arguments: memoryview) -> OrderedWrites:

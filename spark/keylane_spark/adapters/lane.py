@@ -58,11 +58,19 @@ class LaneTarget:
         """How it takes records as they come, while it has no strays; None: it does not."""
         if not self.options.in_log_order:
             return None
-        base, name, parts = self.key_prefix.removesuffix(b"v:"), self.name.encode(), self.options.index
-        index = redis_keys.parts_of(b"%bi:%b" % (base, name), parts) if parts else ()
-        numbers = range(len(self.options.fields) + len(self.options.indexes))
+        options = self.options
+        base, name, parts = self.key_prefix.removesuffix(b"v:"), self.name.encode(), options.index
+        index, past = (redis_keys.parts_of(b"%b%b:%b" % (base, kind, name), parts) for kind in (b"i", b"p"))
+        numbers = range(len(options.fields) + len(options.indexes))
         fields = [redis_keys.parts_of(b"%bf:%b.%d" % (base, name, number), parts) for number in numbers]
-        return InOrder(tuple(index), min(self.options.marker_ms, LONGEST_MS), tuple(map(tuple, fields)))
+        return InOrder(
+            tuple(index) if parts else (),
+            min(options.marker_ms, LONGEST_MS),
+            tuple(map(tuple, fields)),
+            options.history_count or 0,
+            base + b"h:",
+            tuple(past) if parts and options.history_count else (),
+        )
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.name}"

@@ -4,6 +4,7 @@ Envelopes: `state.codec`.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -17,6 +18,7 @@ from keylane_spark.columns.records import Records, lengths_of
 
 _HEADER = np.dtype([("version", "u1"), ("flags", "u1"), ("offset", ">u8"), ("timestamp", ">u8")])
 _STRAY_HEADER = np.dtype([*_HEADER.descr, ("source", ">u4")])
+_HISTORY_HEADER = np.dtype([("offset", ">u8"), ("version", "u1"), ("flags", "u1"), ("timestamp", ">u8")])
 
 
 def content_of(strings: pa.BinaryArray) -> memoryview:
@@ -38,14 +40,27 @@ def encode_records(
     `before` and `after` surround each pair.
     """
     before_key = decimal(pc.binary_length(rows.keys), len(key_prefix), before + b"$", b"\r\n" + key_prefix)
-    return content_of(_encode([before_key], rows, source_partition, after))
+    return content_of(_encode([before_key, rows.keys], rows, source_partition, after))
+
+
+def encode_history(rows: Records, key_prefix: bytes) -> memoryview:
+    """Encode for each row, at least one, the command that adds it to the history of its key."""
+    rows = replace(rows, order_ms=None, fields=None)
+    before_key = decimal(
+        pc.binary_length(rows.keys), len(key_prefix), b"*4\r\n$4\r\nZADD\r\n$", b"\r\n" + key_prefix
+    )
+    scores = pa.array(np.maximum(rows.timestamps_ms, 0)).cast(pa.string()).cast(pa.binary())
+    before_score = decimal(pc.binary_length(scores), 0, b"\r\n$", b"\r\n")
+    return content_of(
+        _encode([before_key, rows.keys, before_score, scores], rows, None, b"", _HISTORY_HEADER)
+    )
 
 
 def encode_of_lanes(rows: Records, counts: Sequence[int], key_prefixes: Sequence[bytes]) -> list[memoryview]:
     """As `encode_records` for rows of several lanes, one lane behind the other, each with its own prefix."""
     prefixes = pa.array(key_prefixes, pa.binary()).take(pa.array(np.repeat(np.arange(len(counts)), counts)))
     lengths = pc.add(pc.binary_length(rows.keys), pc.binary_length(prefixes))
-    arguments = _encode([decimal(lengths, 0, b"$", b"\r\n"), prefixes], rows, None, b"")
+    arguments = _encode([decimal(lengths, 0, b"$", b"\r\n"), prefixes, rows.keys], rows, None, b"")
     bounds = _bounds(arguments)[np.cumsum([0, *counts])]
     content = content_of(arguments)
     begins = (bounds - bounds[0]).tolist()
@@ -53,16 +68,20 @@ def encode_of_lanes(rows: Records, counts: Sequence[int], key_prefixes: Sequence
 
 
 def _encode(
-    before_key: Sequence[pa.BinaryArray | bytes], rows: Records, source_partition: int | None, after: bytes
+    before: Sequence[pa.BinaryArray | bytes],
+    rows: Records,
+    source_partition: int | None,
+    after: bytes,
+    own: np.dtype[np.void] = _HEADER,
 ) -> pa.BinaryArray:
-    kind = _HEADER if source_partition is None else _STRAY_HEADER
+    """Encode the value of each row behind `before`; `own`: the header of records that are no strays."""
+    kind = own if source_partition is None else _STRAY_HEADER
     optional = _OptionalFields(rows)
     lengths = lengths_of(rows.values)
     for column in optional.columns:
         lengths = pc.add(lengths, pc.binary_length(column))
     return pc.binary_join_element_wise(
-        *before_key,
-        rows.keys,
+        *before,
         decimal(lengths, kind.itemsize, b"\r\n$", b"\r\n"),
         _fixed_headers(rows, kind, optional.flags, source_partition),
         *optional.columns,

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from keylane.state import codec
-from keylane.state.field_index import split_entries
-from keylane_spark.columns.encoding import content_of, decimal, encode_records
+from keylane.state.field_index import cut_entries
+from keylane_spark.columns.encoding import content_of, decimal, encode_history, encode_records
 from keylane_spark.columns.records import Records
 
 _LOOK_BYTES = 128
@@ -31,12 +31,17 @@ class InOrder:
 
     `index_keys`: of the sets of its live keys, as `redis_keys.parts_of` returns them; () without an index.
     `marker_ms`: how long a tombstone leaves a marker; 0: not at all. `field_keys`: for each index of fields,
-    by its number, the keys of its sets.
+    by its number, the keys of its sets. `history_count`: how many records a history keeps; 0: there are none.
+    `history_prefix`: before a record's key, the key of its history. `past_keys`: as `index_keys`, of the keys
+    that have a history.
     """
 
     index_keys: tuple[bytes, ...]
     marker_ms: int
     field_keys: tuple[tuple[bytes, ...], ...] = ()
+    history_count: int = 0
+    history_prefix: bytes = b""
+    past_keys: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +87,9 @@ class FieldChanges:
                     return None
                 before = b""
             if before != entries:
-                old, new = [*split_entries(before)], [*split_entries(entries)]
-                _collect(added, key, new, old)
-                _collect(removed, key, old, new)
+                old, new, behind = cut_entries(before), cut_entries(entries), b"\0" + key
+                _collect(added, behind, new, old)
+                _collect(removed, behind, old, new)
         # Members before removals: Redis deletes a set that is empty.
         return [*self._of_all(b"ZADD", added, _SCORE), *self._of_all(b"ZREM", removed, b"")]
 
@@ -95,19 +100,29 @@ class FieldChanges:
 
 def _collect(
     members: dict[int, list[bytes]],
-    key: bytes,
-    entries: Sequence[tuple[int, bytes]],
-    others: Sequence[tuple[int, bytes]],
+    behind: bytes,
+    entries: Sequence[bytes],
+    others: Sequence[bytes],
 ) -> None:
     """Add the members of entries that are not among the others, by the numbers of their indexes."""
     for entry in entries:
         if entry not in others:
-            number, value = entry
-            members.setdefault(number, []).append(b"%b\0%b" % (value, key))
+            members.setdefault(entry[0], []).append(entry[2:] + behind)
 
 
 def encode_in_order(rows: Records, key_prefix: bytes, lane: InOrder, arguments: memoryview) -> OrderedWrites:
-    """Encode rows, at most one of a key; `arguments`: what `encode_records` makes of them."""
+    """Encode rows, at most one of a key if there is no history.
+
+    `arguments`: what `encode_records` makes of them.
+    """
+    history: list[bytes | memoryview] = []
+    count = 0
+    if lane.history_count:
+        history, count = _history_commands(rows, lane)
+        last = _last_of_keys(rows.keys)
+        if not last.all():
+            rows = rows.where(last)
+            arguments = encode_records(rows, key_prefix, None)
     sets, deleted = rows, None
     if rows.values.null_count:
         is_set = rows.values.is_valid().to_numpy(zero_copy_only=False)
@@ -116,7 +131,8 @@ def encode_in_order(rows: Records, key_prefix: bytes, lane: InOrder, arguments: 
     # Members before removals: Redis deletes a set that is empty.
     others: list[bytes | memoryview] = []
     others += _index_commands(b"ZADD", lane.index_keys, sets.keys, _SCORE)
-    count = len(others)
+    count += len(others)
+    others += history
     if deleted is not None:
         if lane.marker_ms:
             after = b"$2\r\nPX\r\n$%d\r\n%d\r\n" % (len(str(lane.marker_ms)), lane.marker_ms)
@@ -128,6 +144,29 @@ def encode_in_order(rows: Records, key_prefix: bytes, lane: InOrder, arguments: 
         count += len(deleted) + len(removals)
     fields = FieldChanges(rows, key_prefix, lane.field_keys) if lane.field_keys else None
     return OrderedWrites(len(sets), arguments, others, count, fields)
+
+
+def _history_commands(rows: Records, lane: InOrder) -> tuple[list[bytes | memoryview], int]:
+    """The commands that add rows to the histories of their keys, and how many they are.
+
+    What is too much goes by its rank, so nobody needs to know how many records a history has.
+    """
+    keys = rows.keys.unique()
+    first_to_stay = b"%d" % -(lane.history_count + 1)
+    after = b"$1\r\n0\r\n$%d\r\n%b\r\n" % (len(first_to_stay), first_to_stay)
+    past = list(_index_commands(b"ZADD", lane.past_keys, keys, _SCORE))
+    added = encode_history(rows, lane.history_prefix)
+    trimmed = _words(keys, b"*4\r\n$15\r\nZREMRANGEBYRANK\r\n", lane.history_prefix, after)
+    return [*past, added, trimmed], len(past) + len(rows) + len(keys)
+
+
+def _last_of_keys(keys: pa.BinaryArray) -> NDArray[np.bool_]:
+    """Which rows are the last of their key."""
+    codes = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    last = np.zeros(len(codes), np.int64)
+    last[codes] = np.arange(len(codes))
+    is_last: NDArray[np.bool_] = last[codes] == np.arange(len(codes))
+    return is_last
 
 
 def _index_commands(

@@ -11,6 +11,7 @@ import json
 import random
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from tests.integration.lanes.test_lanes import new_lane, opened, primary_of
 from tests.support import lanes as t
@@ -23,6 +24,7 @@ from keylane_spark.adapters import lane_writer
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
 from keylane_spark.columns.chunks import Folder
 from keylane_spark.columns.ordered_writes import FieldChanges
+from keylane_spark.columns.records import Records, Rows, stored_records
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -184,6 +186,15 @@ def test_chunks_of_several_lanes_of_one_node_take_turns_and_all_arrive(redis_clu
         assert t.held(redis_cluster, lane, [])[1].next_offset == 5
 
 
+def records_of(events: list[Event], options: Options) -> Records:
+    """What a topic with these options stores of events; every third has a header, if headers are kept."""
+    records = t.columns(events)
+    pairs = [[("trace", b"%d" % event.offset)] if event.offset % 3 == 0 else [] for event in events]
+    headers = pa.array(pairs, pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
+    rows = Rows(records.offsets, records.timestamps_ms, records.keys, records.values, headers)
+    return stored_records(rows, options)
+
+
 def encoded(lane: LaneTarget, folded: Folded) -> Chunk:
     return folded.with_fields(lane.options)[0].encode(lane.key_prefix, in_order=lane.in_order)
 
@@ -198,6 +209,8 @@ def content(nodes: str, lane: LaneTarget) -> dict[bytes, object]:
             kind = name.removeprefix(lane.key_prefix.removesuffix(b"v:"))
             if name.startswith(lane.key_prefix):
                 found[name.removeprefix(lane.key_prefix)] = primary.get(name), primary.pttl(name) > 0
+            elif kind.startswith((b"h:", b"p:")):
+                found[kind] = primary.zrange(name, 0, -1, withscores=True), primary.pttl(name)
             elif kind.startswith((b"i:", b"f:")):
                 found[kind] = primary.zrange(name, 0, -1, withscores=True)
         return found
@@ -230,6 +243,9 @@ def any_value(source: random.Random) -> bytes | None:
         {"index": 1, "marker_ms": 0},
         {"index": 1, **FIELDS},
         {"index": 3, "marker_ms": 0, **FIELDS},
+        {"history_count": 1},
+        {"history_count": 3, "index": 1, "marker_ms": 0},
+        {"history_count": 2, "index": 3, "headers": True, "max_value_bytes": 100, **FIELDS},
     ],
 )
 def test_a_log_leaves_what_the_function_would_have_left(redis_cluster, monkeypatch, options):
@@ -245,7 +261,7 @@ def test_a_log_leaves_what_the_function_would_have_left(redis_cluster, monkeypat
             functions = calls(primary, "fcall")
             folder, begin = Folder(lane.options, 7), 0
             for at in range(0, len(events), 40):
-                folded = [*folder.add(t.columns(events[at : at + 40]), 7)]
+                folded = [*folder.add(records_of(events[at : at + 40], lane.options), 7)]
                 for chunk in (encoded(lane, each) for each in folded):
                     lanes.apply(lane, OffsetRange(begin, chunk.end_offset), chunk)
                     begin = chunk.end_offset

@@ -116,12 +116,38 @@ def test_in_an_index_of_parts_a_member_is_where_the_library_looks_for_it():
 
 @pytest.mark.parametrize(
     "options",
-    [{"ttl_ms": 1}, {"history_count": 1}, {"history_age_ms": 1}, {"insert_once": True}, {"guarded": True}],
+    [{"ttl_ms": 1}, {"history_age_ms": 1}, {"insert_once": True}, {"guarded": True}],
 )
 def test_where_records_are_compared_there_are_no_commands(options):
     lane = lane_with(index=1, **options)
     assert lane.in_order is None
     assert chunk_for(lane, EVENTS).ordered is None
+
+
+def test_a_history_gets_every_record_and_loses_the_oldest_by_rank_and_the_value_is_the_last():
+    lane = lane_with(index=1, history_count=2, marker_ms=0)
+    assert lane.in_order
+    (index,), (past,) = lane.in_order.index_keys, lane.in_order.past_keys
+    events = [Event(1, b"a", b"1"), Event(2, b"b", b"2"), Event(3, b"a", b"3"), Event(4, b"b", None)]
+    chunk = chunk_for(lane, events)
+    assert chunk.count == 4
+    assert pairs_of(chunk) == {lane.key_prefix + b"a": codec.encode_record(b"3", 3, events[2].timestamp_ms)}
+    base = lane.key_prefix.removesuffix(b"v:") + b"h:"
+    place = lane_at(Layout("orders", 9, stripes=2), 4, 1)
+    assert base + b"a" == redis_keys.history_key(place.tag, "orders", 1, b"a")
+    assert past == redis_keys.history_index_key(place.tag, "orders", 1, 4, 1)
+    added, names, *rest = commands_of(chunk)
+    assert (added, names) == (
+        [b"ZADD", index, b"0", b"a"],
+        [b"ZADD", past, b"0", b"a", b"0", b"b"],
+    )
+    for event, (command, key, score, member) in zip(events, rest[:4], strict=True):
+        assert (command, key, score) == (b"ZADD", base + event.key, b"%d" % event.timestamp_ms)
+        entry = codec.decode_history_entry(event.key, member, 4)
+        assert (entry.record and entry.record.value) == event.value
+        assert member[:8] == event.offset.to_bytes(8)
+    assert rest[4:6] == [[b"ZREMRANGEBYRANK", base + key, b"0", b"-3"] for key in (b"a", b"b")]
+    assert rest[6:] == [[b"DEL", lane.key_prefix + b"b"], [b"ZREM", index, b"b"]]
 
 
 FIELDS = (("amount", "number"), ("tags", "texts"))

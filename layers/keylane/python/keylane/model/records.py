@@ -128,7 +128,8 @@ class Options:
     @property
     def in_log_order(self) -> bool:
         """Whether a lane without strays takes records as they come, without a look at what is stored."""
-        return not (self.guarded or self.insert_once or self.has_history or self.ttl_ms is not None)
+        expires = self.ttl_ms is not None or self.history_age_ms is not None
+        return not (self.guarded or self.insert_once or expires)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options that differ from the defaults, for JSON.

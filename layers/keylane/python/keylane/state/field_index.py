@@ -13,7 +13,7 @@ an index of several fields if it lacks one of them, and none at all if they have
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -52,9 +52,7 @@ class Field(NamedTuple):
             found = found.get(name)
         if found is None:
             return ()
-        if self.kind == "texts":
-            return _elements(found)
-        return (_encode(self.kind, found),)
+        return _VALUES[self.kind](found)
 
 
 class FieldIndex(NamedTuple):
@@ -120,11 +118,18 @@ def _indexes(
 
 def split_entries(entries: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield number and value of each entry in an envelope."""
-    at = 0
+    for entry in cut_entries(entries):
+        yield entry[0], entry[2:]
+
+
+def cut_entries(entries: bytes) -> list[bytes]:
+    """Return each entry in an envelope, as it is there."""
+    found, at = [], 0
     while at < len(entries):
         end = at + 2 + entries[at + 1]
-        yield entries[at], entries[at + 2 : end]
+        found.append(entries[at:end])
         at = end
+    return found
 
 
 def has_entry(entries: bytes, number: int, value: bytes) -> bool:
@@ -138,17 +143,28 @@ def has_entry(entries: bytes, number: int, value: bytes) -> bool:
     return False
 
 
-def _encode(kind: str, found: Any) -> bytes:
-    type_ = type(found)
-    if type_ is bool:
-        if kind == "boolean":
-            return ordered.encode_boolean("true" if found else "false")
-    elif type_ is str:
-        if kind != "boolean":
-            return ordered.ENCODERS[kind](found)
-    elif type_ is Digits and kind in {"number", "time"}:
-        return ordered.ENCODERS[kind](str(found))
-    raise ordered.NotOrdered("type", f"is not a {kind}")
+def _text(found: Any) -> Sequence[bytes]:
+    if type(found) is not str:
+        raise ordered.NotOrdered("type", "is not a text")
+    return (ordered.encode_text(found),)
+
+
+def _number(found: Any) -> Sequence[bytes]:
+    if type(found) is not Digits and type(found) is not str:
+        raise ordered.NotOrdered("type", "is not a number")
+    return (ordered.encode_number(found),)
+
+
+def _time(found: Any) -> Sequence[bytes]:
+    if type(found) is not Digits and type(found) is not str:
+        raise ordered.NotOrdered("type", "is not a time")
+    return (ordered.encode_time(found),)
+
+
+def _boolean(found: Any) -> Sequence[bytes]:
+    if type(found) is not bool:
+        raise ordered.NotOrdered("type", "is not a boolean")
+    return (ordered.encode_boolean("true" if found else "false"),)
 
 
 def _elements(found: Any) -> Sequence[bytes]:
@@ -159,3 +175,13 @@ def _elements(found: Any) -> Sequence[bytes]:
     if not values and elements:
         raise ordered.NotOrdered("type", "has no text")
     return sorted(values)
+
+
+_VALUES: Mapping[str, Callable[[Any], Sequence[bytes]]] = {
+    "text": _text,
+    "number": _number,
+    "time": _time,
+    "boolean": _boolean,
+    "texts": _elements,
+}
+"""The forms of what a document has, by the types of fields."""

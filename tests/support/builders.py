@@ -280,6 +280,11 @@ def load_produce(
     return post
 
 
+def no_schemas() -> Any:
+    """Fail: nothing here needs a Schema Registry."""
+    pytest.fail("nothing here has a schema")
+
+
 def load_query(
     *entries: dict[bytes, bytes],
     now_ms: int = NOW_MS,
@@ -292,7 +297,7 @@ def load_query(
     parts = QueryParts(
         query_settings(wait_default_ms=0),
         Store(state, Layouts(state, time.clock, 30), time.clock),
-        lambda: pytest.fail("no value here has a schema"),
+        no_schemas,
         lambda: pytest.fail("a function streams nothing"),
         Runtime().open_stream,
     )

@@ -15,6 +15,7 @@ from tests.support.builders import (
     headers_of,
     load_produce,
     load_query,
+    no_schemas,
 )
 from tests.support.fakes import FakeKafka, FakeLog, FakeSchemaWriter, FakeState, FakeTime
 
@@ -46,7 +47,7 @@ def send(schemas: FakeSchemaWriter) -> Callable[..., dict[str, Any]]:
         log.create(topic, count)
         kafka.create(topic, count)
     store = Store(state, Layouts(state, clock, 0), clock)
-    parts = ExploreParts(explore_settings(), clock, kafka, kafka, {DEFAULT: kafka}, store)
+    parts = ExploreParts(explore_settings(), clock, kafka, kafka, {DEFAULT: kafka}, no_schemas, store)
     application = an_application(explore.OPERATIONS, parts)
     produce = load_produce(log, schemas=schemas)
 

@@ -16,6 +16,7 @@ from tests.support.builders import (
     headers_of,
     layout_entry,
     load_handler,
+    no_schemas,
 )
 from tests.support.fakes import FakeKafka, FakePartition, FakeState, FakeTime
 
@@ -25,6 +26,7 @@ from keylane.app import explore
 from keylane.errors import LogUnavailable
 from keylane.model.clusters import DEFAULT
 from keylane.model.kafka import LogRecord
+from keylane.model.records import Options
 from keylane.query.layouts import Layouts
 from keylane.query.store import Store
 from keylane.wiring.explore import ExploreParts
@@ -59,6 +61,7 @@ def get(world: SimpleNamespace) -> Get:
         world.kafka,
         world.kafka,
         {DEFAULT: world.kafka},
+        no_schemas,
         Store(world.state, Layouts(world.state, clock, 0), clock),
     )
     application = an_application(explore.OPERATIONS, parts)
@@ -121,6 +124,24 @@ def test_records_show_what_they_are(get: Get, log: FakePartition):
         ("CreateTime", "k", "text", "", "text"),
     ]
     assert others[1]["timestamp"] is None
+
+
+def test_typed_keys_are_shown_as_reads_show_them(get: Get, log: FakePartition, world: SimpleNamespace):
+    typed = a_layout("t", 2, options=Options(key_fields=(("id", "integer"),)))
+    log.add(
+        LogRecord(0, b'{"id":7}', b"{}", 1000, "CreateTime"), LogRecord(1, b"7", None, 1000, "CreateTime")
+    )
+
+    def keys(**query: str) -> list[tuple[object, str]]:
+        return [(each["key"], each["key_format"]) for each in document(get(RECORDS, **query))["records"]]
+
+    as_text = [('{"id":7}', "text"), ("7", "text")]
+    assert keys() == as_text
+    world.state.entries |= layout_entry(typed)
+    assert keys() == [({"id": 7}, "json"), ("7", "text")]
+    assert keys(key_format="base64") == as_text
+    world.state.away = True
+    assert keys() == as_text
 
 
 def test_headers_that_can_not_be_read_are_null(get: Get, log: FakePartition):

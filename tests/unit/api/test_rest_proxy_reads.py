@@ -14,6 +14,7 @@ from tests.support.builders import (
     explore_settings,
     headers_of,
     layout_entry,
+    no_schemas,
     reader_settings,
 )
 from tests.support.fakes import FakeKafka, FakeState, FakeTime
@@ -61,6 +62,7 @@ def get(kafka: FakeKafka) -> Get:
         kafka,
         kafka,
         {DEFAULT: kafka, "eu": other},
+        no_schemas,
         Store(state, Layouts(state, clock, 0), clock),
     )
     served = ApiSettings(topics=ServedTopics(("t", "nowhere", "eu.*")))

@@ -71,7 +71,7 @@ def test_default_wait_is_never_above_the_maximum():
 def test_explore_needs_only_its_brokers():
     settings = ExploreSettings.from_environment(KAFKA)
     assert settings == ExploreSettings(
-        Clusters(ReaderSettings("one:9092,two:9092", 5_000)), False, 5_000, 2_000, 1_000
+        Clusters(ReaderSettings("one:9092,two:9092", 5_000)), False, 5_000, 2_000, 1_000, 2_000
     )
 
 
@@ -80,10 +80,11 @@ def test_explore_reads_all_its_variables():
         "KEYLANE_EXPLORE_TIMEOUT_MS": "300",
         "KEYLANE_HEALTH_TIMEOUT_MS": "200",
         "KEYLANE_STATE_TIMEOUT_MS": "100",
+        "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS": "50",
     }
     settings = ExploreSettings.from_environment(KAFKA | REDIS | timeouts)
     assert settings == ExploreSettings(
-        Clusters(ReaderSettings("one:9092,two:9092", 300)), True, 300, 200, 100
+        Clusters(ReaderSettings("one:9092,two:9092", 300)), True, 300, 200, 100, 50
     )
     with pytest.raises(SettingsError, match="KEYLANE_EXPLORE_TIMEOUT_MS"):
         ExploreSettings.from_environment(KAFKA | {"KEYLANE_EXPLORE_TIMEOUT_MS": "0"})

@@ -12,7 +12,7 @@ from tests.support.builders import a_layout
 from keylane.errors import BadRequest
 from keylane.formats.connect_keys import ConnectKeys
 from keylane.model.records import KeyFields, Options
-from keylane.query.typed_keys import encode_json
+from keylane.query.typed_keys import encode_json, encode_prefix
 
 ID = (("id", "integer"),)
 BOTH = (("region", "string"), ("number", "integer"))
@@ -93,3 +93,34 @@ def test_a_layout_keeps_the_fields_in_their_order():
     stored = json.loads(json.dumps(options.to_dict()))
     assert Options.from_dict(stored) == options
     assert a_layout(options=options).options.key_fields == BOTH
+
+
+@given(st.text(max_size=3), st.text(max_size=3))
+def test_the_keys_with_a_prefix_are_those_whose_text_begins_with_it(prefix, text):
+    name = (("id", "string"),)
+    begins = encode_key(name, json.dumps({"id": text}).encode()).startswith(
+        encode_prefix(ConnectKeys(name), prefix.encode())
+    )
+    assert begins == text.startswith(prefix) or prefix.startswith("{")
+
+
+@pytest.mark.parametrize(
+    ("form", "prefix", "bytes_of_keys"),
+    [
+        (ConnectKeys(BOTH), b'{"region":"eu"', b'{"region":"eu"'),
+        (ConnectKeys(ID), b'{"id":7', b'{"id":7'),
+        (ConnectKeys(ID, '{"schema":{},"payload":', "}"), b'{"id":7', b'{"schema":{},"payload":{"id":7'),
+        (ConnectKeys((("id", "string"),), is_bare=True), b'a"', b'"a\\"'),
+    ],
+)
+def test_a_prefix_begins_what_answers_show(form, prefix, bytes_of_keys):
+    assert encode_prefix(form, prefix) == bytes_of_keys
+
+
+@pytest.mark.parametrize(
+    ("fields", "prefix"), [(ID, b"7"), (BOTH, b"eu"), ((("id", "string"),), b"\xff"), (ID, b'"id"')]
+)
+def test_a_prefix_that_begins_no_key_says_what_to_give(fields, prefix):
+    with pytest.raises(BadRequest, match="give bytes, with key_format=base64") as raised:
+        encode_prefix(ConnectKeys(fields), prefix)
+    assert raised.value.parameter == "prefix"

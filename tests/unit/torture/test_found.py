@@ -26,7 +26,7 @@ from keylane import routing
 from keylane.formats.json_text import parse_verbatim
 from keylane.model.records import Answer, Layout, Options, Record, Watermark
 from keylane.query.conditions import EQUAL, RANGE, Asked, Order, question_of
-from keylane.state.field_index import indexes_of, split_entries
+from keylane.state.field_index import indexes_of
 
 PARTITIONS = 6
 OPTIONS = Options(index=1, fields=FIELDS, indexes=INDEXES)
@@ -80,7 +80,7 @@ def test_the_log_s_answer_to_a_question_is_the_application_s():
             document = parse_verbatim(value.decode())
         except ValueError:
             document = None
-        entries = list(split_entries(indexes.entries(document)[0]))
+        entries, _ = indexes.entries(document)
         for question in (*all_questions("7"), draw_question(source, "7", AT_MS)):
             conditions = question_of(LAYOUT, question.asked, question.order).conditions
             expected = all(each.is_met(entries) and each.is_met_by(document) for each in conditions)

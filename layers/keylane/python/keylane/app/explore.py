@@ -1,6 +1,7 @@
 """Kafka itself: clusters, topics, partitions, offsets, raw records; and the health of Kafka and Redis."""
 
 from collections.abc import Mapping
+from functools import partial
 
 from keylane.api.http.request import Request, id_of, topic_of
 from keylane.api.http.response import Response
@@ -133,10 +134,11 @@ def get_brokers(app: ExploreApp, request: Request) -> Response[str]:
 def get_records(app: ExploreApp, request: Request, topic: str, partition: str) -> Response[str]:
     """Answer with a page of raw records, by offset."""
     use = app.parts()
-    read = explore.parse_records(request, topic, partition)
-    return log_records.render_records(
-        read.wanted, read_records(use.metadata, use.reader, *read, use.deadline)
-    )
+    wanted, begin, raw_keys = explore.parse_records(request, topic, partition)
+    page = read_records(use.metadata, use.reader, wanted, begin, use.deadline)
+    layout = None if raw_keys else use.find_layout(wanted.topic)
+    show_key = partial(use.decoder().show_key, layout) if layout else log_records.show_none
+    return log_records.render_records(wanted, page, show_key)
 
 
 @OPERATIONS.operation(explore.CLUSTERS_SCHEMA, parameters=explore.CLUSTERS, refusals=(403, 502))

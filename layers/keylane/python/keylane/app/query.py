@@ -27,6 +27,7 @@ from keylane.query.newest import (
     read_newest_as_of,
 )
 from keylane.query.ranges import read_range
+from keylane.query.span import Span
 from keylane.query.topics import partitions_by_node
 from keylane.query.views import describe_view, list_views, read_windows
 from keylane.wiring.query import QueryParts, build_query
@@ -61,7 +62,10 @@ def get_keys(app: QueryApp, request: Request, topic: str) -> Response[Any]:
     """Answer with a page of the topic's keys in order."""
     use = app.parts()
     read = pages.parse_range(request, topic, use.settings)
-    page = read_range(use.store, read.topic, read.scan, read.terms)
+    scan = read.scan
+    if not read.values.raw_keys:
+        scan = replace(scan, span=use.keys.find_span(read.topic, scan.span))
+    page = read_range(use.store, read.topic, scan, read.terms)
     return pages.render_range(page, read, _envelopes(use, read.values))
 
 
@@ -124,6 +128,8 @@ def get_changes(app: QueryApp, request: Request, topic: str) -> Response[Any]:
     """Answer with the changes of a topic's keys as they come, as Server-Sent Events."""
     use = app.parts()
     read = changes.parse_topic_changes(request, topic, use.settings)
+    if not read.raw_keys and read.key:
+        read = read._replace(key=use.keys.find_span(read.topic, Span.of_prefix(read.key)).low)
     source, choose = TopicChanges(use.change_reader, read), None
     if read.asked:
         check_conditions(use.store, read)

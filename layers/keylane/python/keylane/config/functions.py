@@ -106,6 +106,7 @@ class ExploreSettings:
     timeout_ms: int
     health_timeout_ms: int
     state_timeout_ms: int
+    registry_timeout_ms: int
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
@@ -119,6 +120,7 @@ class ExploreSettings:
             clusters.default.timeout_ms,
             SETTINGS.read(environment, "KEYLANE_HEALTH_TIMEOUT_MS"),
             SETTINGS.read(environment, "KEYLANE_STATE_TIMEOUT_MS"),
+            SETTINGS.read(environment, "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS"),
         )
 
 

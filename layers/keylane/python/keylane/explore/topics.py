@@ -7,7 +7,7 @@ from typing import NamedTuple
 from keylane import routing
 from keylane.errors import CorruptState, KeylaneError, StateUnavailable, UnknownPartition, UnknownTopic
 from keylane.model.kafka import ApiVersion, KafkaCluster, KafkaTopic
-from keylane.model.records import MAX_LANES
+from keylane.model.records import MAX_LANES, Layout
 from keylane.model.served_topics import ServedTopics
 from keylane.ports import Deadline, DetailedMetadata, Metadata
 from keylane.query.store import Store
@@ -148,6 +148,16 @@ def locate_topic(
         return replace(unplaced, state=NOT_KEPT)
     except (StateUnavailable, CorruptState):
         return replace(unplaced, state=UNAVAILABLE)
+
+
+def find_layout(store: Store | None, topic: str, state_timeout_ms: float) -> Layout | None:
+    """The topic's layout; None where the state has none, or does not answer. `store`: see `locate_topic`."""
+    if store is None:
+        return None
+    try:
+        return store.layouts.get(topic, Deadline.after_ms(state_timeout_ms, store.clock))
+    except (UnknownTopic, StateUnavailable, CorruptState):
+        return None
 
 
 def find_partition(metadata: Metadata, topic: str, partition: int, deadline: Deadline) -> KafkaTopic:

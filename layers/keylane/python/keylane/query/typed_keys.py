@@ -16,7 +16,10 @@ from keylane.formats.connect_keys import ConnectKeys, keys_with_schema, quote
 from keylane.formats.json_text import BOOLEANS, INTEGER
 from keylane.model.records import KeyFields, Layout, Options
 from keylane.ports import Deadline, Schemas
+from keylane.query.span import Span
 from keylane.query.store import Store
+
+_SPANS = "give bytes, with key_format=base64, or find records by the fields of their values"
 
 
 class KeyFinder(NamedTuple):
@@ -37,12 +40,34 @@ class KeyFinder(NamedTuple):
 
     def find_all(self, topic: str, keys: Sequence[bytes]) -> list[tuple[bytes, ...]]:
         """As `find`, for many keys of a topic."""
-        layout = self.store.layouts.get(topic, Deadline.after_ms(self.state_timeout_ms, self.store.clock))
+        layout = self._layout(topic)
         options = layout.options
         if options.key_format == "registry":
             return self._find_by_schemas(layout, keys)
         form = json_keys(options)
         return [(key if form is None else encode_json(form, key),) for key in keys]
+
+    def find_span(self, topic: str, span: Span) -> Span:
+        """Return the span of keys of records that a client's span means.
+
+        Typed keys are in the order of their bytes, not of their values: only a prefix means the same keys
+        in both. Raises as `find`.
+        """
+        if span == Span():
+            return span
+        options = self._layout(topic).options
+        form = json_keys(options)
+        if form is None and options.key_format != "registry":
+            return span
+        if not span.low or span != Span.of_prefix(span.low):
+            what = "keys of this topic are in the order of their bytes, not of their values"
+            raise BadRequest(f"{what}: {_SPANS}", "from" if span.low else "to")
+        if form is None:
+            raise BadRequest(f"keys of this topic begin with the id of their schema: {_SPANS}", "prefix")
+        return Span.of_prefix(encode_prefix(form, span.low))
+
+    def _layout(self, topic: str) -> Layout:
+        return self.store.layouts.get(topic, Deadline.after_ms(self.state_timeout_ms, self.store.clock))
 
     def _find_by_schemas(self, layout: Layout, keys: Sequence[bytes]) -> list[tuple[bytes, ...]]:
         from keylane.query.registry_keys import encode_by_schemas, subject_of  # noqa: PLC0415 (few topics)
@@ -91,6 +116,21 @@ def encode_json(form: ConnectKeys, key: bytes) -> bytes:
     return f"{form.head}{written}{form.tail}".encode()
 
 
+def encode_prefix(form: ConnectKeys, prefix: bytes) -> bytes:
+    """Return the bytes that the keys with a prefix begin with.
+
+    `prefix` begins the JSON object that answers show, or the text of the only field. Raises BadRequest.
+    """
+    text = prefix.decode(errors="replace")
+    if not form.is_bare and text.startswith("{"):
+        return form.head.encode() + prefix
+    (name, kind), *others = form.fields
+    if others or kind != "string" or text.encode() != prefix:
+        raise BadRequest(f"the prefix does not begin {_example(form.fields)}: {_SPANS}", "prefix")
+    opening = "" if form.is_bare else f"{{{quote(name)}:"
+    return f"{form.head}{opening}{quote(text)[:-1]}".encode()
+
+
 def _decode(fields: KeyFields, key: bytes) -> str:
     try:
         return key.decode()
@@ -128,5 +168,9 @@ def _write(fields: KeyFields, name: str, kind: str, value: Any) -> str:
 
 
 def _fault(fields: KeyFields, what: str) -> BadRequest:
-    example = ", ".join(f'"{name}": ...' for name, _ in fields)
-    return BadRequest(f"the key {what}: keys of this topic are {{{example}}}", "key")
+    return BadRequest(f"the key {what}: keys of this topic are {_example(fields)}", "key")
+
+
+def _example(fields: KeyFields) -> str:
+    members = ", ".join(f'"{name}": ...' for name, _ in fields)
+    return f"{{{members}}}"

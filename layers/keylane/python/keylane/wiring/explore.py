@@ -14,31 +14,39 @@ from keylane.adapters.redis.state import RedisState
 from keylane.config.functions import ExploreSettings, renewable_redis
 from keylane.errors import SettingsError
 from keylane.explore.clusters import ClusterDirectory
+from keylane.explore.topics import find_layout
 from keylane.ports import Clock, Deadline
+from keylane.query.decoding import ValueDecoder
 from keylane.query.layouts import Layouts
 from keylane.query.store import Store
 from keylane.wiring.application import check_metrics
 from keylane.wiring.kafka import ClusterSource
+from keylane.wiring.schemas import SchemasOfThread
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from keylane.adapters.kafka.admin import ReaderSettings
     from keylane.metrics.meter import Meter
     from keylane.model.clusters import Clusters
-    from keylane.ports import ClusterMetadata, DetailedMetadata, LogReader
+    from keylane.model.records import Layout
+    from keylane.ports import ClusterMetadata, DetailedMetadata, LogReader, Schemas
     from keylane.wiring.runtime import Runtime
 
 
 @dataclass(frozen=True, slots=True)
 class ExploreParts:
-    """What the explore function works with; `store` is None where no Redis is set."""
+    """What the explore function works with; `store` is None where no Redis is set.
+
+    `schemas` opens the Schema Registry for the first key of it.
+    """
 
     settings: ExploreSettings
     clock: Clock
     metadata: DetailedMetadata
     reader: LogReader
     clusters: Mapping[str, ClusterMetadata]
+    schemas: Callable[[], Schemas]
     store: Store | None = None
 
     @property
@@ -58,6 +66,14 @@ class ExploreParts:
         """The end of a request to Kafka that begins now."""
         return Deadline.after_ms(self.settings.timeout_ms, self.clock)
 
+    def find_layout(self, topic: str) -> Layout | None:
+        """Return a topic's layout; None where it is not to be had."""
+        return find_layout(self.store, topic, self.settings.state_timeout_ms)
+
+    def decoder(self) -> ValueDecoder:
+        """Return a decoder for the keys of one request."""
+        return ValueDecoder(self.schemas, self.clock, self.settings.registry_timeout_ms)
+
 
 def build_explore(runtime: Runtime, environment: Mapping[str, str], meter: Meter) -> ExploreParts:
     """Build all from the environment. Raises SettingsError, SettingsUnavailable."""
@@ -72,7 +88,8 @@ def build_explore(runtime: Runtime, environment: Mapping[str, str], meter: Meter
     store = Store(state, Layouts(state, clock, 0), clock) if state else None
     meter.count("ColdStarts", 1, "explore")
     kafka = ClusteredMetadata(metadata)
-    return ExploreParts(settings, clock, kafka, ClusteredReader(readers), metadata.by_name(), store)
+    schemas = SchemasOfThread(environment)
+    return ExploreParts(settings, clock, kafka, ClusteredReader(readers), metadata.by_name(), schemas, store)
 
 
 def open_reader(environment: Mapping[str, str]) -> LogReader:

@@ -6,7 +6,7 @@ from functools import cache, partial
 
 import keylane.adapters.kafka.producer  # noqa: F401 (the client library loads in the init phase)
 from keylane.adapters.aws import references
-from keylane.config.functions import ProduceSettings, renewable_registry
+from keylane.config.functions import ProduceSettings
 from keylane.config.queue import QueueSettings, queue_settings
 from keylane.config.settings import is_set
 from keylane.config.table import SETTINGS
@@ -20,6 +20,7 @@ from keylane.wiring.application import check_metrics, read_api_settings
 from keylane.wiring.guards import build_checks, build_guards
 from keylane.wiring.kafka import ClusterSource, open_log
 from keylane.wiring.runtime import Runtime
+from keylane.wiring.schemas import make_schema_writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ def build_produce(runtime: Runtime, environment: Mapping[str, str], meter: Meter
         read_api_settings(environment).topics,
     )
     has_registry = is_set(found, "KEYLANE_SCHEMA_REGISTRY_URL")
-    make_schemas = partial(_make_schemas, environment)
+    make_schemas = partial(make_schema_writer, environment)
     return ProduceParts(
         writer,
         guards,
@@ -77,13 +78,6 @@ def build_produce(runtime: Runtime, environment: Mapping[str, str], meter: Meter
         settings.pushes_as_kprf,
         SETTINGS.read(found, "KEYLANE_TRACE_HEADERS"),
     )
-
-
-def _make_schemas(environment: Mapping[str, str]) -> SchemaWriter:
-    from keylane.adapters.registry.client import RegistryClient  # noqa: PLC0415
-    from keylane.adapters.registry.encoders import RegistryEncoders  # noqa: PLC0415
-
-    return RegistryEncoders(RegistryClient(renewable_registry(environment)))
 
 
 def _open_wal(runtime: Runtime, settings: QueueSettings) -> WriteAheadLog:

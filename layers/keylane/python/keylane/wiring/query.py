@@ -8,7 +8,7 @@ from typing import Any
 import keylane.adapters.redis.cluster  # noqa: F401 (the client library loads in the init phase)
 from keylane.adapters.aws import references
 from keylane.adapters.redis.state import RedisState
-from keylane.config.functions import QuerySettings, renewable_redis, renewable_registry
+from keylane.config.functions import QuerySettings, renewable_redis
 from keylane.errors import RegistryUnavailable
 from keylane.metrics.meter import Meter
 from keylane.model.changes import ChangeSource, Choose
@@ -19,6 +19,7 @@ from keylane.query.store import Store
 from keylane.query.typed_keys import KeyFinder
 from keylane.wiring.application import check_metrics
 from keylane.wiring.runtime import Runtime
+from keylane.wiring.schemas import make_schemas
 
 OpenStream = Callable[[ChangeSource, Any, Callable[[bytes], bool], Choose | None], Any]
 
@@ -68,8 +69,8 @@ def build_query(runtime: Runtime, environment: Mapping[str, str], meter: Meter) 
     state = RedisState(runtime.open_cluster(redis, meter))
     meter.count("ColdStarts", 1, "query")
     store = Store(state, runtime.open_layouts(state, settings.layout_ttl_s), runtime.clock)
-    make_schemas = partial(_make_schemas, environment, {})
-    open_schemas = cache(partial(runtime.open_port, make_schemas, busy=RegistryUnavailable))
+    make = partial(make_schemas, environment, {})
+    open_schemas = cache(partial(runtime.open_port, make, busy=RegistryUnavailable))
     open_log = cache(partial(runtime.open_port, partial(_make_log, environment), is_single=True))
     return QueryParts(settings, store, open_schemas, open_log, runtime.open_stream)
 
@@ -78,10 +79,3 @@ def _make_log(environment: Mapping[str, str]) -> LogReader:
     from keylane.wiring.explore import open_reader  # noqa: PLC0415 (a function never needs it)
 
     return open_reader(environment)
-
-
-def _make_schemas(environment: Mapping[str, str], known: dict[str, Any]) -> Schemas:
-    from keylane.adapters.registry.client import RegistryClient  # noqa: PLC0415
-    from keylane.adapters.registry.decoders import RegistryDecoders  # noqa: PLC0415
-
-    return RegistryDecoders(RegistryClient(renewable_registry(environment)), known)

@@ -40,7 +40,7 @@ def an_array(items: Any) -> dict[str, Any]:
     return {"type": "array", "items": items}
 
 
-KEY = {
+KEY: dict[str, Any] = {
     "key": {"description": "text, base64 or JSON, according to key_format"},
     "key_format": {"enum": ["text", "base64", "json"]},
 }

@@ -91,8 +91,7 @@ class Envelopes:
 
     def render_key(self, layout: Layout, key: bytes) -> str:
         """Return the fields of a document that show a key of the topic, without braces."""
-        shown = self._decoder.show_key(layout, key)
-        return json.dumps(render_key(key))[1:-1] if shown is None else f'"key": {shown}, "key_format": "json"'
+        return render_shown_key(key, self._decoder.show_key(layout, key))
 
     def render(self, answer: Answer, record: Record, picked: str | None = None) -> str:
         """Render a record whose value is decoded; `picked`: its fields, if they are rendered already."""
@@ -160,6 +159,11 @@ def render_key(key: bytes) -> dict[str, str]:
     """Return a key and its format."""
     text, key_format = _as_text(key)
     return {"key": text, "key_format": key_format}
+
+
+def render_shown_key(key: bytes, shown: str | None) -> str:
+    """Return the fields of a document that show a key, without braces. `shown`: its JSON, if it has one."""
+    return json.dumps(render_key(key))[1:-1] if shown is None else f'"key": {shown}, "key_format": "json"'
 
 
 def render_value(record: Record, fields: Fields | None, picked: str | None = None) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from keylane.api.http.common_parameters import MOST_PAGE_RECORDS, PAGE_RECORDS
+from keylane.api.http.common_parameters import KEY_FORMAT, MOST_PAGE_RECORDS, PAGE_RECORDS, has_base64_keys
 from keylane.api.http.json_response import render_json
 from keylane.api.http.parameters import TIME_PATTERN, Parameter, choice, integer, read_moment, switch, text
 from keylane.api.http.request import Request, topic_of
@@ -88,7 +88,8 @@ MAX_BYTES = integer(
 )
 TOPICS = (PREFIX, AFTER, TOPICS_LIMIT)
 OFFSETS = (AT, ISOLATION)
-RECORDS = (OFFSET, LIMIT, MAX_BYTES, ISOLATION)
+RANGE = (OFFSET, LIMIT, MAX_BYTES, ISOLATION)
+RECORDS = (*RANGE, KEY_FORMAT)
 API_VERSIONS = switch("api_versions", "ask each broker which versions of Kafka's APIs it supports")
 CLUSTERS = (API_VERSIONS,)
 
@@ -101,10 +102,14 @@ class OffsetRequest(NamedTuple):
 
 
 class RecordsRequest(NamedTuple):
-    """A GET of raw records; from `begin` (EARLIEST or LATEST), or `wanted.offset` if that is None."""
+    """A GET of raw records; from `begin` (EARLIEST or LATEST), or `wanted.offset` if that is None.
+
+    `raw_keys`: keys are shown as they are in Kafka, also those of topics with typed keys.
+    """
 
     wanted: LogRange
     begin: str | None
+    raw_keys: bool
 
 
 def parse_topics(request: Request) -> TopicsRequest:
@@ -129,12 +134,12 @@ def parse_offset(request: Request, topic: str, partition: str) -> OffsetRequest:
 
 def parse_records(request: Request, topic: str, partition: str) -> RecordsRequest:
     """Parse a GET of raw records. Raises BadRequest."""
-    offset, limit, max_bytes, isolation = (each.of(request) for each in RECORDS)
+    offset, limit, max_bytes, isolation = (each.of(request) for each in RANGE)
     begin = offset if isinstance(offset, str) else None
     name, number = topic_of(topic), parse_partition(partition)
     first = 0 if begin else offset
     wanted = LogRange(name, number, first, end=0, limit=limit, max_bytes=max_bytes, isolation=isolation)
-    return RecordsRequest(wanted, begin)
+    return RecordsRequest(wanted, begin, has_base64_keys(request))
 
 
 TOPICS_SCHEMA = Schema.of(

@@ -11,6 +11,7 @@ from redis.cluster import ClusterNode, RedisCluster
 
 from keylane.adapters.redis.cluster import Cluster, Node, RedisSettings
 from keylane.adapters.redis.state import RedisState
+from keylane.model.records import Options
 from keylane.ports import Clock, Deadline
 from keylane.state import codec
 from keylane_spark.adapters.function_library import FunctionLibrary, WriteOptions
@@ -23,7 +24,7 @@ from keylane_spark.columns.records import Records
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from keylane.model.records import Options, Record, Watermark
+    from keylane.model.records import Record, Watermark
     from keylane_spark.adapters.lane import LaneTarget
 
 CLOCK = Clock()
@@ -103,11 +104,11 @@ def chunks(
     source_partition: int | None = None,
 ) -> Iterator[Chunk]:
     """The chunks of these records and no others."""
-    folder = Folder(*([options] if options else []), max_records=max_records, max_bytes=max_bytes)
-    for folded in folder.add(records):
-        yield folded.encode(key_prefix, source_partition)
-    if (last := folder.take()) is not None:
-        yield last.encode(key_prefix, source_partition)
+    options = options or Options()
+    folder = Folder(options, max_records=max_records, max_bytes=max_bytes)
+    found = [*folder.add(records), folder.take()]
+    for folded in filter(None, found):
+        yield folded.with_fields(options)[0].encode(key_prefix, source_partition)
 
 
 def write(

@@ -120,7 +120,8 @@ def test_the_page_names_a_user_for_the_functions_and_one_for_the_job():
     [("writer", "reader"), ("writer", "server"), ("keylane-job", "keylane-functions")],
 )
 def test_the_writer_writes_lanes_and_the_reader_reads_them(users, monkeypatch, writer_name, reader_name):
-    layout = a_layout(a_topic(), 1, options=Options(index=True, history_count=5))
+    options = Options(index=True, history_count=5, fields=(("n", "number"),))
+    layout = a_layout(a_topic(), 1, options=options)
     lane = LaneTarget.of(layout, 0, 0)
     events = [t.Event(0, b"ann", b'{"n": 1}'), t.Event(1, b"bob", b'{"n": 2}')]
     cluster = cluster_as(writer_name, users)
@@ -138,6 +139,9 @@ def test_the_writer_writes_lanes_and_the_reader_reads_them(users, monkeypatch, w
             event = an_event("GET", f"/topics/{layout.topic}{path}", query=PARTIAL)
             answer = function.lambda_handler(event, None)
             assert answer["statusCode"] == 200, answer
+        event = an_event("GET", f"/topics/{layout.topic}/find", query=PARTIAL | {"n": "2"})
+        answer = function.lambda_handler(event, None)
+        assert [each["key"] for each in json.loads(answer["body"])["records"]] == ["bob"], answer
         body = json.dumps({"keys": ["ann", "bob"]}).encode()
         answer = function.lambda_handler(
             an_event("POST", f"/topics/{layout.topic}/keys:read", query=PARTIAL, body=body), None

@@ -1,4 +1,4 @@
-"""Each kind of trouble once, four in a schedule; `make torture` runs hundreds of random ones."""
+"""Each kind of trouble once, three in a schedule; `make torture` runs hundreds of random ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SEED = 1000
-AT_ONCE = 4
+AT_ONCE = 3
 SCHEDULES = [list(EVENTS)[at : at + AT_ONCE] for at in range(0, len(EVENTS), AT_ONCE)]
 IN_TURN = sorted(SCHEDULES, key=lambda events: "switch-layout" not in events)
 """The generation that it builds takes all records that the others have written before it."""

@@ -17,7 +17,7 @@ from tests.model.connections import Crash, JobCluster
 from tests.model.log import TOPIC
 
 from keylane.errors import Fenced, KeylaneError, LaneBehind, TopicChanged, Unavailable
-from keylane_spark.adapters import lane_writer
+from keylane_spark.adapters import index_sizes, lane_writer
 from keylane_spark.adapters.function_library import FunctionLibrary, WriteOptions
 from keylane_spark.config.topics import Config
 from keylane_spark.generations import ownership, sweeper
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from keylane_spark.stream.topic_query import TopicQuery
 
 Ends = dict[tuple[str, int], int]
-MODULES = (open_topics, ownership, topic_query, heartbeat, switch, sweeper)
+MODULES = (open_topics, ownership, topic_query, heartbeat, switch, sweeper, index_sizes)
 
 
 class Broken(AssertionError):

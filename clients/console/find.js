@@ -19,6 +19,14 @@ const ANY_OF = [["", "any"], ["true", "true"], ["false", "false"]];
 /** Conditions have a dot in the address, as they may have in the API: a field may be called as a parameter is. */
 const conditionsIn = (params) => [...params].filter(([name, value]) => name.startsWith(".") && value !== "");
 
+/** Those of the question come first. */
+function firstColumns(params, declared) {
+  const order = (params.get("order") ?? "").replace(/^-/, "");
+  const asked = new Set([order, ...conditionsIn(params).map(([name]) => name.slice(1))]);
+  const names = declared.map(([name]) => name);
+  return [...names.filter((name) => asked.has(name)), ...names.filter((name) => !asked.has(name))].slice(0, COLUMNS);
+}
+
 const queryOf = (params) => [...conditionsIn(params), ["order", params.get("order") ?? ""]];
 
 function conditionFields(params, [name, kind]) {
@@ -94,7 +102,7 @@ export async function show(main, params, signal) {
 
 async function showPages(topic, params, declared, { total, place, signal }) {
   const query = queryOf(params);
-  let fields = params.has("fields") ? chosenIn(params) : declared.slice(0, COLUMNS).map(([name]) => name);
+  let fields = params.has("fields") ? chosenIn(params) : firstColumns(params, declared);
   let number = 0;
   const readPage = (cursor, limit) => read(pathOf("topics", topic, "find"), [...query, ["limit", limit], ["cursor", cursor]], signal);
   async function page(cursor) {

@@ -112,7 +112,8 @@ class Inspector:
         return bool(due)
 
     def run(self, calls: Sequence[Call], deadline: Deadline) -> list[Any]:  # noqa: ARG002
-        """As `State.run`, from primaries."""
+        """As `State.run`, from primaries; scripts always go with their texts."""
+        calls = [call.with_text if call.script else call for call in calls]
         nodes = [self._cluster.primary(call.slot) for call in calls]
         asked = {
             node: [call.words for call, own in zip(calls, nodes, strict=True) if own == node]

@@ -24,7 +24,7 @@ function firstColumns(params, declared) {
   const order = (params.get("order") ?? "").replace(/^-/, "");
   const asked = new Set([order, ...conditionsIn(params).map(([name]) => name.slice(1))]);
   const names = declared.map(([name]) => name);
-  return [...names.filter((name) => asked.has(name)), ...names.filter((name) => !asked.has(name))].slice(0, COLUMNS);
+  return names.sort((one, other) => asked.has(other) - asked.has(one)).slice(0, COLUMNS);
 }
 
 const queryOf = (params) => [...conditionsIn(params), ["order", params.get("order") ?? ""]];

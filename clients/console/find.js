@@ -1,16 +1,13 @@
 /** Records of a topic by the fields of their values: conditions, an order, their number, and pages of them. */
 
 import { choice, element, field, reading, say } from "./dom.js";
-import { exportBar } from "./download.js";
-import { chosenIn, fieldChooser } from "./fields.js";
+import { chosenIn } from "./fields.js";
 import { count } from "./format.js";
+import { ON_A_PAGE, pager } from "./pages.js";
 import { guarded } from "./problem.js";
-import { recordTable } from "./recordtable.js";
 import { Failed, pathOf, read } from "./session.js";
 import { topicField, topicTabs } from "./topicbar.js";
 
-const ON_A_PAGE = "50";
-const EXPORT_PAGE = 1000;
 /** So many of the topic's fields are columns until others are chosen. */
 const COLUMNS = 4;
 const EXAMPLES = { text: "open or op*", texts: "gift", number: "10..20", time: "2026-11-01..<2026-12-01" };
@@ -102,40 +99,16 @@ export async function show(main, params, signal) {
 
 async function showPages(topic, params, declared, { total, place, signal }) {
   const query = queryOf(params);
-  let fields = params.has("fields") ? chosenIn(params) : firstColumns(params, declared);
-  let number = 0;
-  const readPage = (cursor, limit) => read(pathOf("topics", topic, "find"), [...query, ["limit", limit], ["cursor", cursor]], signal);
-  async function page(cursor) {
-    const found = await readPage(cursor, params.get("limit") || ON_A_PAGE);
-    number += 1;
-    const bar = exportBar(topic, {
-      shown: () => found.records,
-      fields: () => fields,
-      async *all() {
-        for (let next = ""; next !== undefined; ) {
-          const each = await readPage(next, EXPORT_PAGE);
-          yield each.records;
-          next = each.next;
-        }
-      },
-    });
-    const next = found.next && element("button", { type: "button", class: "main", on: { click: () => guarded(place, () => page(found.next)) } }, "Next page");
-    const caption = `Page ${number}: ${count(found.records.length)} ${found.records.length === 1 ? "record" : "records"}`;
-    const draw = (focused) => {
-      place.replaceChildren(
-        element("h2", { tabindex: "-1" }, caption),
-        element("p", { class: "hint" }, `${count(found.scanned)} entries of an index were looked at.`),
-        ...(found.records.length
-          ? [fieldChooser(found.records, fields, (chosen, name) => { fields = chosen; draw(name); }) ?? "", bar, recordTable(caption, topic, found.records, fields, false)]
-          : [element("p", {}, found.next ? "None of these meets all conditions: the next page looks further." : "No record meets the conditions.")]),
-        element("p", { class: "row" }, next || element("span", { class: "hint" }, "These are all."), number > 1 && element("button", { type: "button", on: { click: () => { number = 0; guarded(place, () => page("")); } } }, "First page")),
-      );
-      if (focused) place.querySelector(`[data-field="${CSS.escape(focused)}"]`)?.focus();
-    };
-    draw();
-    say(caption);
-    if (number > 1) place.querySelector("h2").focus();
-  }
+  const firstPage = pager(topic, place, {
+    readPage: (cursor, limit) => read(pathOf("topics", topic, "find"), [...query, ["limit", limit], ["cursor", cursor]], signal),
+    limit: params.get("limit") || ON_A_PAGE,
+    fields: params.has("fields") ? chosenIn(params) : firstColumns(params, declared),
+    noun: "record",
+    end: "These are all.",
+    empty: (found) => (found.next ? "None of these meets all conditions: the next page looks further." : "No record meets the conditions."),
+    above: (found) => element("p", { class: "hint" }, `${count(found.scanned)} entries of an index were looked at.`),
+    shown: say,
+  });
   showNumber(topic, query, total, signal);
-  await page("");
+  await firstPage();
 }

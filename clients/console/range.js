@@ -1,16 +1,14 @@
 /** A topic's keys in order: all, a prefix or a range, in pages, with their number. */
 
 import { check, element, field, reading, table } from "./dom.js";
-import { exportBar } from "./download.js";
-import { chosenIn, fieldChooser } from "./fields.js";
+import { chosenIn } from "./fields.js";
 import { count } from "./format.js";
+import { ON_A_PAGE, pager } from "./pages.js";
 import { guarded } from "./problem.js";
-import { keyLink, recordTable } from "./recordtable.js";
+import { keyLink } from "./recordtable.js";
 import { Failed, pathOf, read } from "./session.js";
 import { topicField, topicTabs } from "./topicbar.js";
 
-const ON_A_PAGE = "50";
-const EXPORT_PAGE = 1000;
 const NAMES = ["prefix", "from", "to", "as_of"];
 
 function form(params) {
@@ -49,45 +47,23 @@ export async function show(main, params, signal) {
   const topic = params.get("topic") ?? "";
   main.append(element("h1", {}, topic ? `Keys of ${topic}` : "Keys in order"), topicTabs(topic, "range"), form(params));
   if (!topic) return;
-  const query = { ...Object.fromEntries(NAMES.map((name) => [name, params.get(name) ?? ""])), limit: params.get("limit") || ON_A_PAGE, keys_only: params.has("keys_only") ? "true" : "" };
+  const query = { ...Object.fromEntries(NAMES.map((name) => [name, params.get(name) ?? ""])), keys_only: params.has("keys_only") ? "true" : "" };
   const total = element("p", { class: "hint" });
   const place = element("section", { "aria-label": "Records" }, reading());
   main.append(total, place);
-  let fields = chosenIn(params);
-  let number = 0;
-  const readPage = (cursor, limit = query.limit) => read(pathOf("topics", topic, "keys"), { ...query, limit, cursor }, signal);
-  async function page(cursor) {
-    const found = await readPage(cursor);
-    number += 1;
-    const bar = exportBar(topic, {
-      shown: () => found.records,
-      fields: () => fields,
-      async *all() {
-        for (let next = ""; next !== undefined; ) {
-          const each = await readPage(next, EXPORT_PAGE);
-          yield each.records;
-          next = each.next;
-        }
-      },
-    });
-    const next = found.next && element("button", { type: "button", class: "main", on: { click: () => guarded(place, () => page(found.next)) } }, "Next page");
-    const caption = `Page ${number}: ${count(found.records.length)} ${found.records.length === 1 ? "key" : "keys"}`;
-    const draw = (focused) => {
-      const rows = query.keys_only ? table(caption, ["Key"], found.records.map((each) => [keyLink(topic, each)])) : recordTable(caption, topic, found.records, fields, false);
-      place.replaceChildren(
-        element("h2", { tabindex: "-1" }, caption),
-        ...(found.records.length ? [query.keys_only ? "" : fieldChooser(found.records, fields, (chosen, name) => { fields = chosen; draw(name); }) ?? "", bar, rows] : [element("p", {}, "No key lies in this range.")]),
-        element("p", { class: "row" }, next || element("span", { class: "hint" }, "This is the end of the range."), number > 1 && element("button", { type: "button", on: { click: () => { number = 0; guarded(place, () => page("")); } } }, "First page")),
-      );
-      if (focused) place.querySelector(`[data-field="${CSS.escape(focused)}"]`)?.focus();
-    };
-    draw();
-    if (number > 1) place.querySelector("h2").focus();
-  }
+  const firstPage = pager(topic, place, {
+    readPage: (cursor, limit) => read(pathOf("topics", topic, "keys"), { ...query, limit, cursor }, signal),
+    limit: params.get("limit") || ON_A_PAGE,
+    fields: chosenIn(params),
+    noun: "key",
+    end: "This is the end of the range.",
+    empty: () => "No key lies in this range.",
+    table: query.keys_only && ((caption, records) => table(caption, ["Key"], records.map((each) => [keyLink(topic, each)]))),
+  });
   showCount(topic, total, signal);
   await guarded(place, async () => {
     try {
-      await page("");
+      await firstPage();
     } catch (error) {
       if (error.name === "no-index") main.append(withoutIndex(topic));
       throw error;

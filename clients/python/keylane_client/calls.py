@@ -228,9 +228,10 @@ class TopicCalls(TopicScope):
         takes names with a dot, as in `{"customer.country": "NL"}`. The topic needs `fields`.
         """
         self.terms.require_now("find")
-        asked = [*(conditions or {}).items(), *fields.items()]
-        texts = ((name, text) for name, each in asked for text in condition_of(each).texts)
-        return FindCalls(self, tuple(texts))
+        asked: dict[str, tuple[str, ...]] = {}
+        for name, wanted in (*(conditions or {}).items(), *fields.items()):
+            asked[name] = asked.get(name, ()) + condition_of(wanted).texts
+        return FindCalls(self, asked)
 
     def history(
         self,

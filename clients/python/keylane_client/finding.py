@@ -14,11 +14,11 @@ from keylane_client.parsing import (
     parse_record,
     parse_watermarks,
 )
-from keylane_client.reads import read_own_writes
+from keylane_client.reads import position_headers, read_own_writes
 from keylane_client.wire import ApiRequest, Conversation, Items, Stream, segment
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from keylane_client.context import TopicScope
 
@@ -27,10 +27,10 @@ MOST_ON_A_PAGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class FindCalls:
-    """Records of a topic that meet all conditions. `conditions`: name and spelling; a name may come twice."""
+    """Records of a topic that meet all conditions. `conditions`: of each field, as the API spells them."""
 
     topic: TopicScope
-    conditions: tuple[tuple[str, str], ...]
+    conditions: Mapping[str, Sequence[str]]
     order: str | None = None
     most: int | None = None
     records_of_page: int | None = None
@@ -109,15 +109,12 @@ class FindCalls:
         return self.topic.shaped(record)
 
     def _ask(self, query: dict[str, str], cursor: str | None) -> Conversation[dict[str, Any]]:
-        asked: dict[str, Sequence[str]] = {}
-        for name, text in self.conditions:
-            # With its dot a name is that of a field, whatever parameters there are.
-            asked[f".{name}"] = [*asked.get(f".{name}", ()), text]
+        # With its dot a name is that of a field, whatever parameters there are.
+        asked = {f".{name}": texts for name, texts in self.conditions.items()}
         query |= self.topic.terms.query()
         query |= {} if self.order is None else {"order": self.order}
         query |= {} if cursor is None else {"cursor": cursor}
-        headers = {} if self.position is None else {"Keylane-Min-Position": str(self.position)}
-        headers |= {} if self.wait_s is None else {"Prefer": f"wait={self.wait_s:g}"}
+        headers = position_headers(self.position, self.wait_s)
         path = f"/topics/{segment(self.topic.name)}/find"
         # Any write may make a record one that is found, or one that is not.
         response = yield from read_own_writes(

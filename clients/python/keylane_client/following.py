@@ -28,7 +28,7 @@ from keylane_client.parsing import (
     parse_document,
     parse_record,
 )
-from keylane_client.reads import NOT_MODIFIED, SESSION_WAIT_S
+from keylane_client.reads import NOT_MODIFIED, SESSION_WAIT_S, position_headers
 from keylane_client.wire import (
     ApiRequest,
     ApiResponse,
@@ -164,18 +164,17 @@ class KeyWatch:
 
     def _wait_headers(self, last: Record | Absent | None) -> tuple[dict[str, str], float]:
         """Return the headers of a poll, and how long to wait before it."""
-        prefer = {"Prefer": f"wait={self.wait_s:g}"}
         if isinstance(last, Record):
-            return {**prefer, "If-None-Match": last.etag}, 0
+            return {**position_headers(None, self.wait_s), "If-None-Match": last.etag}, 0
         if isinstance(last, Absent):
             if last.watermark is None:
                 return {}, 1
-            return {**prefer, "Keylane-Min-Position": str(last.watermark)}, _BUSY_LANE_S
+            return position_headers(last.watermark, self.wait_s), _BUSY_LANE_S
         ledger = self.topic.context.ledger
         written = ledger.position_of(self.topic.name, self.key) if ledger else None
         if written is None:
             return {}, 0
-        return {"Keylane-Min-Position": str(written), "Prefer": f"wait={SESSION_WAIT_S}"}, 0
+        return position_headers(written, SESSION_WAIT_S), 0
 
     def _follow(
         self, request: ApiRequest, last: Record | Absent

@@ -96,15 +96,17 @@ def _is_unread(written: Position, read: KeyRead) -> bool:
     return known.partition != written.partition or known.offset < written.offset
 
 
+def position_headers(position: Position | None, wait_s: float | None) -> dict[str, str]:
+    """Return the headers of a read that needs a position in the state, and waits for it for so long."""
+    headers = {} if position is None else {"Keylane-Min-Position": str(position)}
+    return headers if wait_s is None else {**headers, "Prefer": f"wait={wait_s:g}"}
+
+
 def _key_headers(topic: TopicScope, read: KeyRead, written: Position | None) -> dict[str, str]:
-    headers = {}
-    position = read.min_position or written
-    if position is not None:
-        headers["Keylane-Min-Position"] = str(position)
-    if written is not None and read.known is None:
-        headers["Prefer"] = f"wait={SESSION_WAIT_S}"
-    if read.wait_s is not None:
-        headers["Prefer"] = f"wait={read.wait_s:g}"
+    wait_s = read.wait_s
+    if wait_s is None and written is not None and read.known is None:
+        wait_s = SESSION_WAIT_S
+    headers = position_headers(read.min_position or written, wait_s)
     if read.if_match is not None:
         if topic.terms.has_headers:
             raise InvalidArgument("if_match and headers exclude each other: an envelope has no strong ETag")
@@ -211,7 +213,7 @@ def read_own_writes(
 def wait_for(topic: str, key: Key, position: Position) -> Conversation[None]:
     """Wait until the state has a position, for as long as the service allows. Raises PositionNotReached."""
     path, query = key_path(topic, key)
-    headers = {"Keylane-Min-Position": str(position), "Prefer": f"wait={SESSION_WAIT_S}"}
+    headers = position_headers(position, SESSION_WAIT_S)
     # HEAD: the record itself need not be sent. So all that is known of a refusal is its status.
     response = yield ApiRequest("HEAD", path, query, headers, also_answers=_REACHED | {_NOT_REACHED})
     if response.status == _NOT_REACHED:

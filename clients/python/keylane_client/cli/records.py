@@ -15,6 +15,12 @@ from keylane_client.cli.printing import print_json
 
 _limit = click.option("-n", "--limit", type=click.IntRange(1), help="Print so many at most.")
 _fields = click.option("--fields", default="", help="Only these fields of JSON objects, as in a,b.c")
+_min_position = click.option(
+    "--min-position", type=Position.parse, help="Wait until the state has it: PARTITION:OFFSET."
+)
+_wait = click.option(
+    "--wait", "wait_s", type=click.FloatRange(0), help="Seconds to wait for that, 20 at most."
+)
 _event = click.option("--event", is_flag=True, help="Of a database's topic: change events, not their rows.")
 
 
@@ -32,8 +38,8 @@ def topics(remote: Remote, prefix: str) -> None:
 @with_remote
 @click.argument("topic")
 @click.argument("keys", nargs=-1, required=True, metavar="KEY...")
-@click.option("--min-position", type=Position.parse, help="Wait until the state has it: PARTITION:OFFSET.")
-@click.option("--wait", "wait_s", type=click.FloatRange(0), help="Seconds to wait for that, 20 at most.")
+@_min_position
+@_wait
 @click.option("--at", help="As of a time (ISO 8601, or ms since 1970) or a position.")
 @_fields
 @_event
@@ -172,8 +178,8 @@ def scan(  # noqa: PLR0913 (the options of a command)
 @click.argument("conditions", nargs=-1, metavar="CONDITION...")
 @click.option("--order", help="The field that orders the records; from its highest value on as in -placed.")
 @click.option("--count", "is_count", is_flag=True, help="Print how many records there are, without them.")
-@click.option("--min-position", type=Position.parse, help="Wait until the state has it: PARTITION:OFFSET.")
-@click.option("--wait", "wait_s", type=click.FloatRange(0), help="Seconds to wait for that, 20 at most.")
+@_min_position
+@_wait
 @_fields
 @_event
 @_limit

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from keylane.errors import BadRequest, NoFields, ask_meant
 from keylane.formats.json_text import parse_verbatim
 from keylane.state import ordered
-from keylane.state.field_index import Field, FieldIndex, FieldIndexes, indexes_of
+from keylane.state.field_index import Field, FieldIndex, FieldIndexes, indexes_of, values_at
 from keylane.state.ordered import Interval, NotOrdered
 
 if TYPE_CHECKING:
@@ -56,13 +56,7 @@ class Condition(NamedTuple):
 
     def is_met(self, entries: bytes) -> bool:
         """Return whether a record with these entries may meet it: surely without `on_text`."""
-        number, (low, high), at = self.field.number, self.interval, 0
-        while at < len(entries) and (each := entries[at]) <= number:
-            end = at + 2 + entries[at + 1]
-            if each == number and low <= (value := entries[at + 2 : end]) and (high is None or value < high):
-                return True
-            at = end
-        return False
+        return any(map(self.interval.has, values_at(entries, self.field.number)))
 
     def is_met_by(self, document: Any) -> bool:
         """Return whether a document meets it, by its texts."""

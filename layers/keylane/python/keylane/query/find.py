@@ -29,12 +29,11 @@ from keylane.query.kept import read_kept
 from keylane.query.latest import FIRST_PAUSE_S, LAST_PAUSE_S
 from keylane.query.range_rows import PAGE_BYTES
 from keylane.query.store import Reading, ReadTerms, Store, Watermarks
-from keylane.state.field_index import has_entry, split_entries
+from keylane.state.field_index import values_at
 from keylane.state.lanes import decode_value, decode_watermark, lane_at, lanes_of_topic
 from keylane.state.ordered import END
 
 if TYPE_CHECKING:
-    from keylane.query.conditions import Condition
     from keylane.state.lanes import Lane
 
 MOST_SCANNED = 5000
@@ -85,11 +84,10 @@ class FindCount:
 
 
 class _Row(NamedTuple):
-    """A row, and what its record has in the indexes."""
+    """A row, and the lane that has it."""
 
     lane: Lane
     record: Record
-    entries: bytes
 
 
 def find(store: Store, topic: str, scan: FindScan, terms: ReadTerms, decode: Decode) -> FindPage:
@@ -179,7 +177,6 @@ class _Finder:
         self.index = drive.index.name
         limit = self._scan.limit
         members = self._members(drive, after, limit)
-        others = self._others(drive)
         rows: dict[bytes, _Row] = {}
         size, found = 0, None
         while len(rows) < limit and members.scanned < MOST_SCANNED:
@@ -187,7 +184,7 @@ class _Finder:
             if found is None:
                 return list(rows.values()), None, members.scanned
             # What was met before has changed its value since.
-            if found.key not in rows and (row := self._row(drive, others, found)):
+            if found.key not in rows and (row := self._row(drive, found)):
                 rows[found.key] = row
                 size += len(found.data or b"")
             if size > PAGE_BYTES or (
@@ -204,12 +201,11 @@ class _Finder:
         members = FieldScan(
             self._reading, self._lanes, drive, is_descending=False, after=None, wanted=SORTED_AT_ONCE
         )
-        others = self._others(drive)
         rows: dict[bytes, _Row] = {}
         while (found := members.next(len(rows))) is not None:
             if members.scanned > 2 * SORTED_AT_ONCE:
                 return None
-            if found.key not in rows and (row := self._row(drive, others, found)):
+            if found.key not in rows and (row := self._row(drive, found)):
                 rows[found.key] = row
         placed = [(self._order_value(row) + END + key, row) for key, row in rows.items()]
         placed.sort(key=itemgetter(0), reverse=is_descending)
@@ -226,9 +222,7 @@ class _Finder:
 
     def _order_value(self, row: _Row) -> bytes:
         order = self._question.order
-        return next(
-            (value for each, value in split_entries(row.entries) if order and each == order.number), b""
-        )
+        return next(values_at(row.record.entries, order.number), b"") if order else b""
 
     def _members(self, drive: Drive, after: bytes | None, wanted: int) -> FieldScan:
         is_descending = self._question.is_descending
@@ -243,39 +237,26 @@ class _Finder:
         name = drive.name.encode()
         return bytes((len(name),)) + name + behind
 
-    def _others(self, drive: Drive) -> list[Condition]:
-        """Return the conditions that a member of the driving index need not meet."""
-        return [] if drive.is_exact else list(self._question.conditions)
-
-    def _row(self, drive: Drive, others: Sequence[Condition], found: FoundMember) -> _Row | None:
+    def _row(self, drive: Drive, found: FoundMember) -> _Row | None:
         """Return the row of a member; None where its record does not meet the conditions."""
         record = decode_value(found.lane, found.key, found.data)
         if record is None:
             return None
-        entries = record.entries
-        number = drive.index.number
-        if not has_entry(entries, number, found.value):
-            return None
-        if not all(condition.is_met(entries) for condition in others):
-            return None
+        values = values_at(record.entries, drive.index.number)
         if drive.index.fields[-1].kind == "texts":
             # Of a record with several values in the interval there is one row: at the first.
-            own = [
-                value
-                for each, value in split_entries(entries)
-                if each == number and drive.interval.has(value)
-            ]
-            if found.value != (max(own) if self._question.is_descending else min(own)):
+            own = [value for value in values if drive.interval.has(value)]
+            first = max if self._question.is_descending else min
+            if found.value != first(own, default=None):
                 return None
-        if others and not self._has_texts(record):
+        elif found.value not in values:
             return None
-        return _Row(found.lane, record, entries)
+        if not drive.is_exact and not self._question.is_met_by(record, lambda: self._decoded(record)):
+            return None
+        return _Row(found.lane, record)
 
-    def _has_texts(self, record: Record) -> bool:
-        """Whether a record's own texts meet the conditions that no index decides."""
-        if not any(condition.on_text for condition in self._question.conditions):
-            return True
-        return self._question.has_texts(self._decode(self._reading.layout, record))
+    def _decoded(self, record: Record) -> Record:
+        return self._decode(self._reading.layout, record)
 
 
 def _counts(reading: Reading, drives: Sequence[Drive]) -> list[int]:

@@ -132,15 +132,15 @@ def cut_entries(entries: bytes) -> list[bytes]:
     return found
 
 
-def has_entry(entries: bytes, number: int, value: bytes) -> bool:
-    """Return whether a value is among the entries of an index in an envelope."""
+def values_at(entries: bytes, number: int) -> Iterator[bytes]:
+    """Yield the values that the entries in an envelope have in one index, in their order."""
     at = 0
-    while at < len(entries) and entries[at] <= number:
+    # Entries are in the order of the numbers.
+    while at < len(entries) and (each := entries[at]) <= number:
         end = at + 2 + entries[at + 1]
-        if entries[at] == number and entries[at + 2 : end] == value:
-            return True
+        if each == number:
+            yield entries[at + 2 : end]
         at = end
-    return False
 
 
 def _text(found: Any) -> Sequence[bytes]:

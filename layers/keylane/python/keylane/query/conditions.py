@@ -56,7 +56,11 @@ class Condition(NamedTuple):
 
     def is_met(self, entries: bytes) -> bool:
         """Return whether a record with these entries may meet it: surely without `on_text`."""
-        return any(map(self.interval.has, values_at(entries, self.field.number)))
+        low, high = self.interval
+        for value in values_at(entries, self.field.number):
+            if low <= value and (high is None or value < high):
+                return True
+        return False
 
     def is_met_by(self, document: Any) -> bool:
         """Return whether a document meets it, by its texts."""

@@ -222,7 +222,7 @@ class _Finder:
 
     def _order_value(self, row: _Row) -> bytes:
         order = self._question.order
-        return next(values_at(row.record.entries, order.number), b"") if order else b""
+        return next(iter(values_at(row.record.entries, order.number)), b"") if order else b""
 
     def _members(self, drive: Drive, after: bytes | None, wanted: int) -> FieldScan:
         is_descending = self._question.is_descending

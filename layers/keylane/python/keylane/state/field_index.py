@@ -132,15 +132,16 @@ def cut_entries(entries: bytes) -> list[bytes]:
     return found
 
 
-def values_at(entries: bytes, number: int) -> Iterator[bytes]:
-    """Yield the values that the entries in an envelope have in one index, in their order."""
-    at = 0
+def values_at(entries: bytes, number: int) -> list[bytes]:
+    """Return the values that the entries in an envelope have in one index, in their order."""
+    found, at = [], 0
     # Entries are in the order of the numbers.
     while at < len(entries) and (each := entries[at]) <= number:
         end = at + 2 + entries[at + 1]
         if each == number:
-            yield entries[at + 2 : end]
+            found.append(entries[at + 2 : end])
         at = end
+    return found
 
 
 def _text(found: Any) -> Sequence[bytes]:

@@ -64,8 +64,6 @@ class Digits(str):
 
 
 _verbatim = json.JSONDecoder(parse_float=Digits, parse_int=Digits, parse_constant=no_constant)
-_scan_verbatim = _verbatim.scan_once  # type: ignore[attr-defined]
-"""As `_scan_once`."""
 
 
 def parse_verbatim(text: str) -> Any:
@@ -75,13 +73,7 @@ def parse_verbatim(text: str) -> Any:
     """
     _allow_nesting()
     try:
-        if text[:1] == "{":
-            document, end = _scan_verbatim(text, 0)
-            if end == len(text):
-                return document
-        return _verbatim.decode(text)
-    except StopIteration:
-        raise ValueError("it is not valid JSON") from None
+        return _decode(_verbatim, text)
     except RecursionError:
         raise NestedTooDeeply from None
 
@@ -134,13 +126,22 @@ _scan_once = _json.scan_once  # type: ignore[attr-defined]
 def is_json(text: str) -> bool:
     """Whether the text is valid JSON, nested no deeper than Python can parse."""
     try:
-        # Most values are objects without surrounding white space: this takes half the time of `decode`.
-        if text[:1] == "{" and _scan_once(text, 0)[1] == len(text):
-            return True
-        _json.decode(text)
-    except (ValueError, RecursionError, StopIteration):
+        _decode(_json, text)
+    except (ValueError, RecursionError):
         return False
     return True
+
+
+def _decode(decoder: json.JSONDecoder, text: str) -> Any:
+    """As `decode`, in half its time for an object without white space around it, as most values are."""
+    try:
+        if text[:1] == "{":
+            document, end = decoder.scan_once(text, 0)  # type: ignore[attr-defined]  # see `_scan_once`
+            if end == len(text):
+                return document
+        return decoder.decode(text)
+    except StopIteration:
+        raise ValueError("it is not valid JSON") from None
 
 
 def members(text: str) -> dict[str, str]:

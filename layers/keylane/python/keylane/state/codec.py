@@ -77,6 +77,8 @@ ORDERED_HEAD_BYTES = HEAD_BYTES + _U64.size
 _PLAIN = bytes((VERSION, 0))
 """How the envelope of most records begins: no flags."""
 _PLAIN_HEADER = struct.Struct(">2xQQ")
+_FIELDS_AT = HEADER_BYTES + _U16.size
+"""Where they begin in an envelope that has nothing else of its own."""
 LONGEST_BEFORE_FIELDS = ORDERED_HEAD_BYTES + _U16.size
 WATERMARK_BYTES = _WATERMARK.size
 ODD_JSON = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
@@ -145,9 +147,6 @@ def encode_headers(headers: tuple[tuple[str, bytes | None], ...]) -> bytes:
     return b"".join(parts)
 
 
-_FIELDS_AT = HEADER_BYTES + _U16.size
-
-
 def decode_record(key: bytes, data: bytes, partition: int) -> Record | None:
     """Return the record that a lane of `partition` stores under `key`; None for a tombstone's marker.
 
@@ -184,12 +183,7 @@ def _check_version(version: int, flags: int) -> None:
 
 def fields_of(data: bytes) -> bytes:
     """Return the fields in an envelope that `decode_record` accepts, as of `field_index`; b"" without."""
-    flags = data[1]
-    if not flags & FIELDS:
-        return b""
-    start = HEADER_BYTES + (_SOURCE.size if flags & STRAY else 0) + (_U64.size if flags & ORDER else 0)
-    (size,) = _U16.unpack_from(data, start)
-    return data[start + _U16.size : start + _U16.size + size]
+    return fields_in_head(data) or b""
 
 
 def fields_in_head(head: bytes) -> bytes | None:
@@ -200,7 +194,7 @@ def fields_in_head(head: bytes) -> bytes | None:
     if len(head) < HEADER_BYTES or head[0] != VERSION_WITH_FIELDS or not head[1] & FIELDS:
         return b""
     flags = head[1]
-    start = HEADER_BYTES + _U16.size
+    start = _FIELDS_AT
     if flags & (STRAY | ORDER):
         start += (_SOURCE.size if flags & STRAY else 0) + (_U64.size if flags & ORDER else 0)
     end = start + int.from_bytes(head[start - _U16.size : start])

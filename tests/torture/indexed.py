@@ -18,9 +18,9 @@ from tests.torture.stored import CLEANED_MS
 from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.state import RedisState
 from keylane.query.find import FindScan, count_found
-from keylane.state import codec, redis_keys
+from keylane.state import codec
 from keylane.state.field_index import indexes_of, split_entries
-from keylane.state.lanes import lane_of_key, lanes_of_topic
+from keylane.state.lanes import field_index_keys, lane_of_key, lanes_of_topic
 from keylane.state.ordered import END
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _check_members(
             for key in own:
                 pipeline.get(lane.value_prefix + key)
             indexes = [
-                (index.number, _parts(layout, lane, index.number))
+                (index.number, field_index_keys(layout, lane, index.number))
                 for index in indexes_of(layout.options).indexes
             ]
             for _, parts in indexes:
@@ -124,11 +124,6 @@ def _check_members(
             if not _has_just_expired(log, layout.topic, _key_of((number, member), layout)):
                 has, lacks = ("index", "record") if (number, member) in held else ("record", "index")
                 yield f"{layout.topic}, index {number}: the {has} has {member!r}, the {lacks} does not"
-
-
-def _parts(layout: Layout, lane: Lane, number: int) -> list[bytes]:
-    name = lane.tag, layout.topic, layout.generation, lane.partition, lane.stripe
-    return redis_keys.parts_of(redis_keys.field_index_key(*name, number), max(1, layout.options.index))
 
 
 def _key_of(member: tuple[int, bytes], layout: Layout) -> bytes:

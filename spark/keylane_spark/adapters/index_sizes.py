@@ -9,9 +9,8 @@ from keylane.adapters.redis.state import RedisState
 from keylane.errors import Unavailable
 from keylane.model.records import Layout
 from keylane.ports import Call, Clock, Deadline
-from keylane.state import redis_keys
 from keylane.state.field_index import indexes_of
-from keylane.state.lanes import lanes_of_topic
+from keylane.state.lanes import field_index_keys, lanes_of_topic
 
 INTERVAL_S = 10.0
 _TIMEOUT_MS = 1000
@@ -48,10 +47,8 @@ class IndexSizes:
         calls: list[Call] = []
         of_call: list[tuple[str, str]] = []
         for lane in lanes_of_topic(layout):
-            name = lane.tag, topic, layout.generation, lane.partition, lane.stripe
             for index in indexes_of(options).indexes:
-                key = redis_keys.field_index_key(*name, index.number)
-                for part in redis_keys.parts_of(key, max(1, options.index)):
+                for part in field_index_keys(layout, lane, index.number):
                     calls.append(Call(lane.slot, (b"ZCARD", part)))
                     of_call.append((topic, index.name))
         sizes = dict.fromkeys(of_call, 0)

@@ -58,18 +58,18 @@ class LaneTarget:
         """How it takes records as they come, while it has no strays; None: it does not."""
         if not self.options.in_log_order:
             return None
-        options = self.options
-        base, name, parts = self.key_prefix.removesuffix(b"v:"), self.name.encode(), options.index
-        index, past = (redis_keys.parts_of(b"%b%b:%b" % (base, kind, name), parts) for kind in (b"i", b"p"))
-        numbers = range(len(options.fields) + len(options.indexes))
-        fields = [redis_keys.parts_of(b"%bf:%b.%d" % (base, name, number), parts) for number in numbers]
+        options, base, name = self.options, self.key_prefix.removesuffix(b"v:"), self.name.encode()
+
+        def keys(kind: bytes, number: bytes = b"") -> tuple[bytes, ...]:
+            return tuple(redis_keys.parts_of(b"%b%b:%b%b" % (base, kind, name, number), options.index))
+
         return InOrder(
-            tuple(index) if parts else (),
+            keys(b"i") if options.index else (),
             min(options.marker_ms, LONGEST_MS),
-            tuple(map(tuple, fields)),
+            tuple(keys(b"f", b".%d" % each) for each in range(len(options.fields) + len(options.indexes))),
             options.history_count or 0,
             base + b"h:",
-            tuple(past) if parts and options.history_count else (),
+            keys(b"p") if options.index and options.history_count else (),
         )
 
     def __str__(self) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from keylane.errors import CorruptState
 from keylane.model.keys import printable
 from keylane.ports import Call
-from keylane.state import redis_keys
+from keylane.state.lanes import field_index_keys
 from keylane.state.ordered import END
 
 if TYPE_CHECKING:
@@ -116,7 +116,9 @@ class FieldScan:
         self._wanted = wanted
         begin, self._end = drive.bounds(is_descending=is_descending, after=after)
         self._sources = [
-            _FieldPart(lane, key, begin) for lane in lanes for key in index_parts(reading, lane, drive)
+            _FieldPart(lane, key, begin)
+            for lane in lanes
+            for key in field_index_keys(reading.layout, lane, drive.index.number)
         ]
         self._ready: list[tuple[bytes, bytes | None, Lane]] = []  # the next one is the last
         self.scanned = 0
@@ -191,12 +193,3 @@ class FieldScan:
         for member in members:
             if member.count(END) < self._fields:
                 raise CorruptState(printable(source.index_key), "a member has no key")
-
-
-def index_parts(reading: Reading, lane: Lane, drive: Drive) -> list[bytes]:
-    """Return the keys of a lane's sorted sets of an index."""
-    layout = reading.layout
-    name = lane.tag, layout.topic, layout.generation, lane.partition, lane.stripe
-    return redis_keys.parts_of(
-        redis_keys.field_index_key(*name, drive.index.number), max(1, layout.options.index)
-    )

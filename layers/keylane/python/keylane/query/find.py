@@ -24,13 +24,19 @@ from keylane.errors import BadRequest, PositionNotReached
 from keylane.model.records import MAX_LANES, Answer, Layout, Position, Record
 from keylane.ports import Call, Deadline
 from keylane.query.conditions import Asked, Drive, FieldQuestion, Order, question_of
-from keylane.query.field_scan import FieldScan, FoundMember, index_parts
+from keylane.query.field_scan import FieldScan, FoundMember
 from keylane.query.kept import read_kept
 from keylane.query.latest import FIRST_PAUSE_S, LAST_PAUSE_S
 from keylane.query.range_rows import PAGE_BYTES
 from keylane.query.store import Reading, ReadTerms, Store, Watermarks
 from keylane.state.field_index import values_at
-from keylane.state.lanes import decode_value, decode_watermark, lane_at, lanes_of_topic
+from keylane.state.lanes import (
+    decode_value,
+    decode_watermark,
+    field_index_keys,
+    lane_at,
+    lanes_of_topic,
+)
 from keylane.state.ordered import END
 
 if TYPE_CHECKING:
@@ -269,7 +275,7 @@ def _counts(reading: Reading, drives: Sequence[Drive]) -> list[int]:
         of_drive.append(None)
         for number, drive in enumerate(drives):
             low, high = drive.bounds(is_descending=False, after=None)
-            for part in index_parts(reading, lane, drive):
+            for part in field_index_keys(reading.layout, lane, drive.index.number):
                 calls.append(Call(lane.slot, (b"ZLEXCOUNT", part, low, high)))
                 of_drive.append(number)
     counts = [0] * len(drives)

@@ -93,6 +93,12 @@ def lanes_of_topic(layout: Layout) -> list[Lane]:
     ]
 
 
+def field_index_keys(layout: Layout, lane: Lane, number: int) -> list[bytes]:
+    """Return the keys of a lane's sorted sets of an index of fields, one for each part."""
+    name = lane.tag, layout.topic, layout.generation, lane.partition, lane.stripe
+    return redis_keys.parts_of(redis_keys.field_index_key(*name, number), layout.options.index)
+
+
 def decode_watermark(redis_key: bytes, data: bytes) -> Watermark:
     """Decode the watermark record stored under `redis_key`. Raises CorruptState."""
     try:

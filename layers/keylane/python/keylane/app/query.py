@@ -128,7 +128,7 @@ def get_changes(app: QueryApp, request: Request, topic: str) -> Response[Any]:
     """Answer with the changes of a topic's keys as they come, as Server-Sent Events."""
     use = app.parts()
     read = changes.parse_topic_changes(request, topic, use.settings)
-    if not read.raw_keys and read.key:
+    if not read.raw_keys:
         read = read._replace(key=use.keys.find_span(read.topic, Span.of_prefix(read.key)).low)
     source, choose = TopicChanges(use.change_reader, read), None
     if read.asked:

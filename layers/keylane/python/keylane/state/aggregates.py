@@ -42,7 +42,7 @@ def decimal_text(number: Decimal) -> str:
 
 
 def add_decimals(one: str | None, other: Decimal | None) -> str | None:
-    """Return the sum as a state has it; None: there is no number."""
+    """Return the sum as a state has it, or None without a number."""
     return _add(one, None if other is None else decimal_text(other))
 
 

@@ -21,7 +21,7 @@ from keylane.query.layouts import Layouts
 from keylane.query.store import Store
 from keylane.wiring.application import check_metrics
 from keylane.wiring.kafka import ClusterSource
-from keylane.wiring.schemas import SchemasOfThread
+from keylane.wiring.schemas import reading_schemas
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -88,7 +88,7 @@ def build_explore(runtime: Runtime, environment: Mapping[str, str], meter: Meter
     store = Store(state, Layouts(state, clock, 0), clock) if state else None
     meter.count("ColdStarts", 1, "explore")
     kafka = ClusteredMetadata(metadata)
-    schemas = SchemasOfThread(environment)
+    schemas = reading_schemas(runtime, environment)
     return ExploreParts(settings, clock, kafka, ClusteredReader(readers), metadata.by_name(), schemas, store)
 
 

@@ -9,7 +9,6 @@ import keylane.adapters.redis.cluster  # noqa: F401 (the client library loads in
 from keylane.adapters.aws import references
 from keylane.adapters.redis.state import RedisState
 from keylane.config.functions import QuerySettings, renewable_redis
-from keylane.errors import RegistryUnavailable
 from keylane.metrics.meter import Meter
 from keylane.model.changes import ChangeSource, Choose
 from keylane.ports import LogReader, Schemas
@@ -19,7 +18,7 @@ from keylane.query.store import Store
 from keylane.query.typed_keys import KeyFinder
 from keylane.wiring.application import check_metrics
 from keylane.wiring.runtime import Runtime
-from keylane.wiring.schemas import make_schemas
+from keylane.wiring.schemas import reading_schemas
 
 OpenStream = Callable[[ChangeSource, Any, Callable[[bytes], bool], Choose | None], Any]
 
@@ -69,8 +68,7 @@ def build_query(runtime: Runtime, environment: Mapping[str, str], meter: Meter) 
     state = RedisState(runtime.open_cluster(redis, meter))
     meter.count("ColdStarts", 1, "query")
     store = Store(state, runtime.open_layouts(state, settings.layout_ttl_s), runtime.clock)
-    make = partial(make_schemas, environment, {})
-    open_schemas = cache(partial(runtime.open_port, make, busy=RegistryUnavailable))
+    open_schemas = reading_schemas(runtime, environment)
     open_log = cache(partial(runtime.open_port, partial(_make_log, environment), is_single=True))
     return QueryParts(settings, store, open_schemas, open_log, runtime.open_stream)
 

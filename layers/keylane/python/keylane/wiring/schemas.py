@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-import threading
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from keylane.config.functions import renewable_registry
+from keylane.errors import RegistryUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from keylane.ports import Schemas, SchemaWriter
+    from keylane.wiring.runtime import Runtime
 
 
-def make_schemas(environment: Mapping[str, str], known: dict[str, Any]) -> Schemas:
-    """Open it for readers. `known`: see `RegistryDecoders`. Raises SettingsError, SettingsUnavailable."""
+def reading_schemas(runtime: Runtime, environment: Mapping[str, str]) -> Callable[[], Schemas]:
+    """Return what opens it for readers, once. Raises SettingsError, SettingsUnavailable when it does."""
+    make = partial(_make_schemas, environment, {})
+    return cache(partial(runtime.open_port, make, busy=RegistryUnavailable))
+
+
+def _make_schemas(environment: Mapping[str, str], known: dict[str, Any]) -> Schemas:
     from keylane.adapters.registry.client import RegistryClient  # noqa: PLC0415 (most functions need neither)
     from keylane.adapters.registry.decoders import RegistryDecoders  # noqa: PLC0415
 
@@ -27,17 +34,3 @@ def make_schema_writer(environment: Mapping[str, str]) -> SchemaWriter:
     from keylane.adapters.registry.encoders import RegistryEncoders  # noqa: PLC0415
 
     return RegistryEncoders(RegistryClient(renewable_registry(environment)))
-
-
-class SchemasOfThread(threading.local):
-    """Opens it for readers, once in each thread: a client has one connection."""
-
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        self._environment = environment
-        self._opened: Schemas | None = None
-
-    def __call__(self) -> Schemas:
-        """Return what this thread has opened. Raises as `make_schemas`."""
-        if self._opened is None:
-            self._opened = make_schemas(self._environment, {})
-        return self._opened

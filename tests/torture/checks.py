@@ -18,6 +18,7 @@ from tests.torture.past import check_as_of, check_history
 from tests.torture.slowness import SLOW_NODE
 from tests.torture.sources import SERVER, STORE
 from tests.torture.stack import slot_of
+from tests.torture.witness import NO_ANSWER
 
 from keylane import routing
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from tests.torture.stack import TortureStack
 
 
-_HARMLESS = ("part-readers", "slow-links", "stale-replica", SLOW_NODE)
+_HARMLESS = ("part-readers", "slow-links", "stale-replica", SLOW_NODE, NO_ANSWER)
 EXPIRY_MS = 100
 """How far from its time a record may expire."""
 

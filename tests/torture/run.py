@@ -76,7 +76,7 @@ class Tormentor:
     unplanned: int = 0
     """Failovers that no schedule caused: the machine was too busy for the nodes' heartbeats."""
     slow: int = 0
-    """How often a node did not answer a reader in time, without trouble."""
+    """How often a node did not answer a reader, or no node of a shard the witness, without trouble."""
 
     @classmethod
     def of(cls, stack: TortureStack, seed: int) -> Tormentor:
@@ -246,7 +246,7 @@ class Tormentor:
         return [Trouble("unplanned", shard, began_s) for shard in changed]
 
     def _note_slowness(self, troubles: list[Trouble]) -> None:
-        found = self.stack.slowness.take()
+        found = [*self.stack.slowness.take(), *self.stack.witness.take()]
         self.slow += unexplained(found, troubles)
         troubles += found
 

@@ -24,6 +24,7 @@ from tests.torture.hosts import SLOW_FILE, Hosts, running_hosts
 from tests.torture.journal import Journal
 from tests.torture.links import LinkedCluster, Links
 from tests.torture.slowness import Slowness, WatchedState
+from tests.torture.witness import Witness
 
 from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
@@ -167,6 +168,8 @@ class TortureStack:
         self.side_keys: dict[tuple[str, bytes], None] = {}
         """Topic and key of all that side topics ever had; a dict, because events add while readers look."""
         self.slowness = Slowness(self.shard_of, folder / SLOW_FILE)
+        links = [reader_links.ports[node.port] for node in cluster.nodes]
+        self.witness = Witness([links[number :: cluster.shards] for number in range(cluster.shards)])
         self.stripes = {name: {shape.stripes} for name, shape in self.shapes.items()}
         """All numbers of stripes that a topic has had."""
         self.moves: list[Move] = []
@@ -209,7 +212,8 @@ class TortureStack:
         return topic
 
     def close(self) -> None:
-        """End the job and its links."""
+        """End the job, its links, and the witness."""
+        self.witness.close()
         self.job.end()
         for process in psutil.Process(os.getpid()).children():
             # Jobs that an event left behind.

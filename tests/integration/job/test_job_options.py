@@ -186,16 +186,17 @@ def written(request, kafka, redis_cluster, tmp_path_factory):
                 end = 1 + max(event.offset for event in log if event.partition == partition)
                 for stripe in range(layouts[kind].stripes):
                     lane = LaneTarget.of(layouts[kind], partition, stripe)
-                    eventually(lambda lane=lane, end=end: reached(redis_cluster, lane) >= end, 60)
+                    eventually(lambda lane=lane, end=end: is_complete(redis_cluster, lane, end), 60)
         yield Written(redis_cluster, job, layouts, logs)
     finally:
         job.process.terminate()
         job.process.wait(60)
 
 
-def reached(nodes: str, lane: LaneTarget) -> int:
+def is_complete(nodes: str, lane: LaneTarget, end: int) -> bool:
+    """Whether the lane has all below `end` and says so: a lane of several partitions says it a moment later."""
     watermark = t.held(nodes, lane, [])[1]
-    return watermark.next_offset if watermark else 0
+    return bool(watermark and watermark.next_offset >= end and watermark.complete_as_of_ms)
 
 
 def produce(kafka: str, topic: str, seed: int) -> list[Event]:

@@ -112,7 +112,7 @@ class TopicQuery(ReadingQuery):
         self._seen_topics: memoryview | None = None
         self._lag_at_first: tuple[float, int] | None = None
         self._polling: PollingDelay | None = None
-        self._registry = RegistryWatch(opening.writer.judge_framed, context.clock)
+        self._registry = RegistryWatch(opening.writer.framed.judge, context.clock)
         self._stop_faulty()
 
     def start(self) -> None:
@@ -225,9 +225,7 @@ class TopicQuery(ReadingQuery):
         until_s = self._context.clock.monotonic_s() + ELECTION_S
         while True:
             writer = self._writer
-            batch = BatchWriter(
-                self._lanes, writer.layouts, planned.ranges, writer.judge_framed, writer.transforms
-            )
+            batch = BatchWriter(self._lanes, writer.layouts, planned.ranges, writer.framed, writer.transforms)
             traces = HeaderValues(TRACEPARENT, MOST_TRACES) if self._context.spans is not None else None
             try:
                 if not self._write_here(planned, batch, traces):

@@ -325,3 +325,31 @@ def test_a_column_that_is_added_meanwhile_is_there_from_the_rows_next_change_on(
     assert world.check("shop.public.items", wide, added="extra")
     world.check_views()
     assert world.select("select json_build_object('n', count(extra)) from items;")[0]["n"]
+
+
+def test_a_key_whose_column_gets_another_type_is_found_by_whichever_schema_wrote_it_last(world: World):
+    topic = "avro.public.orders"
+    rows = ", ".join(f"({number}, 'old', 1.50, null)" for number in (2001, 2002, 2003))
+    world.database.run(f"insert into orders values {rows};")
+    world.wait_until_applied()
+    world.database.run(
+        "alter table orders alter id type bigint;\n"
+        "update orders set status = 'changed' where id = 2001;\ndelete from orders where id = 2002;\n"
+    )
+    world.wait_until_applied()
+    statuses = {2001: "changed", 2002: None, 2003: "old"}
+
+    def found(each: str) -> dict[int, str | None]:
+        answers = {number: world.client.get(each, str(number).encode()) for number in statuses}
+        return {
+            number: answer.json["status"] if answer.status == 200 else None
+            for number, answer in answers.items()
+        }
+
+    # A new version of the subject is found within ten seconds.
+    for each in (topic, "shop.public.orders"):
+        eventually(lambda each=each: found(each) == statuses, WITHIN_S)
+    # What was written by the old schema stays in lists: docs/use/databases.md says so.
+    page = world.client.request("GET", f"/topics/{topic}/keys?limit=1000&keys_only=true").json["records"]
+    counts = [sum(shown_key(row) == b'{"id":%d}' % number for row in page) for number in statuses]
+    assert counts == [2, 1, 1]

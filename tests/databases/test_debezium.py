@@ -109,6 +109,7 @@ class World:
         A connector sends in the order of commits, but one batch of each partition at a time: what it sent
         before the last one may come to Kafka behind it, so the callers poll.
         """
+        self.client.close()  # the next read opens a new one: servers close connections that were idle
         self.rounds += 1
         values = f"values (1, {self.rounds})"
         self.database.run(f"insert into marks {values} on conflict (id) do update set round = {self.rounds};")

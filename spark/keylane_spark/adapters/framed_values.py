@@ -62,19 +62,19 @@ def framed_decode(settings: RegistrySettings | None) -> Decode:
     return FramedValues(RegistryDecoders(RegistryClient(settings)), Clock()).decode
 
 
-class Framed(NamedTuple):
+class FramedReaders(NamedTuple):
     """How values in the wire format are read: as change events (see `apply_events`), and as JSON."""
 
     judge: Judge = judge_none
     decode: Decode = decode_none
 
     @classmethod
-    def of(cls, settings: RegistrySettings | None) -> Framed:
+    def of(cls, settings: RegistrySettings | None) -> FramedReaders:
         """By this registry's schemas; without one no value can be read."""
         return cls(framed_judge(settings), framed_decode(settings))
 
 
-NO_REGISTRY = Framed()
+NO_REGISTRY = FramedReaders()
 
 
 class FramedValues:

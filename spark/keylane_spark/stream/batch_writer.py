@@ -12,7 +12,7 @@ import numpy as np
 
 from keylane.model.kafka import TopicPartition
 from keylane.model.records import Layout
-from keylane_spark.adapters.framed_values import NO_REGISTRY, Framed
+from keylane_spark.adapters.framed_values import NO_REGISTRY, FramedReaders
 from keylane_spark.adapters.lane import OffsetRange
 from keylane_spark.adapters.lane_writer import LaneWriter
 from keylane_spark.columns.chunks import Chunk, encode_together
@@ -42,7 +42,7 @@ class BatchWriter:
         lanes: LaneWriter,
         layouts: Mapping[str, Layout],
         ranges: Mapping[TopicPartition, OffsetRange],
-        framed: Framed = NO_REGISTRY,
+        framed: FramedReaders = NO_REGISTRY,
         transforms: Mapping[str, TopicTransform] = NO_TRANSFORMS,
     ) -> None:
         """`framed`: for topics whose values are of a Schema Registry. `transforms`: by topic."""

@@ -10,7 +10,7 @@ from keylane.adapters.registry.login import RegistrySettings
 from keylane.model.kafka import TopicPartition
 from keylane.model.records import Layout
 from keylane.ports import Clock
-from keylane_spark.adapters.framed_values import Framed
+from keylane_spark.adapters.framed_values import FramedReaders
 from keylane_spark.adapters.function_library import FunctionLibrary, WriteOptions
 from keylane_spark.adapters.kafka_admin import TopicShape
 from keylane_spark.adapters.lane import LaneStart, LaneTarget, lanes_of
@@ -53,9 +53,9 @@ class WriterSpec:
         return any(layout.options.headers for layout in self.layouts.values())
 
     @property
-    def framed(self) -> Framed:
+    def framed(self) -> FramedReaders:
         """How values in a Schema Registry's wire format are read."""
-        return Framed.of(self.registry)
+        return FramedReaders.of(self.registry)
 
     def lanes(
         self,

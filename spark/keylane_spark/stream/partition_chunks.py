@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from keylane.errors import RegistryUnavailable
 from keylane.model.records import Layout
-from keylane_spark.adapters.framed_values import NO_REGISTRY, Framed
+from keylane_spark.adapters.framed_values import NO_REGISTRY, FramedReaders
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
 from keylane_spark.adapters.lane_writer import LaneWriter
 from keylane_spark.columns.change_events import apply_events
@@ -34,7 +34,7 @@ NOWHERE = -1
 class ValueRules:
     """What is made of a topic's values before they are stored. `framed`: of those of a Schema Registry."""
 
-    framed: Framed = NO_REGISTRY
+    framed: FramedReaders = NO_REGISTRY
     transform: TopicTransform | None = None
 
     def changes_values(self, layout: Layout) -> bool:

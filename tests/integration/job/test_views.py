@@ -134,7 +134,9 @@ def whole(query: Query, view: str):
     """All windows, once the view is there and whole."""
     status, document = query.ask(f"/views/{view}/keys")
     if status != 200:
-        assert document["type"].rsplit(":", 1)[1] in {"unknown-view", "lane-building"}, document
+        # A machine that is too busy for an answer in time is asked again, too.
+        passing = {"unknown-view", "lane-building", "state-unavailable"}
+        assert document["type"].rsplit(":", 1)[1] in passing, document
         return None
     return query.windows(view)
 

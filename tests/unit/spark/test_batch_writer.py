@@ -17,7 +17,7 @@ from keylane.errors import RegistryUnavailable
 from keylane.model.records import Layout, Options
 from keylane.state import codec
 from keylane_spark.adapters.event_schemas import unread_schema
-from keylane_spark.adapters.framed_values import Framed
+from keylane_spark.adapters.framed_values import FramedReaders
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
 from keylane_spark.columns.headers import HEADERS
 from keylane_spark.columns.records import Rows
@@ -202,7 +202,7 @@ def test_a_partition_with_an_event_whose_schema_is_not_read_is_held_back_and_the
     layout = Layout("orders", 3, options=Options(envelope="debezium"))
     lanes = NotedLanes()
     ranges = {("orders", partition): OffsetRange(0, 10, 77, 88) for partition in range(2)}
-    writer = BatchWriter(lanes, {"orders": layout}, ranges, Framed(judge=away))
+    writer = BatchWriter(lanes, {"orders": layout}, ranges, FramedReaders(judge=away))
     (key,) = keys_of(0, 1)
     event = b'{"op":"c","after":{}}'
     writer.write(("orders", 0), some_rows((key, event)))
@@ -227,7 +227,7 @@ def test_a_partition_with_a_value_with_fields_whose_schema_is_not_read_is_held_b
     lanes = NotedLanes()
     ranges = {("orders", partition): OffsetRange(0, 10, 77, 88) for partition in range(2)}
     writer = BatchWriter(
-        lanes, {"orders": Layout("orders", 3, options=options)}, ranges, Framed(decode=decode)
+        lanes, {"orders": Layout("orders", 3, options=options)}, ranges, FramedReaders(decode=decode)
     )
     (key,), (stray,) = keys_of(0, 1), keys_of(2, 1)
     writer.write(("orders", 0), some_rows((stray, b"\0\0\0\0\x07"), (key, b'{"status":"open"}')))

@@ -7,12 +7,14 @@ as much as all the parsing. So two private members are used here, `KafkaTCPTrans
 fails the first test of this module.
 """
 
+import base64
 import contextlib
 import io
 import random
 import selectors
 import socket
 import struct
+import time
 import uuid
 import weakref
 from collections.abc import Iterable
@@ -32,6 +34,8 @@ CLIENT_ID = "keylane-job"
 _SIZE = struct.Struct(">i")
 _HEADER_BYTES = 64
 _OLDEST_METADATA = 7  # has the leaders' epochs
+_BOOTSTRAP_S = 1.0
+"""How long one address is waited for, as long as there are others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +90,15 @@ class BrokerSocket:
         request = self._sent[0]
         return request.decode(self.receive_bytes())
 
-    def receive_bytes(self) -> memoryview:
-        """The same, not decoded and without its header."""
+    @property
+    def awaits_nothing(self) -> bool:
+        """Whether all that was sent was answered."""
+        return not self._sent
+
+    def receive_bytes(self, within_s: float | None = None) -> memoryview:
+        """The same, not decoded and without its header. `within_s`: another timeout, from now on."""
+        if within_s is not None:
+            self._socket.settimeout(within_s)
         header = self._sent.pop(0).header
         (size,) = _SIZE.unpack(self._read(_SIZE.size))
         data = self._read(size)
@@ -133,16 +144,29 @@ class BrokerSession:
         self._sockets: dict[int, BrokerSocket] = {}
         self._leaders: dict[str, dict[int, PartitionLeader]] = {}
         try:
-            self._manager.bootstrap(self._timeout_ms)
+            self._bootstrap(len(settings["bootstrap_servers"]))
         except BaseException:
             self.close()
             raise
 
-    def leader(self, topic: str, partition: int) -> PartitionLeader:
-        """The leader of a partition. Raises OSError, KafkaError."""
+    def _bootstrap(self, addresses: int) -> None:
+        """Find the brokers. kafka-python waits for an address that it has chosen until its time is over."""
+        until_s = time.monotonic() + self._timeout_ms / 1000
+        while addresses > 1 and (left_s := until_s - time.monotonic()) > _BOOTSTRAP_S:
+            with contextlib.suppress(kafka_errors.KafkaTimeoutError):
+                self._manager.bootstrap(1000 * min(left_s, _BOOTSTRAP_S))
+                return
+        self._manager.bootstrap(max(1.0, 1000 * (until_s - time.monotonic())))
+
+    def leaders(self, topic: str) -> dict[int, PartitionLeader]:
+        """The leaders of a topic's partitions, of node -1 where there is none. Raises OSError, KafkaError."""
         if topic not in self._leaders:
             self._leaders[topic] = self._find_leaders(topic)
-        leader = self._leaders[topic].get(partition)
+        return self._leaders[topic]
+
+    def leader(self, topic: str, partition: int) -> PartitionLeader:
+        """The leader of a partition. Raises OSError, KafkaError."""
+        leader = self.leaders(topic).get(partition)
         if leader is None or leader.node < 0:
             raise kafka_errors.LeaderNotAvailableError(f"partition {partition} of topic {topic!r}")
         return leader
@@ -154,15 +178,23 @@ class BrokerSession:
             found.setdefault(self.leader(topic, partition).node, []).append((topic, partition))
         return found
 
-    def anyone(self) -> int:
-        """Any of the brokers: after an error of one, a new session most likely has another."""
-        return int(random.choice([each.node_id for each in self._manager.cluster.brokers()]))  # noqa: S311
+    def anyone(self) -> list[int]:
+        """The brokers, in the order in which to ask any of them: those that are connected come first."""
+        nodes = [int(each.node_id) for each in self._manager.cluster.brokers()]
+        random.shuffle(nodes)
+        return sorted(nodes, key=lambda node: node not in self._sockets)
 
-    def broker(self, node: int) -> BrokerSocket:
-        """The connection to a broker. Raises OSError, KafkaError."""
+    def broker(self, node: int, within_s: float | None = None) -> BrokerSocket:
+        """The connection to a broker, which is made within that time. Raises OSError, KafkaError."""
         if node not in self._sockets:
-            self._sockets[node] = self._connect(node)
+            timeout_ms = self._timeout_ms if within_s is None else 1000 * within_s
+            self._sockets[node] = self._connect(node, timeout_ms)
         return self._sockets[node]
+
+    def drop(self, node: int) -> None:
+        """Close the connection to a broker, which has failed."""
+        if (found := self._sockets.pop(node, None)) is not None:
+            found.close()
 
     def close(self) -> None:
         """Close all connections."""
@@ -179,8 +211,7 @@ class BrokerSession:
             allow_auto_topic_creation=False,
             min_version=_OLDEST_METADATA,
         )
-        response = self._manager.run(self._manager.send, request)
-        (found,) = response.topics
+        (found,) = self._ask_anyone(request).topics
         check(found.error_code)
         topic_id = getattr(found, "topic_id", None)
         return {
@@ -188,8 +219,22 @@ class BrokerSession:
             for each in found.partitions
         }
 
-    def _connect(self, node: int) -> BrokerSocket:
-        connection = self._manager.get_connection(node, timeout_ms=self._timeout_ms)
+    def _ask_anyone(self, request: Any) -> Any:
+        failure: Exception = kafka_errors.BrokerNotAvailableError("there are no brokers")
+        for node in self.anyone():
+            try:
+                broker = self.broker(node)
+                # The response to another request would come first.
+                if broker.awaits_nothing:
+                    broker.send(request)
+                    return broker.receive()
+            except (kafka_errors.KafkaError, OSError) as error:
+                self.drop(node)
+                failure = error
+        raise failure
+
+    def _connect(self, node: int, timeout_ms: float) -> BrokerSocket:
+        connection = self._manager.get_connection(node, timeout_ms=timeout_ms)
 
         async def authenticated() -> None:
             await connection
@@ -245,9 +290,15 @@ def check(code: int) -> None:
 
 def may_pass(error: kafka_errors.KafkaError | OSError) -> bool:
     """Whether the same request may succeed later, or with fresh metadata."""
-    return isinstance(error, OSError) or bool(getattr(error, "retriable", False))
+    passing = OSError, kafka_errors.UnknownBrokerIdError
+    return isinstance(error, passing) or bool(getattr(error, "retriable", False))
 
 
 def words_of(error: Exception) -> str:
     """The error's name, with its text if it has one."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def id_text(topic_id: uuid.UUID | None) -> str:
+    """A topic's id as librdkafka writes it, "" for none."""
+    return base64.b64encode(topic_id.bytes).decode().rstrip("=") if topic_id else ""

@@ -70,6 +70,9 @@ class Brokers:
             high_watermark=6,
         )
 
+    def drop(self, _) -> None:
+        self._in_flight = []
+
     def close(self) -> None:
         self._in_flight = []
 

@@ -17,7 +17,7 @@ import struct
 import time
 import uuid
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,8 +34,11 @@ CLIENT_ID = "keylane-job"
 _SIZE = struct.Struct(">i")
 _HEADER_BYTES = 64
 _OLDEST_METADATA = 7  # has the leaders' epochs
-_BOOTSTRAP_S = 1.0
-"""How long one address is waited for, as long as there are others."""
+_PROBE_S, _BOOTSTRAP_S = 0.3, 1.0
+"""How long an address is waited for as long as there are others: to connect, and to answer."""
+_SILENT_S = 10.0
+_silent_since_s: dict[str, float] = {}
+"""When addresses did not answer: for a while they are the last that any session of this process tries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,30 +136,45 @@ class BrokerSession:
         """Find the brokers. Raises OSError, KafkaError."""
         self._timeout_ms = 1000 * timeout_s
         self._client_id = connection.client.client_id or CLIENT_ID
-        settings = configuration(connection) | {
+        self._settings = configuration(connection) | {
             "client_id": self._client_id,
             "request_timeout_ms": self._timeout_ms,
             "socket_connection_setup_timeout_ms": self._timeout_ms,
             "receive_message_max_bytes": 2**31 - 1,
         }
-        self._net = _Selector(client_id=self._client_id)
-        self._manager = KafkaConnectionManager(self._net, **settings)
         self._sockets: dict[int, BrokerSocket] = {}
         self._leaders: dict[str, dict[int, PartitionLeader]] = {}
+        self._net: _Selector | None = None
         try:
-            self._bootstrap(len(settings["bootstrap_servers"]))
+            self._manager = self._bootstrap(self._settings["bootstrap_servers"])
         except BaseException:
             self.close()
             raise
 
-    def _bootstrap(self, addresses: int) -> None:
+    def _bootstrap(self, addresses: Sequence[str]) -> KafkaConnectionManager:
         """Find the brokers. kafka-python waits for an address that it has chosen until its time is over."""
         until_s = time.monotonic() + self._timeout_ms / 1000
-        while addresses > 1 and (left_s := until_s - time.monotonic()) > _BOOTSTRAP_S:
-            with contextlib.suppress(kafka_errors.KafkaTimeoutError):
-                self._manager.bootstrap(1000 * min(left_s, _BOOTSTRAP_S))
-                return
-        self._manager.bootstrap(max(1.0, 1000 * (until_s - time.monotonic())))
+        for address in _in_order(addresses) if len(addresses) > 1 else ():
+            if not _accepts(address):
+                continue
+            within_s = min(_BOOTSTRAP_S, max(0.001, until_s - time.monotonic()))
+            try:
+                return self._bootstrap_from([address], within_s)
+            except kafka_errors.KafkaTimeoutError:
+                _note_silent(address)
+        return self._bootstrap_from(addresses, max(0.001, until_s - time.monotonic()))
+
+    def _bootstrap_from(self, addresses: Sequence[str], within_s: float) -> KafkaConnectionManager:
+        net = _Selector(client_id=self._client_id)
+        manager = KafkaConnectionManager(net, **{**self._settings, "bootstrap_servers": addresses})
+        try:
+            manager.bootstrap(1000 * within_s)
+        except BaseException:
+            manager.close()
+            net.close()
+            raise
+        self._net = net
+        return manager
 
     def leaders(self, topic: str) -> dict[int, PartitionLeader]:
         """The leaders of a topic's partitions, of node -1 where there is none. Raises OSError, KafkaError."""
@@ -180,15 +198,21 @@ class BrokerSession:
 
     def anyone(self) -> list[int]:
         """The brokers, in the order in which to ask any of them: those that are connected come first."""
-        nodes = [int(each.node_id) for each in self._manager.cluster.brokers()]
-        random.shuffle(nodes)
-        return sorted(nodes, key=lambda node: node not in self._sockets)
+        nodes = {f"{each.host}:{each.port}": int(each.node_id) for each in self._manager.cluster.brokers()}
+        return sorted(
+            (nodes[address] for address in _in_order([*nodes])), key=lambda node: node not in self._sockets
+        )
 
     def broker(self, node: int, within_s: float | None = None) -> BrokerSocket:
         """The connection to a broker, which is made within that time. Raises OSError, KafkaError."""
         if node not in self._sockets:
             timeout_ms = self._timeout_ms if within_s is None else 1000 * within_s
-            self._sockets[node] = self._connect(node, timeout_ms)
+            try:
+                self._sockets[node] = self._connect(node, timeout_ms)
+            except BaseException:
+                if (found := self._manager.cluster.broker_metadata(node)) is not None:
+                    _note_silent(f"{found.host}:{found.port}")
+                raise
         return self._sockets[node]
 
     def drop(self, node: int) -> None:
@@ -201,8 +225,10 @@ class BrokerSession:
         for each in self._sockets.values():
             each.close()
         self._sockets.clear()
-        self._manager.close()
-        self._net.close()
+        if self._net is not None:
+            self._manager.close()
+            self._net.close()
+            self._net = None
 
     def _find_leaders(self, topic: str) -> dict[int, PartitionLeader]:
         # kafka-python's own request would create a topic that is missing.
@@ -221,9 +247,10 @@ class BrokerSession:
 
     def _ask_anyone(self, request: Any) -> Any:
         failure: Exception = kafka_errors.BrokerNotAvailableError("there are no brokers")
-        for node in self.anyone():
+        nodes = self.anyone()
+        for node in nodes:
             try:
-                broker = self.broker(node)
+                broker = self.broker(node, None if node == nodes[-1] else _BOOTSTRAP_S)
                 # The response to another request would come first.
                 if broker.awaits_nothing:
                     broker.send(request)
@@ -251,7 +278,8 @@ class BrokerSession:
             raise ConnectionError("the broker has closed the connection")
         sock: socket.socket = transport._sock  # noqa: SLF001 (see the module's docstring)
         transport.pause_reading()
-        self._net.release(sock)
+        if self._net is not None:
+            self._net.release(sock)
         transport._sock = None  # noqa: SLF001
         connection.close()
         return sock
@@ -280,6 +308,28 @@ class _Selector(NetworkSelector):  # type: ignore[misc]
         super().close()
         for each in list(self._known):
             each.close()
+
+
+def _in_order(addresses: Sequence[str]) -> list[str]:
+    """Addresses in any order, behind the others those that did not answer a moment ago."""
+    latest_s = time.monotonic() - _SILENT_S
+    shuffled = random.sample(addresses, len(addresses))
+    return sorted(shuffled, key=lambda each: _silent_since_s.get(each, 0.0) > latest_s)
+
+
+def _note_silent(address: str) -> None:
+    _silent_since_s[address] = time.monotonic()
+
+
+def _accepts(address: str) -> bool:
+    """Whether something listens there. Where nothing does kafka-python would try again and again."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _PROBE_S).close()
+    except (OSError, ValueError):
+        _note_silent(address)
+        return False
+    return True
 
 
 def check(code: int) -> None:

@@ -90,7 +90,7 @@ spark-versions: setup-tests  ## The job's tests and its package by spark-submit,
 	@"$${KEYLANE_TOOLS:-.keylane-tools}/spark-4.0.2/bin/python" -m pytest -W ignore::ResourceWarning $(SPARK_TESTS)
 	@$(BIN)/python -m pytest $(SPARK_TESTS)
 
-databases: setup-tests  ## PostgreSQL and Debezium's connector: rows over HTTP are those of SELECT (SEED, STATEMENTS=10000; 2 minutes; needs PostgreSQL)
+databases: setup-tests  ## PostgreSQL and Debezium's connector: rows over HTTP are those of SELECT (SEED, STATEMENTS=10000; 4 minutes; needs PostgreSQL)
 	@$(PY) infra/local/bootstrap.py databases
 	@$(if $(SEED),SEED=$(SEED)) $(BIN)/python -m pytest -m databases tests/databases $(PYTEST_ARGS)
 

@@ -125,6 +125,7 @@ select json_build_object('key', status, 'n', count(*), 'marked', count(op), 'tot
 GROUPS = {
     "shop_by_status": _ORDERS,
     "flat_by_status": _ORDERS,
+    "avro_by_status": _ORDERS,
     "by_region": """\
 select json_build_object('key', region, 'n', count(*), 'total', sum(qty)) from items where qty >= 50
   group by region;

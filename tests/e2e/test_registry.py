@@ -66,6 +66,38 @@ def test_a_serialized_value_is_read_as_json_and_as_raw_bytes(
     assert client.request("GET", f"/topics/{TOPIC}").json["options"]["value_format"] == "registry"
 
 
+def test_records_of_every_kind_of_schema_are_found_by_their_fields(client, key, registry, produce):
+    name = f"F{key.decode().replace('-', '')}"
+    dest = f"SFO-{name}-{'x' * 80}"  # beyond what an index has of a text, the value decides
+    file = FileDescriptorProto(name=f"{name}.proto", package="e2e", syntax="proto3")
+    message = file.message_type.add(name="Flight")
+    message.field.append(FieldDescriptorProto(name="dest", number=1, type=9, label=1))
+    message.field.append(FieldDescriptorProto(name="delay", number=2, type=5, label=1))
+    protobuf = sr.message_type([file], "e2e.Flight")
+    schema = json.dumps(AVRO | {"name": name})
+    written = {
+        b"avro": sr.avro(registry.client, name, schema, {"dest": dest, "delay": 7}),
+        b"json": sr.json_schema(registry.client, f"{name}J", JSON_SCHEMA, {"dest": dest, "delay": 8}),
+        b"protobuf": sr.protobuf(registry.client, f"{name}P", protobuf(dest=dest, delay=9)),
+        b"other": sr.avro(registry.client, name, schema, {"dest": f"{dest}y", "delay": 10}),
+    }
+    for kind, value in written.items():
+        position = produce("registered-found", key + b"-" + kind, value)
+        assert client.get_at("registered-found", key + b"-" + kind, position).status == 200
+
+    def find(question: str) -> list[str]:
+        answer = client.request("GET", f"/topics/registered-found/find?{question}")
+        assert answer.status == 200, answer.body
+        return [row["key"].removeprefix(f"{key.decode()}-") for row in answer.json["records"]]
+
+    assert find(f"dest={dest}&order=-delay") == ["protobuf", "json", "avro"]
+    assert find(f"dest=SFO-{name}-*&delay=8..&order=delay") == ["json", "protobuf", "other"]
+    changed = sr.avro(registry.client, name, schema, {"dest": "OAK", "delay": None})
+    position = produce("registered-found", key + b"-json", changed)
+    assert client.get_at("registered-found", key + b"-json", position).status == 200
+    assert find(f"dest={dest}&order=delay") == ["avro", "protobuf"]
+
+
 def test_an_undecodable_value_is_422_a_hanging_registry_503_and_raw_bytes_always_work(
     stack, client, key, registry, produce
 ):
@@ -115,3 +147,5 @@ def test_a_registry_that_does_not_answer_delays_events_of_a_new_schema_and_loses
     assert client.get_at("registered-rows", key, deleted).status == 404
     position = produce("registered-rows", key, again)
     assert client.get_at("registered-rows", key, position).json == rows[1]
+    found = client.request("GET", "/topics/registered-rows/find?qty=1").json["records"]
+    assert key.decode() in [row["key"] for row in found]

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
 
+import pytest
+from confluent_kafka.schema_registry import Schema
 from tests.servers import schema_registry as sr
 
 TOPIC = "typed"
@@ -13,6 +17,115 @@ NUMBERS = {
     kind: json.dumps({"type": "record", "name": "Key", "fields": [{"name": "id", "type": kind}]})
     for kind in ("int", "long")
 }
+PAIR = {"region": {"type": "string"}, "number": {"type": "integer"}}
+CONNECT = {
+    "type": "struct",
+    "fields": [{"type": "int32", "optional": False, "field": "id"}],
+    "optional": False,
+}
+
+
+@dataclass(frozen=True)
+class Form:
+    """A way to write a typed key by REST Proxy's requests. `kind` and `schema`: of the registry, if any.
+
+    `key`: what a request has, made of a number. `value`: a value by `value_schema`, for v2.
+    """
+
+    topic: str
+    key: str
+    kind: str = ""
+    schema: str = ""
+    value_schema: str = '"string"'
+    value: Any = "x"
+
+    def key_of(self, number: int) -> Any:
+        return json.loads(self.key % number)
+
+
+FORMS = {
+    "key_fields": Form(TOPIC, '{"region": "eu", "number": %d}'),
+    "key_schema": Form("schema-keys", f'{{"schema": {json.dumps(CONNECT)}, "payload": {{"id": %d}}}}'),
+    "avro": Form("avro-keys", '{"id": %d}', "AVRO", NUMBERS["int"]),
+    "jsonschema": Form(
+        "json-schema-keys",
+        '{"region": "eu", "number": %d}',
+        "JSON",
+        json.dumps({"type": "object", "properties": PAIR}),
+        '{"type": "object", "properties": {"n": {"type": "integer"}}}',
+        {"n": 1},
+    ),
+    "protobuf": Form(
+        "protobuf-keys",
+        '{"region": "eu", "number": %d}',
+        "PROTOBUF",
+        'syntax = "proto3"; message Key { string region = 1; int32 number = 2; }',
+        'syntax = "proto3"; message Value { int32 n = 1; }',
+        {"n": 1},
+    ),
+}
+V2 = {"": "json", "AVRO": "avro", "JSON": "jsonschema", "PROTOBUF": "protobuf"}
+
+
+@pytest.mark.parametrize("version", ["v2", "v3"])
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_a_key_is_written_by_rest_proxy_s_requests_and_found_by_its_value(
+    client, key, registry, form, version
+):
+    number = int(key.rpartition(b"-")[2])
+    shown = form.key_of(number).get("payload", form.key_of(number))
+    schema_id = None
+    if form.kind:
+        schema_id = registry.client.register_schema(f"{form.topic}-key", Schema(form.schema, form.kind))
+    if version == "v2":
+        ids = {"key_schema_id": schema_id, "value_schema": form.value_schema} if form.kind else {}
+        body = ids | {"records": [{"key": form.key_of(number), "value": form.value}]}
+        path, media = f"/topics/{form.topic}", f"application/vnd.kafka.{V2[form.kind]}.v2+json"
+    else:
+        by = {"schema_id": schema_id} if form.kind else {"type": "JSON"}
+        body = {"key": by | {"data": form.key_of(number)}, "value": {"type": "JSON", "data": {"n": 1}}}
+        path, media = f"/v3/clusters/lkc-0/topics/{form.topic}/records", "application/json"
+    answer = client.request("POST", path, json.dumps(body).encode(), Content_Type=media)
+    assert answer.status == 200, answer.body
+    result = answer.json["offsets"][0] if version == "v2" else answer.json
+    names = ("partition", "offset") if version == "v2" else ("partition_id", "offset")
+    position = ":".join(str(result[name]) for name in names)
+    asked = str(number) if len(shown) == 1 else json.dumps(dict(reversed(shown.items())))
+    found = client.get_at(form.topic, asked.encode(), position, "?envelope=true")
+    assert (found.status, found.json.get("position")) == (200, position), found.body
+    assert (found.json["key"], found.json["key_format"]) == (shown, "json")
+
+
+@pytest.mark.parametrize("write", ["put", "push"])
+def test_a_key_in_a_path_or_a_push_is_bytes_and_not_the_row_s_key(client, key, write):
+    """`PUT .../keys/7` is no key `{"id": 7}`: see docs/http/write.md."""
+    bare = key.rpartition(b"-")[2]
+    if write == "put":
+        position = client.put("schema-keys", bare, b'{"n": 1}')
+    else:
+        record = {"topic": "schema-keys", "key": bare.decode(), "data": '{"n": 1}'}
+        body = json.dumps({"records": [record], "wait_for_send": True}).encode()
+        (position,) = client.request("POST", "/push", body).json["positions"]
+    raw = base64.urlsafe_b64encode(bare)
+    found = client.get_at("schema-keys", raw, position, "?key_format=base64")
+    assert (found.status, found.json) == (200, {"n": 1})
+    missing = client.get("schema-keys", bare)
+    assert (missing.status, missing.json["type"]) == (404, "urn:keylane:problem:key-absent")
+
+
+@pytest.mark.parametrize("name", ["key_fields", "jsonschema"])
+def test_a_json_key_with_its_fields_in_another_order_is_another_key(client, key, registry, name):
+    form, number = FORMS[name], int(key.rpartition(b"-")[2])
+    shown = {"region": "other-order", "number": number}
+    body = {"records": [{"key": dict(reversed(shown.items())), "value": form.value}]}
+    if form.kind:
+        body |= {"key_schema": form.schema, "value_schema": form.value_schema}
+    media = f"application/vnd.kafka.{V2[form.kind]}.v2+json"
+    answer = client.request("POST", f"/topics/{form.topic}", json.dumps(body).encode(), Content_Type=media)
+    (written,) = answer.json["offsets"]
+    position = f"{written['partition']}:{written['offset']}"
+    found = client.get_at(form.topic, json.dumps(shown).encode(), position)
+    assert (found.status, found.json["type"]) == (404, "urn:keylane:problem:key-absent")
 
 
 def test_a_row_is_found_by_its_key_in_any_form(client, key):

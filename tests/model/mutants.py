@@ -160,7 +160,7 @@ MUTANTS = (
     _mutant(
         "members of strays: a record of another partition is in no index of fields",
         "spark/keylane_spark/stream/partition_chunks.py",
-        "encoded = self._with_fields(folded).encode(chunk.lane.key_prefix, self._partition)",
+        "encoded = indexed.encode(chunk.lane.key_prefix, self._partition)",
         "encoded = folded.encode(chunk.lane.key_prefix, self._partition)",
         "fields",
     ),

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from tests.servers.schema_registry import Registry
+
 START_TIMEOUT_S = 120
 _MAIN_CLASS = "org.apache.kafka.connect.cli.ConnectStandalone"
 _JVM = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -40,6 +42,24 @@ _CONNECTOR = {
     "database.dbname": USER,
     "decimal.handling.mode": "string",
 }
+_AVRO = {
+    "": "io.apicurio.registry.utils.converter.AvroConverter",
+    "apicurio.registry.auto-register": "true",
+    # Confluent's wire format, with the ids of Confluent's API: by default they are in headers.
+    "apicurio.registry.headers.enabled": "false",
+    "apicurio.registry.as-confluent": "true",
+    "apicurio.registry.use-id": "contentId",
+}
+
+
+def avro_converters(registry: Registry) -> dict[str, str]:
+    """Return a connector's settings for keys and values in Avro, with the subjects of Confluent's default."""
+    settings = _AVRO | {"apicurio.registry.url": registry.own_url}
+    return {
+        f"{part}.converter.{name}".removesuffix("."): value
+        for part in ("key", "value")
+        for name, value in settings.items()
+    }
 
 
 class Debezium:

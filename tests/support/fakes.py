@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from keylane import routing
+from keylane.adapters.registry.client import RegisteredSchema
 from keylane.adapters.registry.encoders import make_encoder
 from keylane.errors import (
     IdempotencyKeyReused,
@@ -552,3 +553,21 @@ class FakeMetrics:
 
     def flush(self) -> None:
         pass
+
+
+class FakeRegistry:
+    """A registry's schemas by id (s7=...: kind and text), or what is raised; `asked` for which."""
+
+    def __init__(self, **held: tuple[str, str] | Exception) -> None:
+        self.held = {int(name[1:]): found for name, found in held.items()}
+        self.asked: list[int] = []
+
+    def schema(self, schema_id, _):
+        self.asked.append(schema_id)
+        found = self.held.get(schema_id, SchemaRefused("the Schema Registry does not have it"))
+        if isinstance(found, Exception):
+            raise found
+        return RegisteredSchema(*found, [])
+
+    def referenced(self, _schema, _deadline):
+        return []

@@ -12,9 +12,11 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
+import httpx
 import pyspark
 import pytest
 from confluent_kafka import Producer
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from tests.support import lanes as t
 
 from keylane import routing
@@ -26,6 +28,7 @@ from keylane.query.latest import Wait, read_latest
 from keylane.query.layouts import Layouts
 from keylane.query.store import ReadTerms, Store
 from keylane.state import codec
+from keylane_local.process.ports import HOST
 from keylane_local.tools import jars_dir
 from keylane_spark.adapters.lane import lanes_of
 from keylane_spark.adapters.layout_store import LayoutStore
@@ -134,6 +137,18 @@ def start(
         "KEYLANE_CHECKPOINT": str(folder / f"checkpoint-{next(NUMBERS)}"),
     }
     return RunningJob(folder, addresses | environment, module, command)
+
+
+def scrape(port: int) -> dict[tuple[str, ...], float]:
+    """A job's samples by name and label values, as Prometheus asks for them and reads them."""
+    accept = "application/openmetrics-text; version=1.0.0"
+    answer = httpx.get(f"http://{HOST}:{port}/metrics", headers={"Accept": accept}, timeout=10)
+    assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
 
 
 class State:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 NO_ANSWER = "no-node-answers"
 SILENT_S = 1.0
-"""A node that answers nothing for this long is silent: a read gives each node a third of its three seconds."""
+"""A node that answers nothing for so long is silent: a read gives each node a third of its three seconds."""
 _EVERY_S = 0.1
 _TIMEOUT_S = 5.0
 

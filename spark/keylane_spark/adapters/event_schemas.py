@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,9 @@ UNREAD_S = 1.0
 _UNREAD = re.compile(r"schema (\d+): ")
 UNKNOWN_S = 10.0
 """How long a schema that the registry does not have, or that cannot be used, is not asked for again."""
+
+
+T = TypeVar("T")
 
 
 @functools.cache
@@ -57,43 +61,37 @@ def rows_by_schema(
         yield int.from_bytes(prefix[1:], "big"), framed[codes == code]
 
 
-class EventSchemas:
-    """One registry's schemas of change events: Avro and JSON Schema."""
+class KnownSchemas(Generic[T]):
+    """What is made of each schema of a registry, once in the life of a process.
 
-    def __init__(self, client: RegistryClient, clock: Clock) -> None:
-        self._client = client
+    `read`: makes it of a schema's id. Raises RegistryUnavailable, and ValueError where the registry does not
+    have the schema, or it can't be used.
+    """
+
+    def __init__(self, read: Callable[[int, Deadline], T], clock: Clock) -> None:
+        self._read = read
         self._clock = clock
-        self._judges: dict[int, Judge] = {}
+        self._found: dict[int, T] = {}
         self._unknown_until: dict[int, float] = {}
         self._unread: dict[int, tuple[float, str]] = {}
 
-    def judge(self, values: pa.BinaryArray) -> Verdicts:
-        """Return the verdicts of values that begin with the byte 0.
+    def get(self, schema_id: int) -> T | None:
+        """Return what was made of the schema; None where the registry has none that can be used, for a while.
 
         Raises RegistryUnavailable, whose text `unread_schema` reads. A schema is not asked for again for a
         second: each partition of a batch would wait as long as the first.
         """
-        verdicts = np.full(len(values), INVALID)
-        sizes = pc.binary_length(values).to_numpy()
-        framed = np.flatnonzero(sizes >= PREFIX_BYTES)
-        for schema_id, rows in rows_by_schema(values, framed):
-            judge = self._judge_of(schema_id)
-            verdicts[rows] = judge(values if len(rows) == len(values) else values.take(pa.array(rows)))
-        return verdicts
-
-    def _judge_of(self, schema_id: int) -> Judge:
-        found = self._judges.get(schema_id)
-        if found is not None:
+        if (found := self._found.get(schema_id)) is not None:
             return found
         now_s = self._clock.monotonic_s()
         if self._unknown_until.get(schema_id, now_s) > now_s:
-            return judge_none
+            return None
         unread = self._unread.pop(schema_id, None)
         if unread and unread[0] > now_s:
             self._unread[schema_id] = unread
             raise RegistryUnavailable(unread[1])
         try:
-            found = self._judges[schema_id] = self._read_schema(schema_id)
+            made = self._found[schema_id] = self._read(schema_id, Deadline.after_ms(TIMEOUT_MS, self._clock))
         except RegistryUnavailable as error:
             why = f"schema {schema_id}: {error}"
             self._unread[schema_id] = self._clock.monotonic_s() + UNREAD_S, why
@@ -101,11 +99,31 @@ class EventSchemas:
         except ValueError:
             # Readers of such a value are answered why.
             self._unknown_until[schema_id] = now_s + UNKNOWN_S
-            return judge_none
-        return found
+            return None
+        return made
 
-    def _read_schema(self, schema_id: int) -> Judge:
-        deadline = Deadline.after_ms(TIMEOUT_MS, self._clock)
+
+class EventSchemas:
+    """One registry's schemas of change events: Avro and JSON Schema."""
+
+    def __init__(self, client: RegistryClient, clock: Clock) -> None:
+        self._client = client
+        self._judges = KnownSchemas(self._read_schema, clock)
+
+    def judge(self, values: pa.BinaryArray) -> Verdicts:
+        """Return the verdicts of values that begin with the byte 0.
+
+        Errors as of `KnownSchemas.get`.
+        """
+        verdicts = np.full(len(values), INVALID)
+        sizes = pc.binary_length(values).to_numpy()
+        framed = np.flatnonzero(sizes >= PREFIX_BYTES)
+        for schema_id, rows in rows_by_schema(values, framed):
+            judge = self._judges.get(schema_id) or judge_none
+            verdicts[rows] = judge(values if len(rows) == len(values) else values.take(pa.array(rows)))
+        return verdicts
+
+    def _read_schema(self, schema_id: int, deadline: Deadline) -> Judge:
         schema = self._client.schema(schema_id, deadline)
         if schema.kind == AVRO:
             references = [text for _, text in self._client.referenced(schema, deadline)]

@@ -14,7 +14,7 @@ import numpy as np
 
 from keylane.model.records import Options
 from keylane_spark.columns.encoding import encode_of_lanes, encode_records
-from keylane_spark.columns.fields import field_entries
+from keylane_spark.columns.fields import Decode, decode_none, field_entries
 from keylane_spark.columns.fold import Repeats, first_set_stays, kept, most_per_key, needless_sets, risen
 from keylane_spark.columns.ordered_writes import InOrder, OrderedWrites, encode_in_order
 from keylane_spark.columns.records import Records
@@ -55,11 +55,14 @@ class Folded:
     end_offset: int
     newest_timestamp_ms: int
 
-    def with_fields(self, options: Options) -> tuple[Folded, int]:
-        """Add what indexes of fields have of the records; returns how many values no index can have."""
+    def with_fields(self, options: Options, decode: Decode = decode_none) -> tuple[Folded, int]:
+        """Add what indexes of fields have of the records; returns how many values no index can have.
+
+        Errors as of `field_entries`.
+        """
         if not options.fields:
             return self, 0
-        entries, invalid = field_entries(self.records.values, options)
+        entries, invalid = field_entries(self.records.values, options, decode)
         return replace(self, records=replace(self.records, fields=entries)), invalid
 
     def encode(

@@ -163,8 +163,8 @@ class TopicConfig(ConfigTable):
 
     @model_validator(mode="after")
     def _has_fields(self) -> Self:
-        if self.fields and self.value_format in {"text", "bytes", "registry"}:
-            raise ValueError('fields are of JSON values: value_format is "auto" or "json"')
+        if self.fields and self.value_format in {"text", "bytes"}:
+            raise ValueError('fields are of JSON, or of value_format = "registry"')
         for name, parts in self.indexes.items():
             if name in self.fields:
                 raise ValueError(f"the index {name} has the name of a field")
@@ -269,10 +269,10 @@ class Config(ConfigTable):
 
     @property
     def needs_registry(self) -> bool:
-        """Whether the job reads schemas: those of change events, and of what views read."""
+        """Whether the job reads schemas: those of change events, of values with fields, and of views'."""
         viewed = {view.topic for view in self.views.values()}
         return any(
-            table.value_format == "registry" and (table.envelope != "none" or name in viewed)
+            table.value_format == "registry" and (table.envelope != "none" or table.fields or name in viewed)
             for name, table in self.topics.items()
         )
 

@@ -6,7 +6,7 @@ readers wait until it is complete. Any other change of the layout is built besid
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from keylane.errors import WriterError
@@ -90,25 +90,32 @@ def is_alike(one: Layout, other: Layout) -> bool:
 
 def difference(kept: Layout, wanted: Layout) -> str:
     """Return the difference as a readable text: "partition_count 9 -> 18"."""
-    before, after = _fields(kept), _fields(wanted)
+    unstored = _unstored(kept, wanted)
+    before, after = _fields(kept, unstored), _fields(wanted, unstored)
     names = [name for name in after if before.get(name) != after[name]]
     changes = [f"{name} {before.get(name)} -> {after[name]}" for name in names if name not in _DEFINITIONS]
     return ", ".join([*changes, *(words for name, words in _DEFINITIONS.items() if name in names)])
 
 
-def _fields(layout: Layout) -> dict[str, object]:
+def _fields(layout: Layout, unstored: Collection[str]) -> dict[str, object]:
     options = layout.options
     return {
         "partition_count": layout.partition_count,
         "stripes": layout.stripes,
         "partitioner": layout.partitioner,
         "partition_by": layout.partition_by,
-        **{name: getattr(options, name) for name in options.__slots__ if name not in UNSTORED},
+        **{name: getattr(options, name) for name in options.__slots__ if name not in unstored},
     }
 
 
+def _unstored(layout: Layout, wanted: Layout) -> Collection[str]:
+    """The options that may change while what is stored stays: indexes have fields as they were decoded."""
+    formats = {layout.options.value_format, wanted.options.value_format}
+    return UNSTORED - {"value_format"} if wanted.options.fields and "registry" in formats else UNSTORED
+
+
 def _with_unstored(layout: Layout, wanted: Layout) -> Layout:
-    unstored = {name: getattr(wanted.options, name) for name in UNSTORED}
+    unstored = {name: getattr(wanted.options, name) for name in _unstored(layout, wanted)}
     return replace(layout, options=replace(layout.options, **unstored))
 
 

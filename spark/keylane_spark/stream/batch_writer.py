@@ -12,10 +12,9 @@ import numpy as np
 
 from keylane.model.kafka import TopicPartition
 from keylane.model.records import Layout
-from keylane_spark.adapters.event_schemas import judge_none
+from keylane_spark.adapters.framed_values import NO_REGISTRY, Framed
 from keylane_spark.adapters.lane import OffsetRange
 from keylane_spark.adapters.lane_writer import LaneWriter
-from keylane_spark.columns.change_events import Judge
 from keylane_spark.columns.chunks import Chunk, encode_together
 from keylane_spark.columns.records import Rows, stored_records
 from keylane_spark.columns.routing import lane_column
@@ -43,14 +42,14 @@ class BatchWriter:
         lanes: LaneWriter,
         layouts: Mapping[str, Layout],
         ranges: Mapping[TopicPartition, OffsetRange],
-        judge_framed: Judge = judge_none,
+        framed: Framed = NO_REGISTRY,
         transforms: Mapping[str, TopicTransform] = NO_TRANSFORMS,
     ) -> None:
-        """`judge_framed`: as of `apply_events`, for topics with an envelope. `transforms`: by topic."""
+        """`framed`: for topics whose values are of a Schema Registry. `transforms`: by topic."""
         self.ranges = ranges
         self._layouts = layouts
         self._sender = ChunkSender(lanes)
-        self._judge_framed = judge_framed
+        self._framed = framed
         self._transforms = transforms
         self._partitions: dict[TopicPartition, PartitionChunks] = {}
         self._open_bytes = 0
@@ -262,4 +261,4 @@ class BatchWriter:
         return PartitionChunks(self._sender, layout, partition, begin, self._rules_of(layout))
 
     def _rules_of(self, layout: Layout) -> ValueRules:
-        return ValueRules(self._judge_framed, self._transforms.get(layout.topic))
+        return ValueRules(self._framed, self._transforms.get(layout.topic))

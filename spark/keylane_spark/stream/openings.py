@@ -10,13 +10,12 @@ from keylane.adapters.registry.login import RegistrySettings
 from keylane.model.kafka import TopicPartition
 from keylane.model.records import Layout
 from keylane.ports import Clock
-from keylane_spark.adapters.event_schemas import framed_judge
+from keylane_spark.adapters.framed_values import Framed
 from keylane_spark.adapters.function_library import FunctionLibrary, WriteOptions
 from keylane_spark.adapters.kafka_admin import TopicShape
 from keylane_spark.adapters.lane import LaneStart, LaneTarget, lanes_of
 from keylane_spark.adapters.lane_writer import LaneWriter
 from keylane_spark.adapters.parked_slots import ParkedSlots
-from keylane_spark.columns.change_events import Judge
 from keylane_spark.columns.transforms import TopicTransform
 from keylane_spark.config.transforms import Transform
 
@@ -28,7 +27,7 @@ _BEAT_TIMEOUT_S = 1.0
 class WriterSpec:
     """What a task needs to make a lane writer: the cluster, the layouts, the epoch, the options.
 
-    `registry`: of the schemas of change events, None where no topic needs it. `transforms`: by topic, for
+    `registry`: of the schemas of values, None where no topic needs it. `transforms`: by topic, for
     those that have one.
     """
 
@@ -54,9 +53,9 @@ class WriterSpec:
         return any(layout.options.headers for layout in self.layouts.values())
 
     @property
-    def judge_framed(self) -> Judge:
-        """The judge of change events in the wire format, as of `apply_events`."""
-        return framed_judge(self.registry)
+    def framed(self) -> Framed:
+        """How values in a Schema Registry's wire format are read."""
+        return Framed.of(self.registry)
 
     def lanes(
         self,

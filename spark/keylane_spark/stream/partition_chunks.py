@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from keylane.errors import RegistryUnavailable
 from keylane.model.records import Layout
-from keylane_spark.adapters.event_schemas import judge_none
+from keylane_spark.adapters.framed_values import NO_REGISTRY, Framed
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
 from keylane_spark.adapters.lane_writer import LaneWriter
-from keylane_spark.columns.change_events import Judge, apply_events
+from keylane_spark.columns.change_events import apply_events
 from keylane_spark.columns.chunks import COMPARED_RECORDS, MAX_BYTES, MAX_RECORDS, Chunk, Folded, Folder
 from keylane_spark.columns.records import Records, Rows, stored_records
 from keylane_spark.columns.routing import lane_column
@@ -32,9 +32,9 @@ NOWHERE = -1
 
 @dataclass(frozen=True, slots=True)
 class ValueRules:
-    """What is made of a topic's values before they are stored. `judge_framed`: as of `apply_events`."""
+    """What is made of a topic's values before they are stored. `framed`: of those of a Schema Registry."""
 
-    judge_framed: Judge = judge_none
+    framed: Framed = NO_REGISTRY
     transform: TopicTransform | None = None
 
     def changes_values(self, layout: Layout) -> bool:
@@ -65,7 +65,8 @@ class PartitionChunks:
     3. its own chunks, which move its watermark.
 
     So a watermark never claims strays that could still get lost. A partition with a stray for a parked lane
-    is held back: its watermark stays where it is. So is one with an event whose schema can't be read.
+    is held back: its watermark stays where it is. So is one with a value whose schema can't be read, where
+    that says what is stored: an event's, or that of a value with fields.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class PartitionChunks:
         with_keys, invalid_offsets = len(keyed), rows.offsets[:0]
         if self._reads_events:
             try:
-                keyed, invalid_offsets = apply_events(keyed, self._rules.judge_framed)
+                keyed, invalid_offsets = apply_events(keyed, self._rules.framed.judge)
             except RegistryUnavailable as error:
                 self.held_back = str(error)
                 return
@@ -215,7 +216,9 @@ class PartitionChunks:
             self._apply(chunk, chunk.folder.take(), last, encoded.get(number))
 
     def _put_strays(self, chunk: _OpenChunk, folded: Folded) -> None:
-        encoded = self._with_fields(folded).encode(chunk.lane.key_prefix, self._partition)
+        if (indexed := self._with_fields(folded)) is None:
+            return
+        encoded = indexed.encode(chunk.lane.key_prefix, self._partition)
         self._sender.put_strays(chunk.lane, encoded, self._partition, chunk.sent_to)
         chunk.sent_to = self._given[chunk.lane] = encoded.end_offset
         self.tally.written += encoded.count
@@ -242,7 +245,9 @@ class PartitionChunks:
         if given:
             self._sender.lanes.note_strays(self._first_lane, given)
         if folded and not encoded:
-            encoded = self._with_fields(folded).encode(chunk.lane.key_prefix, in_order=chunk.lane.in_order)
+            if (indexed := self._with_fields(folded)) is None:
+                return
+            encoded = indexed.encode(chunk.lane.key_prefix, in_order=chunk.lane.in_order)
         if last is not None:
             covered = OffsetRange(chunk.sent_to, last.end, last.complete_as_of_ms, last.log_end)
         else:
@@ -251,8 +256,13 @@ class PartitionChunks:
         chunk.sent_to = covered.end
         self.tally.written += encoded.count if encoded else 0
 
-    def _with_fields(self, folded: Folded) -> Folded:
-        folded, invalid = folded.with_fields(self._layout.options)
+    def _with_fields(self, folded: Folded) -> Folded | None:
+        """The chunk with what indexes of fields have of it; None where the partition is held back."""
+        try:
+            folded, invalid = folded.with_fields(self._layout.options, self._rules.framed.decode)
+        except RegistryUnavailable as error:
+            self.held_back = self.held_back or str(error)
+            return None
         self.tally.invalid_fields += invalid
         return folded
 

@@ -83,7 +83,7 @@ class PartitionWriter(ABC):
         parked = ParkedSlots(dict(self.parked))
         lanes = self.writer.lanes(_cluster(self.writer.redis), Clock(), _say, parked)
         batch_writer = BatchWriter(
-            lanes, self.writer.layouts, self.ranges, self.writer.judge_framed, self.writer.transforms
+            lanes, self.writer.layouts, self.ranges, self.writer.framed, self.writer.transforms
         )
         newer_epoch = 0
         try:

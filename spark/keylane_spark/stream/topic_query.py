@@ -115,7 +115,7 @@ class TopicQuery(ReadingQuery):
         self._lag_at_first: tuple[float, int] | None = None
         self._polling: PollingDelay | None = None
         self._planner: BatchPlanner | None = None
-        self._registry = RegistryWatch(opening.writer.judge_framed, context.clock)
+        self._registry = RegistryWatch(opening.writer.framed.judge, context.clock)
         self._stop_faulty()
 
     def start(self) -> None:
@@ -268,9 +268,7 @@ class TopicQuery(ReadingQuery):
     def _write_rows(self, planned: PlannedBatch) -> tuple[BatchWriter, HeaderValues | None]:
         """Read and write the rows."""
         writer = self._writer
-        batch = BatchWriter(
-            self._lanes, writer.layouts, planned.ranges, writer.judge_framed, writer.transforms
-        )
+        batch = BatchWriter(self._lanes, writer.layouts, planned.ranges, writer.framed, writer.transforms)
         traces = HeaderValues(TRACEPARENT, MOST_TRACES) if self._context.spans is not None else None
         if not self._write_here(planned, batch, traces):
             self._write_in_tasks(planned, batch)

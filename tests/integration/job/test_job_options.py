@@ -194,7 +194,7 @@ def written(request, kafka, redis_cluster, tmp_path_factory):
 
 
 def is_complete(nodes: str, lane: LaneTarget, end: int) -> bool:
-    """Whether the lane has all below `end` and says so: a lane of several partitions says it a moment later."""
+    """Whether the lane has all below `end` and says so, which a topic with strays does a moment later."""
     watermark = t.held(nodes, lane, [])[1]
     return bool(watermark and watermark.next_offset >= end and watermark.complete_as_of_ms)
 

@@ -35,6 +35,9 @@ envelope = "debezium"
 value_format = "registry"
 [topics.unread-payments]
 value_format = "registry"
+[topics.unread-found]
+value_format = "registry"
+fields = { of = "text" }
 [views.unread-orders]
 topic = "unread-orders"
 key = "status"
@@ -53,7 +56,8 @@ def registry():
             double.has(f"/schemas/ids/{schema_id}", {"schema": json.dumps(schema)})
         double.has("/schemas/ids/9", {"schema": "{}", "schemaType": "JSON"})
         double.lacks("/schemas/ids/10")
-        double.has("/schemas/ids/7", {"message": "the database is away"}, 500)
+        for schema_id in (7, 11):
+            double.has(f"/schemas/ids/{schema_id}", {"message": "the database is away"}, 500)
         yield double
 
 
@@ -83,7 +87,7 @@ def windows(query: Query, view: str):
 def test_a_registry_that_is_away_holds_back_one_partition_and_views_read_its_values(
     kafka, redis_cluster, tmp_path, monkeypatch, registry
 ):
-    for topic in ("unread-orders", "unread-payments"):
+    for topic in ("unread-orders", "unread-payments", "unread-found"):
         create_topic(kafka, topic, 2)
     query = Query(redis_cluster, monkeypatch)
     produce(kafka, "unread-orders", (0, b"1", row(1, "new", 6)), (1, b"2", row(2, "new", 6)))
@@ -102,6 +106,16 @@ def test_a_registry_that_is_away_holds_back_one_partition_and_views_read_its_val
         paid = {"x": {"n": 2, "total": 3.5}, "y": {"n": 1, "total": 3}}
         eventually_equal(lambda: windows(query, "unread-payments"), paid)
         assert query.ask("/views/unread-payments")[1]["invalid"] == 4
+        later = join(11, encoder(json.dumps(PAYMENT))({"of": "x", "amount": 2}))
+        produce(kafka, "unread-found", (0, b"a", payment("x", 1.5)), (1, b"b", later), (0, b"c", later))
+        job.wait_for("holds partition 1 of topic 'unread-found' back: schema 11: the Schema Registry")
+        found = jobs.State(redis_cluster, "unread-found")
+        assert found.watermarks()[1, 0].next_offset == 0
+        registry.has("/schemas/ids/11", {"schema": json.dumps(PAYMENT)})
+        eventually(lambda: [mark.next_offset for mark in found.watermarks().values()] == [2, 1])
+        status, page = query.ask("/topics/unread-found/find", of="x")
+        assert (status, [row["key"] for row in page["records"]]) == (200, ["a", "b", "c"])
+        found.close()
         produce(kafka, "unread-orders", (0, b"1", row(1, "paid", 7)), (1, b"2", row(2, "sent", 6)))
         job.wait_for("holds partition 0 of topic 'unread-orders' back: schema 7: the Schema Registry")
         job.wait_for("view 'unread-orders' restarts")

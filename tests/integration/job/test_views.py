@@ -9,17 +9,16 @@ import signal
 import time
 from dataclasses import replace
 
-import httpx
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
-from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from tests.servers.own import create_topic, eventually
 from tests.support import jobs, views
 from tests.support import lanes as t
+from tests.support.jobs import scrape
 from tests.support.views import COLUMNS, Event, Query, eventually_equal, produce
 
 from keylane import __version__
-from keylane_local.process.ports import HOST, Ports
+from keylane_local.process.ports import Ports
 
 NUMBERS = itertools.count()
 MINUTE_MS = 60_000
@@ -70,18 +69,6 @@ def job(kafka, redis_cluster, tmp_path, view, metrics_port):
 def metrics_port():
     """Where the test's job serves its metrics."""
     return Ports().any()
-
-
-def scrape(port: int) -> dict[tuple[str, ...], float]:
-    """The job's samples by name and label values, as Prometheus asks for them and reads them."""
-    accept = "application/openmetrics-text; version=1.0.0"
-    answer = httpx.get(f"http://{HOST}:{port}/metrics", headers={"Accept": accept}, timeout=10)
-    assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
-    return {
-        (sample.name, *sample.labels.values()): sample.value
-        for family in text_string_to_metric_families(answer.text)
-        for sample in family.samples
-    }
 
 
 @pytest.fixture

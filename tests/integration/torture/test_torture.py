@@ -20,6 +20,8 @@ AT_ONCE = 3
 SCHEDULES = [list(EVENTS)[at : at + AT_ONCE] for at in range(0, len(EVENTS), AT_ONCE)]
 IN_TURN = sorted(SCHEDULES, key=lambda events: "switch-layout" not in events)
 """The generation that it builds takes all records that the others have written before it."""
+LONG = "miss-deletions"
+"""It waits until Kafka has compacted a topic, again and again."""
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +32,11 @@ def tormentor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tormentor]:
         running.close()
 
 
-@pytest.mark.parametrize("events", IN_TURN, ids="+".join)
+@pytest.mark.parametrize(
+    "events",
+    [pytest.param(events, marks=[pytest.mark.long] if LONG in events else []) for events in IN_TURN],
+    ids="+".join,
+)
 def test_the_state_is_the_fold_of_the_log_and_no_reader_saw_anything_else(tormentor, events, tmp_path):
     outcome = tormentor.run(draw(SEED + SCHEDULES.index(events), STANDARD.shapes, only=events))
     write_history(tmp_path, STANDARD.name, outcome)

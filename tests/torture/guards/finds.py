@@ -30,7 +30,7 @@ MUTANTS = (
         (
             Replacement(
                 "spark/keylane_spark/stream/partition_chunks.py",
-                "encoded = self._with_fields(folded).encode(chunk.lane.key_prefix, self._partition)",
+                "encoded = indexed.encode(chunk.lane.key_prefix, self._partition)",
                 "encoded = folded.encode(chunk.lane.key_prefix, self._partition)",
             ),
         ),

@@ -108,7 +108,7 @@ def test_the_shape_of_a_cluster_with_data_cannot_change(tmp_path):
 
 def test_a_requested_redis_port_is_the_first_of_consecutive_ones(tmp_path, monkeypatch):
     # Tests beside this one take ports whenever they like.
-    monkeypatch.setattr(ports, "is_free", lambda port, host: True)
+    monkeypatch.setattr(ports, "is_free", lambda *_: True)
     state = _fresh(tmp_path, replace(StackOptions(), redis_port=21000, shards=4, replicas=0))
     assert [port for port, _ in state.redis_ports] == [21000, 21001, 21002, 21003]
 

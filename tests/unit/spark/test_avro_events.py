@@ -11,12 +11,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.fakes import FakeTime
+from tests.support.fakes import FakeRegistry, FakeTime
 
-from keylane.adapters.registry.client import RegisteredSchema
 from keylane.errors import RegistryUnavailable
 from keylane.formats.confluent import join
-from keylane.ports import SchemaRefused
 from keylane_spark.adapters import event_schemas
 from keylane_spark.adapters.event_schemas import EventSchemas, framed_judge
 from keylane_spark.columns import avro_events
@@ -208,24 +206,6 @@ def test_a_value_that_is_nested_without_end_does_not_end_the_process():
     cursors = Cursors(column(b"\0" * 300), 0)
     compile_skip(json.dumps(schema), ())(cursors, np.arange(1))
     assert cursors.lost.tolist() == [True]
-
-
-class FakeRegistry:
-    """Schemas by id, or what is raised; `asked` for which."""
-
-    def __init__(self, **held: tuple[str, str] | Exception) -> None:
-        self.held = {int(name[1:]): found for name, found in held.items()}
-        self.asked: list[int] = []
-
-    def schema(self, schema_id, _):
-        self.asked.append(schema_id)
-        found = self.held.get(schema_id, SchemaRefused("the Schema Registry does not have it"))
-        if isinstance(found, Exception):
-            raise found
-        return RegisteredSchema(*found, [])
-
-    def referenced(self, _schema, _deadline):
-        return []
 
 
 def test_each_value_is_judged_by_its_own_schema():

@@ -17,6 +17,7 @@ from keylane.errors import RegistryUnavailable
 from keylane.model.records import Layout, Options
 from keylane.state import codec
 from keylane_spark.adapters.event_schemas import unread_schema
+from keylane_spark.adapters.framed_values import Framed
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
 from keylane_spark.columns.headers import HEADERS
 from keylane_spark.columns.records import Rows
@@ -201,7 +202,7 @@ def test_a_partition_with_an_event_whose_schema_is_not_read_is_held_back_and_the
     layout = Layout("orders", 3, options=Options(envelope="debezium"))
     lanes = NotedLanes()
     ranges = {("orders", partition): OffsetRange(0, 10, 77, 88) for partition in range(2)}
-    writer = BatchWriter(lanes, {"orders": layout}, ranges, away)
+    writer = BatchWriter(lanes, {"orders": layout}, ranges, Framed(judge=away))
     (key,) = keys_of(0, 1)
     event = b'{"op":"c","after":{}}'
     writer.write(("orders", 0), some_rows((key, event)))
@@ -230,6 +231,28 @@ def test_a_partition_that_is_left_claims_what_came_and_no_time_and_the_others_cl
     assert claims == {0: (0, 10_000_000, 77, 1), 1: (0, 2, 0, 1), 2: (0, 0, 0, 0)}
     covered = writer.covered
     assert [covered["orders", each].end for each in range(3)] == [10_000_000, 2, 0]
+
+
+def test_a_partition_with_a_value_with_fields_whose_schema_is_not_read_is_held_back_and_others_go_on():
+    def decode(values, *, are_events):
+        assert not are_events
+        if b"\0\0\0\0\x07" in values.to_pylist():
+            raise RegistryUnavailable("schema 7: away")
+        return values.to_pylist()
+
+    options = Options(index=1, value_format="registry", fields=(("status", "text"),))
+    lanes = NotedLanes()
+    ranges = {("orders", partition): OffsetRange(0, 10, 77, 88) for partition in range(2)}
+    writer = BatchWriter(
+        lanes, {"orders": Layout("orders", 3, options=options)}, ranges, Framed(decode=decode)
+    )
+    (key,), (stray,) = keys_of(0, 1), keys_of(2, 1)
+    writer.write(("orders", 0), some_rows((stray, b"\0\0\0\0\x07"), (key, b'{"status":"open"}')))
+    writer.write(("orders", 1), some_rows((keys_of(1, 1)[0], b'{"status":"open"}')))
+    writer.finish([("orders", 0), ("orders", 1)])
+    assert [(lane.partition, end) for _, lane, _, end, *_ in lanes.named("apply")] == [(1, 10)]
+    assert not lanes.named("put")
+    assert writer.held_back == {("orders", 0): "schema 7: away"}
 
 
 def test_rows_of_a_partition_without_a_range_are_skipped():

@@ -199,3 +199,21 @@ def test_a_record_comes_back_as_it_was_written():
 def test_what_is_not_a_record_is_an_error(data: bytes):
     with pytest.raises(CodecError, match="not a topic record"):
         TopicRecord.from_json(data)
+
+
+@pytest.mark.parametrize(("before", "after"), [("auto", "registry"), ("registry", "json")])
+def test_fields_are_indexed_anew_where_values_are_decoded_otherwise(before, after):
+    options = Options(index=1, fields=(("status", "text"),), value_format=before)
+    kept = replace(SERVED, options=options)
+    wanted = replace(kept, generation=0, options=replace(options, value_format=after))
+    found = plan(wanted, kept, None, free=lambda layout: replace(layout, generation=9))
+    assert (found.serving, found.building) == (kept, replace(wanted, generation=9))
+    assert found.why == f"value_format {before} -> {after}: builds generation 9 beside {kept.generation}"
+
+
+def test_fields_of_json_stay_as_they_are_when_only_their_form_in_answers_changes():
+    options = Options(index=1, fields=(("status", "text"),))
+    kept = replace(SERVED, options=options)
+    wanted = replace(kept, generation=0, options=replace(options, value_format="json"))
+    found = plan(wanted, kept, None, free=lambda layout: replace(layout, generation=9))
+    assert found == GenerationPlan(replace(kept, options=wanted.options))

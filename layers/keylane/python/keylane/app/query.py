@@ -83,7 +83,7 @@ def find_records(app: QueryApp, request: Request, topic: str) -> Response[Any]:
     """Answer with a page of the records that meet conditions on their fields, or with their number."""
     use = app.parts()
     read = find.parse_find(request, topic, use.settings)
-    decode = use.decoder(as_bytes=False).decode_or_explain
+    decode = use.decoder(as_bytes=False).decode
     if read.is_count:
         count = count_found(use.store, read.topic, read.scan, read.terms, decode)
         app.meter.count("FindScanned", count.scanned, read.topic, count.index)

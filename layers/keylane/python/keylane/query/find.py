@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from keylane.errors import BadRequest, PositionNotReached
+from keylane.errors import BadRequest, PositionNotReached, ValueNotDecodable
 from keylane.model.records import MAX_LANES, Answer, Layout, Position, Record
 from keylane.ports import Call, Deadline
 from keylane.query.conditions import Asked, Drive, FieldQuestion, Order, question_of
@@ -97,10 +97,10 @@ class _Row(NamedTuple):
 
 
 def find(store: Store, topic: str, scan: FindScan, terms: ReadTerms, decode: Decode) -> FindPage:
-    """Find a page of records. `decode`: as `ValueDecoder.decode_or_explain`.
+    """Find a page of records. `decode`: as `ValueDecoder.decode`; a value that it can't decode is not found.
 
     Raises BadRequest, NoFields, UnknownTopic, LaneBuilding, StateTooOld, PositionNotReached,
-    StateUnavailable, CorruptState.
+    StateUnavailable, CorruptState, and RegistryUnavailable and BadConfig of `decode`.
     """
     if scan.min_position is not None:
         _wait_for(store, topic, scan.min_position, scan.position_ms, terms)
@@ -257,12 +257,13 @@ class _Finder:
                 return None
         elif found.value not in values:
             return None
-        if not drive.is_exact and not self._question.is_met_by(record, lambda: self._decoded(record)):
-            return None
-        return _Row(found.lane, record)
+        return _Row(found.lane, record) if drive.is_exact or self._is_met_by(record) else None
 
-    def _decoded(self, record: Record) -> Record:
-        return self._decode(self._reading.layout, record)
+    def _is_met_by(self, record: Record) -> bool:
+        try:
+            return self._question.is_met_by(record, lambda: self._decode(self._reading.layout, record))
+        except ValueNotDecodable:
+            return False
 
 
 def _counts(reading: Reading, drives: Sequence[Drive]) -> list[int]:

@@ -7,24 +7,8 @@ import json
 import pytest
 from tests.servers import schema_registry as sr
 
-ROW = {
-    "type": "record",
-    "name": "Value",
-    "fields": [{"name": "id", "type": "int"}, {"name": "qty", "type": "int"}],
-}
-AVRO = json.dumps(
-    {
-        "type": "record",
-        "name": "Envelope",
-        "namespace": "shop.public.orders",
-        "fields": [
-            {"name": "before", "type": ["null", ROW], "default": None},
-            {"name": "after", "type": ["null", "Value"], "default": None},
-            {"name": "op", "type": "string"},
-            {"name": "ts_ms", "type": ["null", "long"], "default": None},
-        ],
-    }
-)
+AT = {"name": "ts_ms", "type": ["null", "long"], "default": None}
+AVRO = sr.envelope_schema("shop.public.orders", {"id": "int", "qty": "int"}, AT)
 SCHEMA = json.dumps({"title": "Event", "type": "object", "properties": {"op": {"type": "string"}}})
 
 

@@ -5,6 +5,7 @@ Apicurio speaks Confluent's API; it keeps its schemas in memory, so one that was
 
 from __future__ import annotations
 
+import json
 import signal
 import urllib.request
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from keylane_local.process.program import Program
 from keylane_local.tools import tools_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from confluent_kafka.schema_registry import Schema
@@ -106,6 +107,22 @@ def avro_key(client: SchemaRegistryClient, topic: str, schema: str, key: Any) ->
 
 def json_schema(client: SchemaRegistryClient, topic: str, schema: str, value: Any) -> bytes:
     return _written(JSONSerializer(schema, client), topic, value)
+
+
+def envelope_schema(table: str, columns: Mapping[str, str], *more: Mapping[str, Any]) -> str:
+    """The Avro schema of a table's change events, as Debezium's; `more`: fields behind `op`."""
+    row = {
+        "type": "record",
+        "name": "Value",
+        "fields": [{"name": name, "type": kind} for name, kind in columns.items()],
+    }
+    fields = [
+        {"name": "before", "type": ["null", row], "default": None},
+        {"name": "after", "type": ["null", "Value"], "default": None},
+        {"name": "op", "type": "string"},
+        *more,
+    ]
+    return json.dumps({"type": "record", "name": "Envelope", "namespace": table, "fields": fields})
 
 
 def protobuf(client: SchemaRegistryClient, topic: str, message: Message) -> bytes:

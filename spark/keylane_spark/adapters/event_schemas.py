@@ -21,14 +21,12 @@ from keylane_spark.columns.avro_events import AvroEvents
 from keylane_spark.columns.change_events import INVALID, Judge, Verdicts, judge_json
 from keylane_spark.columns.records import tails_of
 
+T = TypeVar("T")
 TIMEOUT_MS = 5_000
 UNREAD_S = 1.0
 _UNREAD = re.compile(r"schema (\d+): ")
 UNKNOWN_S = 10.0
 """How long a schema that the registry does not have, or that cannot be used, is not asked for again."""
-
-
-T = TypeVar("T")
 
 
 @functools.cache

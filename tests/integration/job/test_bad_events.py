@@ -28,23 +28,7 @@ if TYPE_CHECKING:
     from tests.servers.schema_registry import Registry
 
 TABLE = "shop.public.orders"
-ROW = {
-    "type": "record",
-    "name": "Value",
-    "fields": [{"name": "id", "type": "int"}, {"name": "note", "type": "string"}],
-}
-ENVELOPE = json.dumps(
-    {
-        "type": "record",
-        "name": "Envelope",
-        "namespace": TABLE,
-        "fields": [
-            {"name": "before", "type": ["null", ROW], "default": None},
-            {"name": "after", "type": ["null", "Value"], "default": None},
-            {"name": "op", "type": "string"},
-        ],
-    }
-)
+ENVELOPE = sr.envelope_schema(TABLE, {"id": "int", "note": "string"})
 KEY = json.dumps({"type": "record", "name": "Key", "fields": [{"name": "id", "type": "int"}]})
 OTHER_KEY = json.dumps({"type": "record", "name": "Other", "fields": [{"name": "id", "type": "int"}]})
 UNKNOWN_ID = 65_000_000

@@ -19,6 +19,7 @@ from tests.model.log import TOPIC
 from keylane.errors import Fenced, KeylaneError, LaneBehind, TopicChanged, Unavailable
 from keylane_spark.adapters import index_sizes, lane_writer
 from keylane_spark.adapters.function_library import FunctionLibrary, WriteOptions
+from keylane_spark.adapters.log_watch import LeaderAnswers
 from keylane_spark.config.topics import Config
 from keylane_spark.generations import ownership, sweeper
 from keylane_spark.serving import open_topics, switch
@@ -88,7 +89,9 @@ class Jobs:
             clock=clock,
             epoch_ends=lambda _: {},
             watch=lambda counts: SimpleNamespace(
-                ends=lambda: kafka.ends(counts), topics=lambda: kafka.describe([TOPIC]), close=lambda: None
+                ends=lambda **_: LeaderAnswers(kafka.ends(counts)),
+                topics=lambda: kafka.describe([TOPIC]),
+                close=lambda: None,
             ),
             spans=None,
             claim_clock=SimpleNamespace(

@@ -7,15 +7,17 @@ as much as all the parsing. So two private members are used here, `KafkaTCPTrans
 fails the first test of this module.
 """
 
+import base64
 import contextlib
 import io
 import random
 import selectors
 import socket
 import struct
+import time
 import uuid
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +34,11 @@ CLIENT_ID = "keylane-job"
 _SIZE = struct.Struct(">i")
 _HEADER_BYTES = 64
 _OLDEST_METADATA = 7  # has the leaders' epochs
+_PROBE_S, _BOOTSTRAP_S = 0.3, 1.0
+"""How long an address is waited for as long as there are others: to connect, and to answer."""
+_SILENT_S = 10.0
+_silent_since_s: dict[str, float] = {}
+"""When addresses did not answer: for a while they are the last that any session of this process tries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +93,15 @@ class BrokerSocket:
         request = self._sent[0]
         return request.decode(self.receive_bytes())
 
-    def receive_bytes(self) -> memoryview:
-        """The same, not decoded and without its header."""
+    @property
+    def awaits_nothing(self) -> bool:
+        """Whether all that was sent was answered."""
+        return not self._sent
+
+    def receive_bytes(self, within_s: float | None = None) -> memoryview:
+        """The same, not decoded and without its header. `within_s`: another timeout, from now on."""
+        if within_s is not None:
+            self._socket.settimeout(within_s)
         header = self._sent.pop(0).header
         (size,) = _SIZE.unpack(self._read(_SIZE.size))
         data = self._read(size)
@@ -122,27 +136,55 @@ class BrokerSession:
         """Find the brokers. Raises OSError, KafkaError."""
         self._timeout_ms = 1000 * timeout_s
         self._client_id = connection.client.client_id or CLIENT_ID
-        settings = configuration(connection) | {
+        self._settings = configuration(connection) | {
             "client_id": self._client_id,
             "request_timeout_ms": self._timeout_ms,
             "socket_connection_setup_timeout_ms": self._timeout_ms,
             "receive_message_max_bytes": 2**31 - 1,
         }
-        self._net = _Selector(client_id=self._client_id)
-        self._manager = KafkaConnectionManager(self._net, **settings)
         self._sockets: dict[int, BrokerSocket] = {}
         self._leaders: dict[str, dict[int, PartitionLeader]] = {}
+        self._net: _Selector | None = None
         try:
-            self._manager.bootstrap(self._timeout_ms)
+            self._manager = self._bootstrap(self._settings["bootstrap_servers"])
         except BaseException:
             self.close()
             raise
 
-    def leader(self, topic: str, partition: int) -> PartitionLeader:
-        """The leader of a partition. Raises OSError, KafkaError."""
+    def _bootstrap(self, addresses: Sequence[str]) -> KafkaConnectionManager:
+        """Find the brokers. kafka-python waits for an address that it has chosen until its time is over."""
+        until_s = time.monotonic() + self._timeout_ms / 1000
+        for address in _in_order(addresses) if len(addresses) > 1 else ():
+            if not _accepts(address):
+                continue
+            within_s = min(_BOOTSTRAP_S, max(0.001, until_s - time.monotonic()))
+            try:
+                return self._bootstrap_from([address], within_s)
+            except kafka_errors.KafkaTimeoutError:
+                _note_silent(address)
+        return self._bootstrap_from(addresses, max(0.001, until_s - time.monotonic()))
+
+    def _bootstrap_from(self, addresses: Sequence[str], within_s: float) -> KafkaConnectionManager:
+        net = _Selector(client_id=self._client_id)
+        manager = KafkaConnectionManager(net, **{**self._settings, "bootstrap_servers": addresses})
+        try:
+            manager.bootstrap(1000 * within_s)
+        except BaseException:
+            manager.close()
+            net.close()
+            raise
+        self._net = net
+        return manager
+
+    def leaders(self, topic: str) -> dict[int, PartitionLeader]:
+        """The leaders of a topic's partitions, of node -1 where there is none. Raises OSError, KafkaError."""
         if topic not in self._leaders:
             self._leaders[topic] = self._find_leaders(topic)
-        leader = self._leaders[topic].get(partition)
+        return self._leaders[topic]
+
+    def leader(self, topic: str, partition: int) -> PartitionLeader:
+        """The leader of a partition. Raises OSError, KafkaError."""
+        leader = self.leaders(topic).get(partition)
         if leader is None or leader.node < 0:
             raise kafka_errors.LeaderNotAvailableError(f"partition {partition} of topic {topic!r}")
         return leader
@@ -154,23 +196,39 @@ class BrokerSession:
             found.setdefault(self.leader(topic, partition).node, []).append((topic, partition))
         return found
 
-    def anyone(self) -> int:
-        """Any of the brokers: after an error of one, a new session most likely has another."""
-        return int(random.choice([each.node_id for each in self._manager.cluster.brokers()]))  # noqa: S311
+    def anyone(self) -> list[int]:
+        """The brokers, in the order in which to ask any of them: those that are connected come first."""
+        nodes = {f"{each.host}:{each.port}": int(each.node_id) for each in self._manager.cluster.brokers()}
+        return sorted(
+            (nodes[address] for address in _in_order([*nodes])), key=lambda node: node not in self._sockets
+        )
 
-    def broker(self, node: int) -> BrokerSocket:
-        """The connection to a broker. Raises OSError, KafkaError."""
+    def broker(self, node: int, within_s: float | None = None) -> BrokerSocket:
+        """The connection to a broker, which is made within that time. Raises OSError, KafkaError."""
         if node not in self._sockets:
-            self._sockets[node] = self._connect(node)
+            timeout_ms = self._timeout_ms if within_s is None else 1000 * within_s
+            try:
+                self._sockets[node] = self._connect(node, timeout_ms)
+            except BaseException:
+                if (found := self._manager.cluster.broker_metadata(node)) is not None:
+                    _note_silent(f"{found.host}:{found.port}")
+                raise
         return self._sockets[node]
+
+    def drop(self, node: int) -> None:
+        """Close the connection to a broker, which has failed."""
+        if (found := self._sockets.pop(node, None)) is not None:
+            found.close()
 
     def close(self) -> None:
         """Close all connections."""
         for each in self._sockets.values():
             each.close()
         self._sockets.clear()
-        self._manager.close()
-        self._net.close()
+        if self._net is not None:
+            self._manager.close()
+            self._net.close()
+            self._net = None
 
     def _find_leaders(self, topic: str) -> dict[int, PartitionLeader]:
         # kafka-python's own request would create a topic that is missing.
@@ -179,8 +237,7 @@ class BrokerSession:
             allow_auto_topic_creation=False,
             min_version=_OLDEST_METADATA,
         )
-        response = self._manager.run(self._manager.send, request)
-        (found,) = response.topics
+        (found,) = self._ask_anyone(request).topics
         check(found.error_code)
         topic_id = getattr(found, "topic_id", None)
         return {
@@ -188,8 +245,23 @@ class BrokerSession:
             for each in found.partitions
         }
 
-    def _connect(self, node: int) -> BrokerSocket:
-        connection = self._manager.get_connection(node, timeout_ms=self._timeout_ms)
+    def _ask_anyone(self, request: Any) -> Any:
+        failure: Exception = kafka_errors.BrokerNotAvailableError("there are no brokers")
+        nodes = self.anyone()
+        for node in nodes:
+            try:
+                broker = self.broker(node, None if node == nodes[-1] else _BOOTSTRAP_S)
+                # The response to another request would come first.
+                if broker.awaits_nothing:
+                    broker.send(request)
+                    return broker.receive()
+            except (kafka_errors.KafkaError, OSError) as error:
+                self.drop(node)
+                failure = error
+        raise failure
+
+    def _connect(self, node: int, timeout_ms: float) -> BrokerSocket:
+        connection = self._manager.get_connection(node, timeout_ms=timeout_ms)
 
         async def authenticated() -> None:
             await connection
@@ -206,7 +278,8 @@ class BrokerSession:
             raise ConnectionError("the broker has closed the connection")
         sock: socket.socket = transport._sock  # noqa: SLF001 (see the module's docstring)
         transport.pause_reading()
-        self._net.release(sock)
+        if self._net is not None:
+            self._net.release(sock)
         transport._sock = None  # noqa: SLF001
         connection.close()
         return sock
@@ -237,6 +310,28 @@ class _Selector(NetworkSelector):  # type: ignore[misc]
             each.close()
 
 
+def _in_order(addresses: Sequence[str]) -> list[str]:
+    """Addresses in any order, behind the others those that did not answer a moment ago."""
+    latest_s = time.monotonic() - _SILENT_S
+    shuffled = random.sample(addresses, len(addresses))
+    return sorted(shuffled, key=lambda each: _silent_since_s.get(each, 0.0) > latest_s)
+
+
+def _note_silent(address: str) -> None:
+    _silent_since_s[address] = time.monotonic()
+
+
+def _accepts(address: str) -> bool:
+    """Whether something listens there. Where nothing does kafka-python would try again and again."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _PROBE_S).close()
+    except (OSError, ValueError):
+        _note_silent(address)
+        return False
+    return True
+
+
 def check(code: int) -> None:
     """Raise the KafkaError of an error code, unless it is 0."""
     if code:
@@ -245,9 +340,15 @@ def check(code: int) -> None:
 
 def may_pass(error: kafka_errors.KafkaError | OSError) -> bool:
     """Whether the same request may succeed later, or with fresh metadata."""
-    return isinstance(error, OSError) or bool(getattr(error, "retriable", False))
+    passing = OSError, kafka_errors.UnknownBrokerIdError
+    return isinstance(error, passing) or bool(getattr(error, "retriable", False))
 
 
 def words_of(error: Exception) -> str:
     """The error's name, with its text if it has one."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def id_text(topic_id: uuid.UUID | None) -> str:
+    """A topic's id as librdkafka writes it, "" for none."""
+    return base64.b64encode(topic_id.bytes).decode().rstrip("=") if topic_id else ""

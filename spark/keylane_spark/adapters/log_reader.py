@@ -4,11 +4,12 @@ Nothing ends a range but its end: it has been read once the batches of the log h
 whether or not they have a record there. Whatever happens before that raises an error, and Spark or the next
 query reads the range again.
 
+A leader that goes away ends the reading of its own ranges alone, by an error of their own.
+
 A range is read from one topic and one leader, those that the lanes were compared with: a new leader may lack
 records that the lanes have (see `stream.leaders`), and a topic that was created again has other records.
 """
 
-import base64
 import contextlib
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from keylane_spark.adapters.broker_session import (
     BrokerSocket,
     PartitionLeader,
     check,
+    id_text,
     may_pass,
     words_of,
 )
@@ -54,6 +56,10 @@ _WAIT_MS = 100
 _OLDEST, _NEWEST_BY_NAME = 4, 12
 _OUT_OF_RANGE = kafka_errors.OffsetOutOfRangeError.errno
 _PAUSE_S = 0.1
+_ERRORS = (kafka_errors.KafkaError, OSError)
+_NO_LEADER = (kafka_errors.NotLeaderForPartitionError, kafka_errors.LeaderNotAvailableError)
+_ANYONE = -1
+"""Stands for all brokers: none has said who leads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +92,10 @@ class Fetched:
     leader_epoch: int
 
 
+class LeaderAway(LogUnavailable):
+    """The leader of a range does not answer: other ranges may be read, and this one later."""
+
+
 class _Part(NamedTuple):
     """What a request asks of a partition: to read from a position on, from the leader of this epoch."""
 
@@ -106,12 +116,13 @@ class _Asked(NamedTuple):
 class LogRangeReader:
     """Reads from one cluster, in one thread.
 
-    `retry_budget_s`: from each progress of a range on. `timeout_s`: how long a broker may take
-    to answer, or to authenticate the connection.
+    `retry_budget_s`: from each progress of a range on. `away_s`: the same where the leader does not answer at
+    all. `timeout_s`: how long a broker may take to answer, or to authenticate the connection.
     """
 
     connection: Connection
     retry_budget_s: float = 10.0
+    away_s: float = 10.0
     timeout_s: float = 10.0
     fetch_bytes: int = FETCH_BYTES
     clock: Clock = field(default_factory=Clock)
@@ -120,11 +131,26 @@ class LogRangeReader:
     """The request for the next position, if it was sent already."""
     _epoch: int | None = None
     """Of the leader from which the range is read, once it is known."""
+    _away: dict[int, str] = field(default_factory=dict)
+    """Brokers that have not answered, among the ranges that are read together."""
 
     def read_each(
         self, ranges: Sequence[PlannedRange], *, committed: bool, with_headers: bool
     ) -> Iterator[tuple[PlannedRange, Iterator[Rows]]]:
-        """Each range with its records, as of `read`: they are read to the end before the next range comes."""
+        """Each range with its records, as of `read`: they are read to the end before the next range comes.
+
+        A range whose records end by LeaderAway or LeaderChanged ends alone: the next one comes all the same.
+        A leader that is away is waited for once.
+        """
+        self._away.clear()
+        try:
+            yield from self._read_each(ranges, committed=committed, with_headers=with_headers)
+        finally:
+            self._away.clear()
+
+    def _read_each(
+        self, ranges: Sequence[PlannedRange], *, committed: bool, with_headers: bool
+    ) -> Iterator[tuple[PlannedRange, Iterator[Rows]]]:
         begins: dict[TopicPartition, Fetched] = {}
         parsed: dict[TopicPartition, Rows] = {}
         for number, each in enumerate(ranges):
@@ -151,37 +177,75 @@ class LogRangeReader:
         self._forget_awaited()
         found: dict[TopicPartition, Fetched] = {}
         try:
-            of_node: dict[int, list[_Part]] = {}
-            for each in ranges:
-                part = self._part(each, each.begin, each.leader_epoch)
-                of_node.setdefault(part.leader.node, []).append(part)
-            most_bytes = _BEGINS_BYTES // len(of_node)
+            of_node = self._by_leader(ranges)
+            most_bytes = _BEGINS_BYTES // max(1, len(of_node))
             asked = [
-                self._send(parts, most_bytes=most_bytes, committed=committed) for parts in of_node.values()
+                sent
+                for parts in of_node.values()
+                if (sent := self._try_send(parts, most_bytes=most_bytes, committed=committed))
             ]
             for each_asked in asked:
-                for part, response in self._receive(each_asked):
+                for part, response in self._try_receive(each_asked):
                     if not response.error_code and response.records:
                         found[part.wanted.source] = _fetched(part, response)
-        except (kafka_errors.KafkaError, OSError):
+        except _ERRORS:
             self.close()
         except BaseException:
             self.close()
             raise
         return found
 
+    def _by_leader(self, ranges: Sequence[PlannedRange]) -> dict[int, list[_Part]]:
+        """What can be asked for, by leader. A range without a leader, or with a new one, is met by `read`."""
+        for is_last in (False, True):
+            of_node: dict[int, list[_Part]] = {}
+            try:
+                for each in ranges:
+                    with contextlib.suppress(LeaderChanged, *(_NO_LEADER if is_last else ())):
+                        part = self._part(each, each.begin, each.leader_epoch)
+                        of_node.setdefault(part.leader.node, []).append(part)
+            except _NO_LEADER:
+                self.close()  # the leaders were found before they changed
+            else:
+                return of_node
+        return {}
+
+    def _try_send(self, parts: Sequence[_Part], *, most_bytes: int, committed: bool) -> _Asked | None:
+        """Ask a leader; None where that fails, which `read` meets again."""
+        node = parts[0].leader.node
+        try:
+            return self._send(parts, most_bytes=most_bytes, committed=committed)
+        except _ERRORS as error:
+            self._drop(node, error)
+            return None
+
+    def _try_receive(self, asked: _Asked) -> list[tuple[_Part, Any]]:
+        try:
+            return self._receive(asked)
+        except _ERRORS as error:
+            self._drop(asked.parts[0].leader.node, error)
+            return []
+
+    def _drop(self, node: int, error: Exception) -> None:
+        """Close the connection to a broker, which is not waited for again if it was silent."""
+        self._brokers().drop(node)
+        if isinstance(error, TimeoutError):
+            self._away[node] = words_of(error)
+
     def read(
         self, wanted: PlannedRange, *, committed: bool, with_headers: bool, begin: Fetched | None = None
     ) -> RowsOfRange:
         """The records of a range, in offset order; it ends only behind the last of them.
 
-        `committed`: without aborted transactions. `begin`: what `fetch_begins` has found. Raises
-        LogUnavailable, TopicChanged.
+        `committed`: without aborted transactions. `begin`: what `fetch_begins` has found. Raises LeaderAway
+        and other errors of LogUnavailable, LeaderChanged and others of TopicChanged.
         """
         self._forget_awaited()
         self._epoch = begin.leader_epoch if begin else wanted.leader_epoch
         try:
             yield from self._read(wanted, begin, committed=committed, with_headers=with_headers)
+        except (LeaderAway, LeaderChanged):
+            raise  # before anything was sent, or after all connections were closed
         except BaseException:
             # A response that nobody has read would be taken for the next request's.
             self.close()
@@ -204,7 +268,7 @@ class LogRangeReader:
     ) -> RowsOfRange:
         position, until_s = wanted.begin, self.clock.monotonic_s() + self.retry_budget_s
         while position < wanted.end:
-            fetched = begin or self._fetch_within_budget(wanted, position, until_s, committed=committed)
+            fetched = begin or self._fetch_within_budget(wanted, position, committed=committed)
             begin = None
             following = next_offset(fetched.data, position)
             if following < wanted.end and following > position:
@@ -225,11 +289,14 @@ class LogRangeReader:
                     2,
                 )
 
-    def _fetch_within_budget(
-        self, wanted: PlannedRange, position: int, until_s: float, *, committed: bool
-    ) -> Fetched:
+    def _fetch_within_budget(self, wanted: PlannedRange, position: int, *, committed: bool) -> Fetched:
+        until_s = self.clock.monotonic_s() + self.away_s
         while True:
+            node = _ANYONE
             try:
+                self._check_away(wanted, node)
+                node = self._brokers().leader(wanted.topic, wanted.partition).node
+                self._check_away(wanted, node)
                 asked = self._awaited or self._send_one(wanted, position, committed=committed)
                 self._awaited = None
                 ((part, response),) = self._receive(asked)
@@ -241,19 +308,28 @@ class LogRangeReader:
                     )
                 check(response.error_code)
                 fetched = _fetched(part, response)
-            except (kafka_errors.KafkaError, OSError) as error:
+            except _ERRORS as error:
                 self.close()
-                if not may_pass(error) or self.clock.monotonic_s() > until_s:
-                    raise LogUnavailable(f"{wanted} can't be read: {words_of(error)}", 2) from error
+                why = f"{wanted} can't be read: {words_of(error)}"
+                if not may_pass(error):
+                    raise LogUnavailable(why, 2) from error
+                if self.clock.monotonic_s() > until_s:
+                    self._away[node] = words_of(error)
+                    raise LeaderAway(why, 2) from error
                 self.clock.pause_s(_PAUSE_S)
             else:
                 self._epoch = fetched.leader_epoch
                 return fetched
 
+    def _check_away(self, wanted: PlannedRange, node: int) -> None:
+        """Raise LeaderAway if this broker did not answer before."""
+        if node in self._away:
+            raise LeaderAway(f"{wanted} can't be read: {self._away[node]}", 2)
+
     def _send_ahead(self, wanted: PlannedRange, position: int, *, committed: bool) -> None:
         try:
             self._awaited = self._send_one(wanted, position, committed=committed)
-        except (kafka_errors.KafkaError, OSError):
+        except _ERRORS:
             self.close()  # the next fetch makes a new connection, and meets the error if it lasts
 
     def _send_one(self, wanted: PlannedRange, position: int, *, committed: bool) -> _Asked:
@@ -357,7 +433,7 @@ def _parse_small(
 
 def _leader_epoch(wanted: PlannedRange, leader: PartitionLeader, known: int | None) -> int:
     """The epoch in which the leader must be; it refuses the request if it is not."""
-    if wanted.topic_id and _has_id(leader) and _id_text(leader) != wanted.topic_id:
+    if wanted.topic_id and _has_id(leader) and id_text(leader.topic_id) != wanted.topic_id:
         raise TopicChanged(f"topic {wanted.topic!r} was deleted and created again")
     if known is None:
         return leader.epoch
@@ -370,8 +446,3 @@ def _leader_epoch(wanted: PlannedRange, leader: PartitionLeader, known: int | No
 
 def _has_id(leader: PartitionLeader) -> bool:
     return leader.topic_id is not None and leader.topic_id.int != 0
-
-
-def _id_text(leader: PartitionLeader) -> str:
-    """As librdkafka writes it."""
-    return base64.b64encode(leader.topic_id.bytes).decode().rstrip("=") if leader.topic_id else ""

@@ -44,7 +44,7 @@ class JobConfig(ConfigTable):
     idle_poll_ms: Annotated[int, Field(ge=1, le=10_000)] = 50
     """How often Kafka is asked for new records once there were none for a minute; every 10 ms before.
 
-    At least half a millisecond for each partition: Spark asks for the ends of all of them."""
+    At least half a millisecond for each partition: the ends of all of them are asked for."""
     heartbeat_ms: Annotated[int, Field(ge=50, le=60_000)] = 500
     redis_patience_s: Annotated[float, Field(gt=0)] = 10.0
     """The retry budget of writes to Redis, longer than a failover; once it is spent, lanes are parked."""

@@ -288,6 +288,11 @@ def source(
     return reader.load().select("partition", "offset", "timestamp", "key", "value", *columns)
 
 
+def ticks(spark: SparkSession) -> DataFrame:
+    """A stream that has another row at any time: for a query that finds out by itself what to do."""
+    return spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+
+
 def read_range(
     spark: SparkSession,
     connection: Connection,

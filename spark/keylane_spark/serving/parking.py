@@ -13,13 +13,12 @@ from keylane_spark.adapters.parked_slots import writable
 from keylane_spark.adapters.record_copies import MAJORITY
 from keylane_spark.adapters.record_copies import SLOTS as RECORD_SLOTS
 from keylane_spark.context import JobContext
+from keylane_spark.stream.away_leaders import numbered
 from keylane_spark.stream.openings import Openings
 
 _PROBE = WriteOptions(retry_budget_s=0.2, attempt_timeout_s=1.0)
 _FIRST_PAUSE_S = 1.0
 _LAST_PAUSE_S = 15.0
-_MOST_NAMED = 20
-"""Partitions that a line of the log names; of the others it has the number."""
 
 
 class ParkingWatch:
@@ -59,9 +58,7 @@ class ParkingWatch:
         for (topic, partition), why in sorted(self._openings.parked_partitions.items()):
             by_topic.setdefault((topic, why), []).append(partition)
         for (topic, why), partitions in by_topic.items():
-            names = ", ".join(map(str, partitions[:_MOST_NAMED]))
-            more = f" and {len(partitions) - _MOST_NAMED} more" if len(partitions) > _MOST_NAMED else ""
-            self._context.say(f"parked: partitions {names}{more} of topic {topic!r}: {why}")
+            self._context.say(f"parked: partitions {numbered(partitions)} of topic {topic!r}: {why}")
 
 
 def writable_slots(redis: RedisSettings, clock: Clock, slots: Iterable[int]) -> set[int]:

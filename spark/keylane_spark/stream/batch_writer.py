@@ -57,6 +57,8 @@ class BatchWriter:
         self._waiting_bytes = 0
         self._read_to_end: set[TopicPartition] = set()
         """Those that wait, and have no more rows."""
+        self.left: dict[TopicPartition, str] = {}
+        """Partitions whose range was not read to its end, because their leaders went away; and why."""
 
     @property
     def tallies(self) -> dict[TopicPartition, Tally]:
@@ -169,7 +171,25 @@ class BatchWriter:
 
     def finish(self, partitions: Collection[TopicPartition]) -> None:
         """Move the watermarks of these partitions, with or without records, and wait for all replies."""
-        self._finish({source: self.ranges[source] for source in partitions})
+        covered = self.covered
+        self._finish({source: covered[source] for source in partitions})
+
+    @property
+    def covered(self) -> dict[TopicPartition, OffsetRange]:
+        """What was read of each partition's range: all of it, unless the partition is left.
+
+        Of a partition that is left it is what came before, and nothing says as of when that is complete.
+        """
+        reached, covered = self.reached if self.left else {}, dict(self.ranges)
+        for source in self.left:
+            given = self.ranges[source]
+            end = reached.get(source, given.begin)
+            covered[source] = OffsetRange(given.begin, end, log_end=given.log_end)
+        return covered
+
+    def leave(self, source: TopicPartition, why: str) -> None:
+        """Note that the rest of a partition's range is left for a later batch."""
+        self.left[source] = why
 
     def finish_reached(self) -> None:
         """Move the watermarks to the last rows that came, and wait for all replies."""

@@ -31,7 +31,10 @@ _CONTENTS = ("key", "value", "headers")
 
 @dataclass(frozen=True, slots=True)
 class PlannedBatch:
-    """A batch that Spark has planned: the rows of its source, not read yet, and what they cover."""
+    """A batch that is planned: the rows of Spark's source, not read yet, and what they cover.
+
+    Where the job reads by itself, the rows are a tick of Spark's query, and bring its session.
+    """
 
     rows: DataFrame
     ranges: Mapping[TopicPartition, OffsetRange]

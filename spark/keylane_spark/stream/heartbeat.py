@@ -4,22 +4,26 @@ It runs in its own thread with its own connections. It moves no watermark. It ra
 lane is complete once the job has written all records below an observed end offset.
 
 It waits for no node: a lane that it can't reach is tried again with the next beat, and the others are beaten
-meanwhile. A slot that it has not reached for `redis_patience_s` is parked.
+meanwhile. A slot that it has not reached for `redis_patience_s` is parked. Nor does it wait for a leader: the
+lanes of a partition whose leader does not answer are as complete as they were, and those of the others are
+complete as of now.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
 
 from keylane.adapters.redis.cluster import Cluster
-from keylane.errors import KeylaneError, Unavailable
+from keylane.errors import KeylaneError, LogUnavailable, Unavailable
 from keylane.model.kafka import TopicPartition
 from keylane_spark.adapters.claim_clock import LARGE_SKEW_MS
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
 from keylane_spark.adapters.parked_slots import ParkedSlots
 from keylane_spark.context import JobContext
+from keylane_spark.stream.away_leaders import AwayLeaders
 from keylane_spark.stream.freshness import ObservedEnds, topic_complete_as_of_ms
-from keylane_spark.stream.leaders import Leaders
+from keylane_spark.stream.leaders import ELECTION_S, Leaders
 from keylane_spark.stream.openings import WriterSpec
 from keylane_spark.stream.reading_query import ReadingQuery
 from keylane_spark.stream.restarts import unexpected
@@ -53,6 +57,8 @@ class Heartbeat:
         }
         self._slots = {lane.slot for lanes in self._lanes.values() for lane in lanes}
         self._has_reported_skew = False
+        self._away = AwayLeaders(context.clock, query.say)
+        self._fallen_since_s: dict[TopicPartition, float] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
         self.complete_as_of_ms = 0
@@ -109,15 +115,27 @@ class Heartbeat:
         # A lane that is complete as of now says also that its topic has no further partitions: a read waits
         # for no position in them.
         self._query.check_topics()
-        ends = self._leaders.end_offsets()
-        if self._freshness.observe(seen_ms, ends, before):
+        answered = self._leaders.answered_ends()
+        self._away.note(answered.away)
+        fallen = self._freshness.observe(seen_ms, answered.offsets, before)
+        if fallen:
             # Most likely the topic was deleted and created again.
             self._query.check_topics()
+        self._note_fallen(fallen)
         positions, began_s = self._query.positions, self._clock.monotonic_s()
         all_ms = self._beat_lanes(positions)
         self._park_missed(began_s)
         self._freshness.reached(positions)
         self._note_complete(all_ms)
+
+    def _note_fallen(self, fallen: Collection[TopicPartition]) -> None:
+        """End the query where a log stays below what lanes have read: opening them finds out what it lost."""
+        now_s = self._clock.monotonic_s()
+        self._fallen_since_s = {each: self._fallen_since_s.get(each, now_s) for each in fallen}
+        for (topic, partition), since_s in self._fallen_since_s.items():
+            if now_s - since_s > ELECTION_S:
+                why = f"partition {partition} of {topic!r} ends before what was read of it"
+                self._query.fail(LogUnavailable(why, 2))
 
     def _beat_lanes(self, positions: dict[TopicPartition, int]) -> list[int]:
         """Mark the lanes that can be reached; return the time as of which each partition is complete."""

@@ -1,25 +1,25 @@
 """`reader = "direct"`: the job reads a batch's ranges of offsets from Kafka itself.
 
-Spark plans the batch's offsets; its JVM reads none of its rows. The driver reads small batches, and tasks the
-larger ones. A range is claimed only after the fetched batches have passed its end: in the driver its read
-ends nowhere else, and the driver takes no batch of tasks for written unless they have reported the end of
-every range.
+It plans the batch's offsets too, see `stream.plans`; Spark's JVM reads none of its rows. The driver reads
+small batches, and tasks the larger ones. A range is claimed only after the fetched batches have passed its
+end: in the driver its read ends nowhere else, and the driver takes no batch of tasks for written unless they
+have reported the end of every range, or that its leader went away. The rest of such a range is left.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
 from keylane.adapters.kafka.options import Connection
-from keylane.errors import LogUnavailable
+from keylane.errors import LeaderChanged, LogUnavailable
 from keylane.model.kafka import TopicPartition
-from keylane_spark.adapters.log_reader import LogRangeReader, PlannedRange
+from keylane_spark.adapters.log_reader import LeaderAway, LogRangeReader, PlannedRange
 from keylane_spark.columns.records import RowsOfPartitions
 from keylane_spark.context import JobContext
 from keylane_spark.engine import session
@@ -32,17 +32,23 @@ from keylane_spark.stream.partition_chunks import NOWHERE
 from keylane_spark.stream.sql_rows import LOG_COLUMNS, SqlRowWriter, end_of_range, to_arrow
 from keylane_spark.stream.tasks import TALLY_SCHEMA, PartitionWriter
 
+_LEFT = (LeaderAway, LeaderChanged)
+"""What ends a range alone. The query finds its leader, and compares the lanes with it, before it reads on."""
+_AWAY_S, _AWAY_IN_DRIVER_S = 1.0, 0.3
+_TIMEOUT_S, _SHORTEST_TIMEOUT_S = 10.0, 1.0
+"""The driver waits for a silent broker for the shorter time, twice as long the next time: it may be slow."""
+
 
 @functools.cache
 def _reader(connection: Connection) -> LogRangeReader:
     """One for each worker process, which runs one task at a time."""
-    return _new_reader(connection)
+    return _new_reader(connection, _AWAY_S, _TIMEOUT_S)
 
 
-def _new_reader(connection: Connection) -> LogRangeReader:
+def _new_reader(connection: Connection, away_s: float, timeout_s: float) -> LogRangeReader:
     # Its errors come with ours; kafka-python's own lines name each attempt to connect.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
-    return LogRangeReader(connection)
+    return LogRangeReader(connection, away_s=away_s, timeout_s=timeout_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +68,13 @@ class RangeWriter(PartitionWriter):
                 for planned, found in reader.read_each(
                     ranges, committed=self.committed, with_headers=headers
                 ):
-                    for rows in found:
-                        writer.write(planned.source, rows)
-                    writer.note_range_read(planned.source)
+                    try:
+                        for rows in found:
+                            writer.write(planned.source, rows)
+                    except _LEFT as error:
+                        writer.leave(planned.source, str(error))
+                    else:
+                        writer.note_range_read(planned.source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +94,13 @@ class RangeRows:
                 for planned, found in reader.read_each(
                     self.groups[number], committed=self.committed, with_headers=self.with_headers
                 ):
-                    for rows in found:
-                        yield to_arrow(planned.source, rows)
-                    yield end_of_range(planned.source, planned.end)
+                    left = ""
+                    try:
+                        for rows in found:
+                            yield to_arrow(planned.source, rows)
+                    except _LEFT as error:
+                        left = str(error)
+                    yield end_of_range(planned.source, planned.end, left)
 
 
 @dataclass(slots=True)
@@ -103,7 +117,7 @@ class DirectReader:
     """The driver's. Each query has its own: two of them run while a generation is built."""
 
     def __post_init__(self) -> None:
-        self._reader = _new_reader(self.connection)
+        self._reader = _new_reader(self.connection, _AWAY_IN_DRIVER_S, _SHORTEST_TIMEOUT_S)
 
     @classmethod
     def of(
@@ -120,13 +134,25 @@ class DirectReader:
         sources = leader_epochs, opening.topic_ids
         return cls(opening.writer, connection, *sources, committed, reads_headers)
 
-    def read_here(self, batch: PlannedBatch) -> RowsOfPartitions:
-        """The rows of a batch, read in this process. Raises LogUnavailable, TopicChanged."""
+    def read_here(
+        self, batch: PlannedBatch, leave: Callable[[TopicPartition, str], None]
+    ) -> RowsOfPartitions:
+        """The rows of a batch, read in this process. Raises LogUnavailable, TopicChanged.
+
+        `leave`: called for each partition of which the rest is left, with the reason.
+        """
+        has_left = False
         for planned, found in self._reader.read_each(
             self._planned(batch), committed=self.committed, with_headers=self.headers_here
         ):
-            for rows in found:
-                yield planned.source, rows
+            try:
+                for rows in found:
+                    yield planned.source, rows
+            except _LEFT as error:
+                leave(planned.source, str(error))
+                has_left = True
+        longer_s = min(2 * self._reader.timeout_s, _TIMEOUT_S)
+        self._reader.timeout_s = longer_s if has_left else _SHORTEST_TIMEOUT_S
 
     def close(self) -> None:
         """Close this process's connections."""
@@ -135,7 +161,7 @@ class DirectReader:
     def write_in_tasks(self, batch: PlannedBatch, parked: Mapping[int, str]) -> list[Any]:
         """Read and write the rows of a batch in tasks; returns the rows of `TALLY_SCHEMA`.
 
-        Raises LogUnavailable unless every range was read to its end.
+        Raises LogUnavailable unless every range was read to its end, or its leader went away.
         """
         planned, sql = self._planned(batch), self.writer.sql
         rows: list[Any] = []
@@ -144,9 +170,9 @@ class DirectReader:
                 rows += self._write_ranges(batch, parked, own, has_sql=has_sql)
         if not any(row.newer_epoch for row in rows):
             reached = {(row.topic, row.partition): row.reached for row in rows}
-            stopped = {(row.topic, row.partition) for row in rows if row.stopped_at != NOWHERE}
+            excused = {(row.topic, row.partition) for row in rows if row.left or row.stopped_at != NOWHERE}
             for each in planned:
-                if each.source not in stopped and reached.get(each.source) != each.end:
+                if each.source not in excused and reached.get(each.source) != each.end:
                     raise LogUnavailable(f"{each}: its task ended before it had read the batch's range", 2)
         return rows
 

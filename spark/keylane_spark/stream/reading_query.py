@@ -78,7 +78,7 @@ class ReadingQuery(BatchQuery):
         }
 
     def ranges_to(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetRange]:
-        """What a batch with these ends covers of each partition that is not stuck.
+        """What a batch with these ends covers of each partition that has one and is not stuck.
 
         Raises TopicChanged for partitions that are new.
         """
@@ -90,7 +90,7 @@ class ReadingQuery(BatchQuery):
         # those that may hold deleted keys: it sees that a failover has taken back what says so.
         left_to_it = self.lacking | self.doubted
         for partition, begin in self._positions.items():
-            if partition in stuck or partition in self.stopped:
+            if partition not in ends or partition in stuck or partition in self.stopped:
                 continue
             complete_ms, log_end = complete[partition]
             if partition[0] in self.strays or partition in left_to_it:

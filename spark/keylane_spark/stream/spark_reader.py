@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
+from keylane.model.kafka import TopicPartition
 from keylane_spark.columns.records import Rows, RowsOfPartitions, split_by_partition
 from keylane_spark.context import JobContext
 from keylane_spark.engine.record_sql import with_results
@@ -26,7 +27,11 @@ class SparkReader:
     writer: WriterSpec
     share: DriverShare
 
-    def read_here(self, batch: PlannedBatch) -> RowsOfPartitions | None:
+    def read_here(
+        self,
+        batch: PlannedBatch,
+        leave: Callable[[TopicPartition, str], None],  # noqa: ARG002 (Spark reads all, or fails)
+    ) -> RowsOfPartitions | None:
         """The rows of a batch, read into this process; None where they are too large for it."""
         # A task costs more than its rows here: no more tasks than run at once.
         most_tasks = self.context.spark.sparkContext.defaultParallelism

@@ -5,7 +5,7 @@
 
 Rows travel with the columns of LOG_COLUMNS. A row with `is_end` stands for no record: it says that the range
 of its partition has been read to its offset. Only that proves it, for a task that is stopped sees its input
-end early, without an error.
+end early, without an error. With a key it says that the rest of the range is left, and why.
 """
 
 from __future__ import annotations
@@ -70,10 +70,12 @@ def to_arrow(source: TopicPartition, rows: Rows) -> pa.RecordBatch:
     )
 
 
-def end_of_range(source: TopicPartition, end: int) -> pa.RecordBatch:
-    """The row that says that a range was read to its end."""
+def end_of_range(source: TopicPartition, end: int, left: str = "") -> pa.RecordBatch:
+    """The row that says that a range was read to its end, or why the rest of it is left."""
     topic, partition = source
-    row = {"topic": topic, "partition": partition, "offset": end, "ms": 0, "is_end": True}
+    row: dict[str, object] = {"topic": topic, "partition": partition, "offset": end, "ms": 0, "is_end": True}
+    if left:
+        row["key"] = left.encode()
     return pa.RecordBatch.from_pylist([row], schema=_SCHEMA)
 
 
@@ -88,8 +90,12 @@ class SqlRowWriter(PartitionWriter):
             is_end = batch.column("is_end")
             for source, rows in _split(batch.filter(pc.invert(is_end))):
                 writer.write(source, rows)
-            for row in batch.filter(is_end).select(["topic", "partition"]).to_pylist():
-                writer.note_range_read((row["topic"], row["partition"]))
+            for row in batch.filter(is_end).select(["topic", "partition", "key"]).to_pylist():
+                source = row["topic"], row["partition"]
+                if row["key"] is None:
+                    writer.note_range_read(source)
+                else:
+                    writer.leave(source, row["key"].decode())
 
 
 def _split(batch: pa.RecordBatch) -> RowsOfPartitions:

@@ -31,6 +31,7 @@ _COLUMNS = {
     "stopped_at": "long",
     "failure": "string",
     "parked": "string",
+    "left": "string",
     "reached": "long",
     **{field.name: "long" for field in fields(Tally)},
 }
@@ -65,6 +66,8 @@ class PartitionWriter(ABC):
     A partition that a transform has stopped has the offset in `stopped_at`, else NOWHERE. `failure`: why the
     transform failed on the partition's first such record, else "".
 
+    A partition whose leader went away has the reason in `left`, else "": it is read on from `reached` later.
+
     The watermarks move to the last row that came (`reached`), and not to the batch's end. A task whose query
     ends meanwhile sees its input end early, without an error. Only the driver, which hears whether all tasks
     have succeeded, knows that no row follows.
@@ -94,19 +97,22 @@ class PartitionWriter(ABC):
         new = json.dumps(by_reason(parked, self.parked))
         held_back, reached = batch_writer.held_back, batch_writer.reached
         stopped, failures = batch_writer.stopped, batch_writer.failures
+        left = batch_writer.left
+        tallies = {source: Tally() for source in left} | batch_writer.tallies
         rows = [
             {
                 "topic": topic,
                 "partition": partition,
                 "newer_epoch": newer_epoch,
                 "parked": new,
+                "left": left.get((topic, partition), ""),
                 "held_back": held_back.get((topic, partition), ""),
                 "stopped_at": stopped.get((topic, partition), NOWHERE),
                 "failure": failures.get((topic, partition), ""),
-                "reached": reached[topic, partition],
+                "reached": reached.get((topic, partition), self.ranges[topic, partition].begin),
                 **asdict(tally),
             }
-            for (topic, partition), tally in batch_writer.tallies.items()
+            for (topic, partition), tally in tallies.items()
         ]
         yield pa.RecordBatch.from_pylist(rows, schema=_ARROW_SCHEMA)
 

@@ -2,9 +2,10 @@
 
 The steps of a batch; each may be repeated at any time, for lanes skip what they have:
 
-1. Spark writes the batch's end offsets into its offset log.
+1. The batch's end offsets are planned: by the job (`stream.plans`), or by Spark, which logs them.
 2. The rows go into their lanes, chunk by chunk; each chunk moves its lane's watermark.
-3. The watermark of every stripe moves to the batch's end, with the time as of which it is complete.
+3. The watermark of every stripe moves to the batch's end, with the time as of which it is complete. Where a
+   leader went away meanwhile, it moves to the last record that came.
 4. Spark commits the batch. Nothing depends on that: the next query begins at the watermarks.
 """
 
@@ -20,7 +21,7 @@ from functools import partial
 from pyspark.sql import DataFrame
 
 from keylane.adapters.redis.cluster import Cluster
-from keylane.errors import Fenced, LeaderChanged
+from keylane.errors import Fenced
 from keylane.model.kafka import TopicPartition
 from keylane.model.records import TRACEPARENT, Position
 from keylane_spark.adapters.index_sizes import IndexSizes
@@ -34,9 +35,10 @@ from keylane_spark.stream.batch_query import STOP_S, batch_ends
 from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.stream.driver_share import DriverShare, PlannedBatch
 from keylane_spark.stream.heartbeat import Heartbeat
-from keylane_spark.stream.leaders import ELECTION_S, Leaders, Observe
+from keylane_spark.stream.leaders import Leaders, Observe
 from keylane_spark.stream.log_ranges import DirectReader
 from keylane_spark.stream.openings import Opening
+from keylane_spark.stream.plans import BatchPlanner, PlanLimits
 from keylane_spark.stream.reading_query import ReadingQuery
 from keylane_spark.stream.registry_watch import RegistryWatch
 from keylane_spark.stream.spark_reader import SparkReader
@@ -109,16 +111,36 @@ class TopicQuery(ReadingQuery):
         self._leaders = Leaders(context, counts, opening.leader_epochs, follow)
         self._reader = self._choose_reader()
         self._heartbeat = Heartbeat(context, self._writer, self._freshness, self._leaders, self)
-        self._seen_topics: memoryview | None = None
+        self._seen_topics: object = None
         self._lag_at_first: tuple[float, int] | None = None
         self._polling: PollingDelay | None = None
+        self._planner: BatchPlanner | None = None
         self._registry = RegistryWatch(opening.writer.framed.judge, context.clock)
         self._stop_faulty()
 
     def start(self) -> None:
         """Start the query. Raises what the first heartbeat meets."""
+        session.use_pool(self._context.spark, self._name)
+        if self._context.config.job.reader == "spark":
+            self._start_spark_source()
+        else:
+            self._start_ticking()
+        self._heartbeat.start()
+
+    def _start_ticking(self) -> None:
         context, job = self._context, self._context.config.job
-        session.use_pool(context.spark, self._name)
+        most = job.max_batch_records or session.batch_records(context.spark)
+        limits = PlanLimits(most, self._idle_ms / 1000, committed=job.isolation == "read_committed")
+        self._planner = BatchPlanner(self._leaders, limits, context.clock)
+        self.start_reading(session.ticks(context.spark))
+
+    @property
+    def _idle_ms(self) -> int:
+        """How long an idle query waits between two looks for new records."""
+        return max(self._context.config.job.idle_poll_ms, len(self._positions) // _PARTITIONS_PER_MS)
+
+    def _start_spark_source(self) -> None:
+        context, job = self._context, self._context.config.job
         layouts = self._writer.layouts
         columns = [*(["topic"] if len(layouts) > 1 else []), *(["headers"] if self._reads_headers else [])]
         rows = session.source(
@@ -130,9 +152,7 @@ class TopicQuery(ReadingQuery):
             only_these=bool(self.unread),
         )
         query = self.start_reading(rows)
-        idle_ms = max(job.idle_poll_ms, len(self._positions) // _PARTITIONS_PER_MS)
-        self._polling = PollingDelay(query, idle_ms, context.clock, context.say)
-        self._heartbeat.start()
+        self._polling = PollingDelay(query, self._idle_ms, context.clock, context.say)
 
     def check(self) -> None:
         """Raise what broke the query, if anything has; TopicChanged where what held it back is over."""
@@ -200,43 +220,59 @@ class TopicQuery(ReadingQuery):
 
     def write(self, rows: DataFrame, batch_id: int) -> None:
         """Write one batch, in the steps of the module's docstring."""
+        ends = self._plan(batch_id)
+        if ends is None:
+            return
         began_s, began_ms = self._context.clock.monotonic_s(), self._context.clock.now_ms()
-        if self._polling is not None:
-            self._polling.note_batch()
-        planned = PlannedBatch(rows, self.ranges_to(batch_ends(self._checkpoint, batch_id)))
+        planned = PlannedBatch(rows, self.ranges_to(ends))
         self._planned = {each: covered.end for each, covered in planned.ranges.items()}
-        self._leaders.wait(self._planned, self.is_ending)
+        self._wait_for_leaders()
         batch, traces = self._write_rows(planned)
         tallies = batch.tallies
         self._share.note(tallies)
         self.strays |= {topic for (topic, _), tally in tallies.items() if tally.strays}
         # Tasks move watermarks to their last rows; only here it is known that all rows are written.
         batch.finish(planned.moved)
-        self.reach(planned.ranges, batch.held_back, batch.stopped)
+        self.reach(batch.covered, batch.held_back, batch.stopped)
+        if self._planner is not None:
+            self._planner.leave(batch.left)
         self._totals.add(self._writer.layouts, tallies, later=TOTALS_SLOT in self.parked)
         self._metrics.count_batch(tallies)
-        self._report(batch_id, tallies, self._context.clock.monotonic_s() - began_s)
+        self._report(batch_id, batch, self._context.clock.monotonic_s() - began_s)
         self._report_failed(batch)
         if traces is not None and self._context.spans is not None:
             self._context.spans.report(began_ms, self._context.clock.now_ms(), tallies, traces.found)
 
+    def _plan(self, batch_id: int) -> Mapping[TopicPartition, int] | None:
+        """The batch's end offsets, as soon as there is one; None where the query ends."""
+        if self._planner is not None:
+            return self._planner.wait(lambda: self._positions, lambda: self._no_further, self.is_ending)
+        if self._polling is not None:
+            self._polling.note_batch()
+        return batch_ends(self._checkpoint, batch_id)
+
+    @property
+    def _no_further(self) -> set[TopicPartition]:
+        return self.stuck | self.stopped.keys()
+
+    def _wait_for_leaders(self) -> None:
+        """Return once no row of the batch can come from a leader that the lanes are not compared with.
+
+        A comparison that began before the batch was planned does not know how far its lanes will be.
+        """
+        if self._planner is not None:
+            self._leaders.settle()  # each range is read from a leader of a named epoch
+        else:
+            self._leaders.wait(self._planned, self.is_ending)
+
     def _write_rows(self, planned: PlannedBatch) -> tuple[BatchWriter, HeaderValues | None]:
-        """Read and write the rows, again from the beginning where a leader changes meanwhile."""
-        until_s = self._context.clock.monotonic_s() + ELECTION_S
-        while True:
-            writer = self._writer
-            batch = BatchWriter(self._lanes, writer.layouts, planned.ranges, writer.framed, writer.transforms)
-            traces = HeaderValues(TRACEPARENT, MOST_TRACES) if self._context.spans is not None else None
-            try:
-                if not self._write_here(planned, batch, traces):
-                    self._write_in_tasks(planned, batch)
-            except LeaderChanged as changed:
-                self.abandon()
-                if self._context.clock.monotonic_s() > until_s:
-                    raise
-                self._leaders.wait_for_new(self._planned, changed, self.is_ending)
-            else:
-                return batch, traces
+        """Read and write the rows."""
+        writer = self._writer
+        batch = BatchWriter(self._lanes, writer.layouts, planned.ranges, writer.framed, writer.transforms)
+        traces = HeaderValues(TRACEPARENT, MOST_TRACES) if self._context.spans is not None else None
+        if not self._write_here(planned, batch, traces):
+            self._write_in_tasks(planned, batch)
+        return batch, traces
 
     def _follow_leaders(
         self, compare: Compare, partitions: Collection[TopicPartition], observe: Observe
@@ -261,7 +297,8 @@ class TopicQuery(ReadingQuery):
 
     def _write_here(self, planned: PlannedBatch, batch: BatchWriter, traces: HeaderValues | None) -> bool:
         """Read and write a small batch in this process; False where tasks should."""
-        found = self._reader.read_here(planned) if self._share.is_small(planned.size) else None
+        is_small = self._share.is_small(planned.size)
+        found = self._reader.read_here(planned, batch.leave) if is_small else None
         if found is None:
             return False
         if self._writer.sql:
@@ -275,10 +312,12 @@ class TopicQuery(ReadingQuery):
 
     def _write_in_tasks(self, planned: PlannedBatch, batch: BatchWriter) -> None:
         rows = self._reader.write_in_tasks(planned, self.parked.reasons)
-        for topic, partition, newer_epoch, held_back, stopped_at, why, parked, reached, *counts in rows:
+        for topic, partition, newer_epoch, held_back, stopped_at, why, parked, left, reached, *counts in rows:
             if newer_epoch:
                 raise Fenced(f"{topic}/{partition}", self._writer.epoch, newer_epoch)
             batch.note_written((topic, partition), reached, Tally(*counts), held_back, stopped_at, why)
+            if left:
+                batch.leave((topic, partition), left)
             for reason, slots in json.loads(parked).items():
                 self.parked.park(slots, reason)
 
@@ -307,7 +346,8 @@ class TopicQuery(ReadingQuery):
                     f"goes on (on_error): {why}"
                 )
 
-    def _report(self, batch_id: int, tallies: dict[TopicPartition, Tally], took_s: float) -> None:
+    def _report(self, batch_id: int, batch: BatchWriter, took_s: float) -> None:
+        tallies = batch.tallies
         for (topic, partition), tally in tallies.items():
             if tally.null_keys and topic not in self._reported_null_keys:
                 self._reported_null_keys.add(topic)
@@ -341,6 +381,7 @@ class TopicQuery(ReadingQuery):
             + (f", {left:,} values left in Kafka" if left else "")
             + (f", {invalid:,} values that are not change events" if invalid else "")
             + (f", {left_out:,} left out" if left_out else "")
+            + (f", {len(batch.left):,} partitions left, whose leaders are away" if batch.left else "")
             + (f", {failed:,} on which the transform fails" if failed else "")
             + (f", {odd:,} values of fields that no index can have" if odd else "")
         )

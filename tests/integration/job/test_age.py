@@ -29,6 +29,7 @@ from keylane_spark.adapters.lane import LaneTarget
 from keylane_spark.config.topics import Config
 from keylane_spark.stream.freshness import ObservedEnds
 from keylane_spark.stream.heartbeat import Heartbeat
+from keylane_spark.stream.leaders import AnsweredEnds
 from keylane_spark.stream.openings import Opening, WriterSpec
 from keylane_spark.stream.reading_query import ReadingQuery
 
@@ -151,8 +152,8 @@ class TopicRecreated(ReadingQuery):
         )
         self.topic, self.ends, self.checks, self.has_grown = topic, ends, 0, False
 
-    def end_offsets(self) -> dict[tuple[str, int], int]:
-        return {(self.topic, 0): self.ends.pop(0)}
+    def answered_ends(self) -> AnsweredEnds:
+        return AnsweredEnds({(self.topic, 0): self.ends.pop(0)}, {})
 
     def check_topics(self) -> None:
         self.checks += 1
@@ -203,15 +204,15 @@ def test_a_log_that_ends_below_the_state_proves_nothing(redis_cluster, monkeypat
 def test_a_lane_is_complete_as_of_a_time_before_the_broker_was_asked(redis_cluster, monkeypatch, tmp_path):
     """What is acknowledged while the broker's answer is under way is not in it."""
     with beating(redis_cluster, monkeypatch, tmp_path, [5]) as (query, claim):
-        answer, asked_ms = query.end_offsets, []
+        answer, asked_ms = query.answered_ends, []
 
-        def answer_after_a_while() -> dict[tuple[str, int], int]:
+        def answer_after_a_while() -> AnsweredEnds:
             asked_ms.append(now_ms())
             eventually(lambda: now_ms() > asked_ms[0] + 50)
-            found: dict[tuple[str, int], int] = answer()
+            found: AnsweredEnds = answer()
             return found
 
-        monkeypatch.setattr(query, "end_offsets", answer_after_a_while)
+        monkeypatch.setattr(query, "answered_ends", answer_after_a_while)
         assert 0 < claim() <= asked_ms[0]
 
 

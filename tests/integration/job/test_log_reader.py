@@ -235,7 +235,7 @@ def test_a_topic_that_is_missing_is_not_created(kafka, reader):
 
 def test_brokers_that_are_away_fail_the_task_in_bounded_time():
     began = time.monotonic()
-    away = LogRangeReader(Connection(f"{HOST}:1"), retry_budget_s=0.5, timeout_s=0.5)
+    away = LogRangeReader(Connection(f"{HOST}:1"), away_s=0.5, timeout_s=0.5)
     with warnings.catch_warnings():
         # kafka-python leaves the sockets of refused connections to the garbage collection.
         warnings.simplefilter("ignore", ResourceWarning)

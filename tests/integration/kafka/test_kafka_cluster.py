@@ -64,6 +64,7 @@ def test_a_range_is_not_read_on_from_a_new_leader(brokers):
     with pytest.raises(KeylaneError):  # noqa: PT012 (what came before is looked at)
         for more in rows:
             seen += more.offsets.tolist()
+    reader.close()
     assert seen == list(range(len(seen)))
     assert len(seen) < count
     unpinned = LogRangeReader(Connection(brokers.bootstrap), retry_budget_s=20)

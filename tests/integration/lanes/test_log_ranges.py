@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ from keylane.errors import LogUnavailable
 from keylane.model.records import Layout, Options
 from keylane_spark.adapters.function_library import DEFAULTS
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
-from keylane_spark.adapters.log_reader import LogRangeReader, PlannedRange
+from keylane_spark.adapters.log_reader import LeaderAway, LogRangeReader, PlannedRange
 from keylane_spark.stream import log_ranges
 from keylane_spark.stream.driver_share import PlannedBatch
 from keylane_spark.stream.log_ranges import DirectReader, RangeWriter, grouped
@@ -135,6 +135,40 @@ def test_lanes_hold_the_fold_of_the_ranges_and_tasks_claim_all_of_them(topic):
 def test_a_batch_of_which_a_task_ended_early_is_not_taken_for_written(topic):
     with pytest.raises(LogUnavailable, match="ended before it had read the batch's range"):
         topic.write(SparkDouble(lost=1), topic.ends)
+
+
+def test_a_range_whose_leader_goes_away_is_left_where_it_was_and_the_others_are_claimed(topic, monkeypatch):
+    """Once before its first record, and once behind some of them."""
+
+    class WithoutLeaders(LogRangeReader):
+        def read(self, wanted, **arguments):
+            if wanted.partition == 0:
+                raise LeaderAway("its broker is gone", 2)
+            some = wanted if wanted.partition != 1 else replace(wanted, end=20)
+            yield from super().read(some, **arguments)
+            if some is not wanted:
+                raise LeaderAway("its broker is gone", 2)
+
+        def fetch_begins(self, *_, **__):
+            return {}
+
+    readers = []
+
+    def reader(connection: Connection) -> LogRangeReader:
+        readers.append(WithoutLeaders(connection, timeout_s=30))
+        return readers[-1]
+
+    monkeypatch.setattr(log_ranges, "_reader", reader)
+    rows = topic.write(SparkDouble(), topic.ends)
+    for each in readers:
+        each.close()
+    assert {row.partition: row.reached for row in rows} == topic.ends | {0: 0, 1: 20}
+    assert {row.partition: row.left for row in rows} == {
+        0: "its broker is gone",
+        1: "its broker is gone",
+        2: "",
+    }
+    assert [topic.watermark(each)[0] for each in range(3)] == [0, 20, topic.ends[2]]
 
 
 def test_a_log_that_ends_before_its_range_is_claimed_by_no_task(topic):

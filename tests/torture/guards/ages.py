@@ -36,9 +36,9 @@ MUTANTS = (
             ),
             Replacement(
                 _HEARTBEAT,
-                "        if self._freshness.observe(seen_ms, ends, before):\n",
+                "        fallen = self._freshness.observe(seen_ms, answered.offsets, before)\n",
                 "        seen_ms = self._claim_clock.now_ms()\n"
-                "        if self._freshness.observe(seen_ms, ends, before):\n",
+                "        fallen = self._freshness.observe(seen_ms, answered.offsets, before)\n",
             ),
         ),
         focus="part-kafka",

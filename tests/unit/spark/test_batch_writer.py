@@ -216,6 +216,23 @@ def test_a_partition_with_an_event_whose_schema_is_not_read_is_held_back_and_the
     assert unread_schema("it has a stray for lane orders/2.0, which is parked") is None
 
 
+def test_a_partition_that_is_left_claims_what_came_and_no_time_and_the_others_claim_their_ranges():
+    lanes, writer = a_writer()
+    for partition in (0, 1):
+        (key,) = keys_of(partition, 1)
+        writer.write(("orders", partition), some_rows((key, b"1"), (key, b"2")))
+    writer.leave(("orders", 1), "its leader is away")
+    writer.leave(("orders", 2), "its leader is away")
+    writer.finish([("orders", partition) for partition in range(3)])
+    claims = {
+        lane.partition: (begin, end, more["complete_as_of_ms"], len(records))
+        for _, lane, begin, end, records, more in lanes.named("apply")
+    }
+    assert claims == {0: (0, 10_000_000, 77, 1), 1: (0, 2, 0, 1), 2: (0, 0, 0, 0)}
+    covered = writer.covered
+    assert [covered["orders", each].end for each in range(3)] == [10_000_000, 2, 0]
+
+
 def test_a_partition_with_a_value_with_fields_whose_schema_is_not_read_is_held_back_and_others_go_on():
     def decode(values, *, are_events):
         assert not are_events

@@ -11,8 +11,9 @@ from tests.support.fakes import FakeTime
 
 from keylane.adapters.kafka.admin import KafkaAdmin
 from keylane.adapters.kafka.options import Connection
-from keylane.errors import LeaderChanged, LogUnavailable, TopicChanged
+from keylane.errors import LogUnavailable, StateUnavailable, TopicChanged
 from keylane_spark.adapters.kafka_admin import JobKafka, LogEnd
+from keylane_spark.adapters.log_watch import LeaderAnswers
 from keylane_spark.stream.leaders import Follow, Leaders, Observe
 
 if TYPE_CHECKING:
@@ -23,21 +24,21 @@ SOURCE = ("orders", 0)
 
 @dataclass
 class FakeBroker:
-    """Answers in turn; the last one again and again."""
+    """Leaders that answer in turn; the last answer comes again and again. One without an answer is away."""
 
     answers: list[LogEnd | LogUnavailable]
-    closed: int = 0
+    doubted: int = 0
     asked: int = field(default=0)
 
-    def ends(self) -> dict[tuple[str, int], LogEnd]:
+    def ends(self, *, committed: bool = False) -> LeaderAnswers:  # noqa: ARG002
         self.asked += 1
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, LogUnavailable):
-            raise answer
-        return {SOURCE: answer}
+            return LeaderAnswers({}, {SOURCE: str(answer)})
+        return LeaderAnswers({SOURCE: answer})
 
-    def close(self) -> None:
-        self.closed += 1
+    def doubt(self) -> None:
+        self.doubted += 1
 
 
 def leaders_of(
@@ -68,14 +69,38 @@ def test_a_new_leader_is_followed_before_its_end_counts():
     assert leaders.epochs == {SOURCE: 6}
 
 
-def test_a_reader_that_meets_a_new_leader_waits_until_it_is_followed():
-    broker = FakeBroker([LogEnd(10, 5), LogUnavailable("no leader", 2), LogEnd(10, 6)])
-    leaders = leaders_of(broker, follow=lambda *_: {SOURCE: 6})
-    leaders.end_offsets()
-    leaders.wait_for_new({SOURCE: 10}, LeaderChanged("of epoch 6"), lambda: False)
-    assert leaders.epochs == {SOURCE: 6}
-    with pytest.raises(LeaderChanged, match="of epoch 6"):
-        leaders_of(broker).wait_for_new({SOURCE: 10}, LeaderChanged("of epoch 6"), lambda: False)
+def test_a_leader_that_is_away_leaves_the_ends_of_the_others():
+    other = ("orders", 1)
+    answers = LeaderAnswers({other: LogEnd(3, 5)}, {SOURCE: "its broker is gone"})
+    watch: Any = SimpleNamespace(ends=lambda **_: answers)
+    leaders = leaders_of(watch)
+    found = leaders.answered_ends()
+    assert (found.offsets, found.away) == ({other: 3}, {SOURCE: "its broker is gone"})
+    assert leaders.answered_ends() is found
+    with pytest.raises(LogUnavailable, match=r"no leader of partition 0 of 'orders' answers: its broker"):
+        leaders.end_offsets()
+
+
+def test_a_new_leader_that_cannot_be_compared_yet_is_away_and_tried_again_after_a_while():
+    time, tried = FakeTime(), []
+
+    def follow(*_: Any) -> dict[tuple[str, int], int]:
+        tried.append(1)
+        if len(tried) < 3:
+            raise StateUnavailable("the shard is away")
+        return {SOURCE: 6}
+
+    context: Any = SimpleNamespace(watch=lambda _: FakeBroker([LogEnd(10, 6)]), clock=time.clock)
+    leaders = Leaders(context, {"orders": 1}, {SOURCE: 5}, follow)
+    for _ in range(5):
+        found = leaders.answered_ends()
+        assert found.offsets == {}
+        assert "not compared yet: the shard is away" in found.away[SOURCE]
+    assert len(tried) == 1
+    for _ in range(2):
+        time.pause(1)
+        found = leaders.answered_ends()
+    assert (found.offsets, leaders.epochs) == ({SOURCE: 10}, {SOURCE: 6})
 
 
 def test_the_leaders_of_topics_that_the_query_does_not_read_are_not_asked_for():
@@ -88,7 +113,7 @@ def test_a_former_leader_is_not_believed():
     broker = FakeBroker([LogEnd(10, 4)])
     with pytest.raises(LogUnavailable, match="a former leader"):
         leaders_of(broker).end_offsets()
-    assert broker.closed == 1
+    assert broker.doubted == 1
 
 
 def test_a_leader_of_unknown_epoch_is_taken_as_it_is():
@@ -99,7 +124,7 @@ def test_a_leader_of_unknown_epoch_is_taken_as_it_is():
 def test_a_batch_waits_for_a_leader_that_has_all_of_it():
     broker = FakeBroker([LogUnavailable("no leader", 2), LogEnd(9, 5), LogEnd(10, 5)])
     assert leaders_of(broker).wait({SOURCE: 10}, lambda: False) == {SOURCE: 10}
-    assert (broker.asked, broker.closed) == (3, 1)
+    assert (broker.asked, broker.doubted) == (3, 1)
 
 
 def test_a_batch_does_not_wait_for_ever_nor_when_the_query_ends():

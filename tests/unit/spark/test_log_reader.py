@@ -18,7 +18,7 @@ from keylane.errors import LogUnavailable, TopicChanged
 from keylane.ports import Clock
 from keylane_spark.adapters import log_reader
 from keylane_spark.adapters.broker_session import BrokerSocket, PartitionLeader
-from keylane_spark.adapters.log_reader import LogRangeReader, PlannedRange
+from keylane_spark.adapters.log_reader import LeaderAway, LogRangeReader, PlannedRange
 
 NOT_LEADER, OUT_OF_RANGE, FENCED = 6, 1, 74
 WANTED = PlannedRange("orders", 2, 0, 6, leader_epoch=4)
@@ -69,6 +69,9 @@ class Brokers:
             aborted_transactions=None,
             high_watermark=6,
         )
+
+    def drop(self, _) -> None:
+        self._in_flight = []
 
     def close(self) -> None:
         self._in_flight = []
@@ -239,3 +242,55 @@ def test_a_response_to_another_request_is_an_error(pair):
     theirs.sendall(struct.pack(">iib", 100, 99, 0) + bytes(95))
     with pytest.raises(kafka_errors.CorrelationIdError, match="99 instead of 1"):
         ours.receive()
+
+
+class ManyBrokers(Brokers):
+    """Two brokers: partitions with an odd number are led by broker 1, which may be silent or gone."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+        self.asked_of: list[int] = []
+
+    def leader(self, _, partition: int) -> PartitionLeader:
+        return PartitionLeader(partition % 2, self._epoch, None)
+
+    def broker(self, node) -> Brokers:
+        if node == 1:
+            self.asked_of.append(node)
+            raise self.error
+        return self
+
+    def drop(self, _) -> None:
+        """The other broker's answers still come."""
+
+
+@pytest.mark.parametrize("error", [ConnectionError("refused"), TimeoutError("silent")])
+def test_a_broker_that_is_away_ends_its_own_ranges_alone_and_is_waited_for_once(monkeypatch, error):
+    brokers = ManyBrokers(error)
+    monkeypatch.setattr(log_reader, "BrokerSession", brokers)
+    ticks = itertools.count(0, 0.1)
+    clock = Clock(monotonic_s=lambda: next(ticks), pause_s=lambda _: None)
+    reader = LogRangeReader(Connection("b:1"), away_s=0.5, clock=clock)
+    ranges = [PlannedRange("orders", partition, 0, 4, leader_epoch=4) for partition in range(8)]
+    seen: dict[int, list[int]] = {}
+    left: dict[int, str] = {}
+    attempts = []
+    for planned, found in reader.read_each(ranges, committed=True, with_headers=False):
+        seen[planned.partition] = []
+        try:
+            for rows in found:
+                seen[planned.partition] += rows.offsets.tolist()
+        except LeaderAway as away:
+            left[planned.partition] = str(away)
+        attempts.append(len(brokers.asked_of))
+    assert seen == {each: [] if each % 2 else [0, 1, 2, 3] for each in range(8)}
+    assert left.keys() == {1, 3, 5, 7}
+    assert all(str(error) in why or type(error).__name__ in why for why in left.values())
+    assert attempts[1] == attempts[-1], "the other ranges of that broker wait for it again"
+    # The next batch asks it again.
+    before = len(brokers.asked_of)
+    for _, found in reader.read_each(ranges[1:2], committed=True, with_headers=False):
+        with pytest.raises(LeaderAway):
+            next(found)
+    assert len(brokers.asked_of) > before

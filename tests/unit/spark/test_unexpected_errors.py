@@ -17,6 +17,7 @@ from keylane_spark.adapters.function_library import DEFAULTS
 from keylane_spark.config.topics import JobConfig
 from keylane_spark.stream import heartbeat, restarts
 from keylane_spark.stream.freshness import ObservedEnds
+from keylane_spark.stream.leaders import AnsweredEnds
 from keylane_spark.stream.openings import Opening, WriterSpec
 from keylane_spark.stream.reading_query import ReadingQuery
 from keylane_spark.views import runner
@@ -141,7 +142,7 @@ def test_a_heartbeat_that_fails_unexpectedly_ends_its_query(recorder: Recorder, 
     job = JobConfig(heartbeat_ms=50)
     claim_clock = SimpleNamespace(compare=lambda *_: None, largest_skew=lambda: None, now_ms=lambda: 1)
     context: Any = SimpleNamespace(clock=Clock(), claim_clock=claim_clock, config=SimpleNamespace(job=job))
-    leaders: Any = SimpleNamespace(end_offsets=dict)
+    leaders: Any = SimpleNamespace(answered_ends=lambda: AnsweredEnds({}, {}))
     writer = WriterSpec(t.settings("127.0.0.1:1"), {}, 1, DEFAULTS)
     query = Query("topics", "the query of topics", tmp_path, Opening(writer, {}, [], frozenset()))
     beating = heartbeat.Heartbeat(context, writer, ObservedEnds(), leaders, query)

@@ -4,7 +4,8 @@ A new leader may lack records that the lanes have, or that Spark's consumers hav
 ends at a change of a leader, unless it can follow: see `serving.elections`. The lanes are then opened again
 and compared with the log, see `generations.lineage`, and new consumers read on.
 
-Each partition has a leader of its own. Where one does not answer, or can't be followed yet, the others go on.
+Each partition has a leader of its own. Where one does not answer, or is not followed yet, the others go on:
+lanes are compared in a thread of their own.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from keylane.errors import LeaderChanged, LogUnavailable, Unavailable
 from keylane.model.kafka import TopicPartition
@@ -31,6 +33,8 @@ ELECTION_S = 30.0
 _PAUSE_S = 0.1
 _FOLLOW_AGAIN_S = 0.25
 """How soon a comparison is tried again that could not be made."""
+_CLOSE_S = 30
+_NOT_YET = "its new leader is not compared yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,14 @@ class AnsweredEnds:
 
     offsets: Mapping[TopicPartition, int]
     away: Mapping[TopicPartition, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """A comparison in progress, of the lanes of these partitions with the logs of their new leaders."""
+
+    partitions: frozenset[TopicPartition]
+    thread: threading.Thread
 
 
 class Leaders:
@@ -59,8 +71,11 @@ class Leaders:
         self.epochs = {source: epoch for source, epoch in epochs.items() if source[0] in counts}
         """Of the leaders that are read from; they change where a new one is followed."""
         self._answered: dict[bool, tuple[LeaderAnswers, AnsweredEnds]] = {}
+        """What the watch has said, and what that means: while all leaders are followed."""
+        self._comparison: _Comparison | None = None
         self._not_followed: dict[TopicPartition, str] = {}
         self._follow_again_s = 0.0
+        self._failure: Exception | None = None
 
     def answered_ends(self, *, committed: bool = False) -> AnsweredEnds:
         """The end offsets that leaders give with whom the lanes were compared.
@@ -70,14 +85,18 @@ class Leaders:
         where no broker can be asked.
         """
         with self._lock:
+            if self._failure is not None:
+                raise self._failure
             answers = self._watch.ends(committed=committed)
             known = self._answered.get(committed)
-            if known is not None and known[0] is answers and not self._not_followed:
+            if known is not None and known[0] is answers:
                 return known[1]
-            answers, away = self._follow_newer(answers, committed=committed)
+            newer, away = self._compare(answers)
+            away |= self._follow_newer(newer)
             ends = {each: end.offset for each, end in answers.ends.items() if each not in away}
             found = AnsweredEnds(ends, away)
-            self._answered[committed] = answers, found
+            if not newer:
+                self._answered[committed] = answers, found
             return found
 
     def end_offsets(self) -> dict[TopicPartition, int]:
@@ -88,45 +107,50 @@ class Leaders:
             raise LogUnavailable(f"no leader of partition {partition} of {topic!r} answers: {why}", 2)
         return dict(found.offsets)
 
-    def settle(self) -> None:
-        """Wait until no comparison with new leaders is in progress."""
+    def settle(self, partitions: Collection[TopicPartition]) -> None:
+        """Wait until none of these is being compared with its new leader."""
         with self._lock:
-            return
+            comparison = self._comparison
+        if comparison is not None and not comparison.partitions.isdisjoint(partitions):
+            comparison.thread.join()
 
-    def _follow_newer(
-        self, answers: LeaderAnswers, *, committed: bool
-    ) -> tuple[LeaderAnswers, dict[TopicPartition, str]]:
-        """Follow the new leaders among those that answered; return what is known then, and who is away."""
-        while True:
-            newer, away = self._compare(answers)
-            if not newer:
-                self._not_followed = {}
-                return answers, away
-            follow = self._follow
-            if follow is None:
-                ((topic, partition), epoch), *_ = newer.items()
-                raise LeaderChanged(
-                    f"partition {partition} of topic {topic!r} has a new leader, "
-                    f"of epoch {epoch} after {self.epochs[topic, partition]}"
-                )
-            if not self._could_follow(follow, newer):
-                return answers, away | self._not_followed
-            answers = self._watch.ends(committed=committed)
+    def _follow_newer(self, newer: Mapping[TopicPartition, int]) -> dict[TopicPartition, str]:
+        """Begin to follow these leaders, of these epochs; return why nobody reads from them yet."""
+        if not newer:
+            self._not_followed = {}
+            return {}
+        if self._follow is None:
+            ((topic, partition), epoch), *_ = newer.items()
+            raise LeaderChanged(
+                f"partition {partition} of topic {topic!r} has a new leader, "
+                f"of epoch {epoch} after {self.epochs[topic, partition]}"
+            )
+        is_known = newer.keys() <= self._not_followed.keys()
+        if self._comparison is None and not (is_known and self._clock.monotonic_s() < self._follow_again_s):
+            partitions = frozenset(newer)
+            run = partial(self._follow_them, self._follow, partitions)
+            thread = threading.Thread(target=run, name="elections", daemon=True)
+            self._comparison = _Comparison(partitions, thread)
+            thread.start()
+        return {each: self._not_followed.get(each, _NOT_YET) for each in newer}
 
-    def _could_follow(self, follow: Follow, newer: Mapping[TopicPartition, int]) -> bool:
-        """Follow these leaders; False where that has to be tried again later."""
-        now_s = self._clock.monotonic_s()
-        if newer.keys() <= self._not_followed.keys() and now_s < self._follow_again_s:
-            return False
+    def _follow_them(self, follow: Follow, partitions: Collection[TopicPartition]) -> None:
+        epochs: Mapping[TopicPartition, int] = {}
+        why, failure = "", None
         try:
-            self.epochs |= follow(newer, lambda: self._observe(newer))
+            epochs = follow(partitions, lambda: self._observe(partitions))
         except Unavailable as error:
-            self._not_followed = dict.fromkeys(newer, f"its new leader is not compared yet: {error}")
-            self._follow_again_s = now_s + _FOLLOW_AGAIN_S
-            return False
-        # What was found before may be of the former leaders.
-        self._answered.clear()
-        return True
+            why = f"{_NOT_YET}: {error}"
+        except Exception as error:  # noqa: BLE001 (who asks next raises it)
+            failure = error
+        with self._lock:
+            self._comparison = None
+            self._failure = failure
+            self._not_followed = dict.fromkeys(partitions, why) if why else {}
+            self._follow_again_s = self._clock.monotonic_s() + _FOLLOW_AGAIN_S
+            self.epochs |= epochs
+            # What was found before may be of the former leaders.
+            self._answered.clear()
 
     def _observe(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogEnd]:
         answers = self._watch.ends()
@@ -157,7 +181,11 @@ class Leaders:
         return self._watch.topics()
 
     def close(self) -> None:
-        """Close the connections to the leaders."""
+        """Wait for the comparison in progress, and close the connections to the leaders."""
+        with self._lock:
+            comparison = self._comparison
+        if comparison is not None:
+            comparison.thread.join(_CLOSE_S)
         self._watch.close()
 
     def wait(

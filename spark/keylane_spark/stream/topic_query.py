@@ -261,7 +261,7 @@ class TopicQuery(ReadingQuery):
         A comparison that began before the batch was planned does not know how far its lanes will be.
         """
         if self._planner is not None:
-            self._leaders.settle()  # each range is read from a leader of a named epoch
+            self._leaders.settle(self._planned)  # each range is read from a leader of a named epoch
         else:
             self._leaders.wait(self._planned, self.is_ending)
 

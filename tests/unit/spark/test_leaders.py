@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -64,9 +65,47 @@ def test_a_new_leader_is_followed_before_its_end_counts():
         return {SOURCE: observe()[SOURCE].leader_epoch or 0}
 
     leaders = leaders_of(broker, follow=follow)
-    assert [leaders.end_offsets() for _ in range(3)] == [{SOURCE: 10}, {SOURCE: 12}, {SOURCE: 12}]
+    assert leaders.end_offsets() == {SOURCE: 10}
+    with pytest.raises(LogUnavailable, match="not compared yet"):
+        leaders.end_offsets()
+    leaders.settle([SOURCE])
+    assert [leaders.end_offsets() for _ in range(2)] == [{SOURCE: 12}, {SOURCE: 12}]
     assert followed == [{SOURCE}]
     assert leaders.epochs == {SOURCE: 6}
+
+
+def test_the_others_go_on_while_a_new_leader_is_compared():
+    other, may_end = ("orders", 1), threading.Event()
+    answers = LeaderAnswers({SOURCE: LogEnd(10, 6), other: LogEnd(3, 5)})
+    context: Any = SimpleNamespace(
+        watch=lambda _: SimpleNamespace(ends=lambda **_: answers, close=lambda: None), clock=FakeTime().clock
+    )
+
+    def follow(partitions: Collection[tuple[str, int]], _: Observe) -> dict[tuple[str, int], int]:
+        may_end.wait(30)
+        return dict.fromkeys(partitions, 6)
+
+    leaders = Leaders(context, {"orders": 2}, {SOURCE: 5, other: 5}, follow)
+    try:
+        for _ in range(3):
+            assert leaders.answered_ends().offsets == {other: 3}
+        leaders.settle([other])
+    finally:
+        may_end.set()
+    leaders.close()
+    assert leaders.answered_ends().offsets == {SOURCE: 10, other: 3}
+
+
+def test_what_a_comparison_finds_out_ends_the_query():
+    def follow(*_: Any) -> dict[tuple[str, int], int]:
+        raise TopicChanged("it was truncated")
+
+    leaders = leaders_of(FakeBroker([LogEnd(10, 6)]), follow=follow)
+    assert leaders.answered_ends().offsets == {}
+    leaders.settle([SOURCE])
+    for _ in range(2):
+        with pytest.raises(TopicChanged, match="truncated"):
+            leaders.answered_ends()
 
 
 def test_a_leader_that_is_away_leaves_the_ends_of_the_others():
@@ -95,11 +134,14 @@ def test_a_new_leader_that_cannot_be_compared_yet_is_away_and_tried_again_after_
     for _ in range(5):
         found = leaders.answered_ends()
         assert found.offsets == {}
-        assert "not compared yet: the shard is away" in found.away[SOURCE]
+        leaders.settle([SOURCE])
+    assert "not compared yet: the shard is away" in found.away[SOURCE]
     assert len(tried) == 1
     for _ in range(2):
         time.pause(1)
-        found = leaders.answered_ends()
+        leaders.answered_ends()
+        leaders.settle([SOURCE])
+    found = leaders.answered_ends()
     assert (found.offsets, leaders.epochs) == ({SOURCE: 10}, {SOURCE: 6})
 
 

@@ -46,7 +46,7 @@ class AnsweredEnds:
 
 
 @dataclass(frozen=True, slots=True)
-class _Comparison:
+class _LaneComparison:
     """A comparison in progress, of the lanes of these partitions with the logs of their new leaders."""
 
     partitions: frozenset[TopicPartition]
@@ -72,7 +72,7 @@ class Leaders:
         """Of the leaders that are read from; they change where a new one is followed."""
         self._answered: dict[bool, tuple[LeaderAnswers, AnsweredEnds]] = {}
         """What the watch has said, and what that means: while all leaders are followed."""
-        self._comparison: _Comparison | None = None
+        self._comparison: _LaneComparison | None = None
         self._not_followed: dict[TopicPartition, str] = {}
         self._follow_again_s = 0.0
         self._failure: Exception | None = None
@@ -130,7 +130,7 @@ class Leaders:
             partitions = frozenset(newer)
             run = partial(self._follow_them, self._follow, partitions)
             thread = threading.Thread(target=run, name="elections", daemon=True)
-            self._comparison = _Comparison(partitions, thread)
+            self._comparison = _LaneComparison(partitions, thread)
             thread.start()
         return {each: self._not_followed.get(each, _NOT_YET) for each in newer}
 

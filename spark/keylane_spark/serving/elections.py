@@ -1,8 +1,7 @@
 """A query goes on with new leaders whose logs have all that its lanes hold.
 
-Only the partitions with new leaders are compared; the others are read, and their lanes beaten, a few
-milliseconds later than without a change. Where lanes hold more than a new log, all are opened again: that
-finds out what to build again.
+Only the partitions with new leaders are compared; the others are read, and their lanes beaten, meanwhile.
+Where lanes hold more than a new log, all are opened again: that finds out what to build again.
 """
 
 from __future__ import annotations

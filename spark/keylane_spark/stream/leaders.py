@@ -29,7 +29,7 @@ Raises TopicChanged where the lanes are to be opened again, Unavailable, Fenced.
 """
 
 ELECTION_S = 30.0
-"""How long a batch waits for a partition that has no leader, or is read again because leaders change."""
+"""How long a query bears that leaders are away, or that one says less than what was read."""
 _PAUSE_S = 0.1
 _FOLLOW_AGAIN_S = 0.25
 """How soon a comparison is tried again that could not be made."""
@@ -103,14 +103,13 @@ class Leaders:
         """The end offset of each partition, as of `answered_ends`. Raises LogUnavailable if any is away."""
         found = self.answered_ends()
         if found.away:
-            ((topic, partition), why), *_ = found.away.items()
-            raise LogUnavailable(f"no leader of partition {partition} of {topic!r} answers: {why}", 2)
+            (source, why), *_ = found.away.items()
+            raise _unanswered(source, why)
         return dict(found.offsets)
 
     def settle(self, partitions: Collection[TopicPartition]) -> None:
-        """Wait until none of these is being compared with its new leader."""
-        with self._lock:
-            comparison = self._comparison
+        """Wait until none of these is being compared with its new leader, and for no answer of Kafka."""
+        comparison = self._comparison  # without the lock, which is held while leaders are asked
         if comparison is not None and not comparison.partitions.isdisjoint(partitions):
             comparison.thread.join()
 
@@ -144,20 +143,19 @@ class Leaders:
         except Exception as error:  # noqa: BLE001 (who asks next raises it)
             failure = error
         with self._lock:
-            self._comparison = None
             self._failure = failure
             self._not_followed = dict.fromkeys(partitions, why) if why else {}
             self._follow_again_s = self._clock.monotonic_s() + _FOLLOW_AGAIN_S
             self.epochs |= epochs
             # What was found before may be of the former leaders.
             self._answered.clear()
+            self._comparison = None
 
     def _observe(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogEnd]:
         answers = self._watch.ends()
-        for topic, partition in partitions:
-            if (topic, partition) not in answers.ends:
-                why = answers.away.get((topic, partition), "")
-                raise LogUnavailable(f"the leader of partition {partition} of {topic!r} is away: {why}", 2)
+        for source in partitions:
+            if source not in answers.ends:
+                raise _unanswered(source, answers.away.get(source, ""))
         return answers.ends
 
     def _compare(self, answers: LeaderAnswers) -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
@@ -182,8 +180,7 @@ class Leaders:
 
     def close(self) -> None:
         """Wait for the comparison in progress, and close the connections to the leaders."""
-        with self._lock:
-            comparison = self._comparison
+        comparison = self._comparison
         if comparison is not None:
             comparison.thread.join(_CLOSE_S)
         self._watch.close()
@@ -217,3 +214,8 @@ class Leaders:
                 self._watch.doubt()
                 raise LogUnavailable(f"partition {partition} of {topic!r} ends before {offset}", 2)
         return ends
+
+
+def _unanswered(source: TopicPartition, why: str) -> LogUnavailable:
+    topic, partition = source
+    return LogUnavailable(f"no leader of partition {partition} of {topic!r} answers: {why}", 2)

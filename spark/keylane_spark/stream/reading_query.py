@@ -62,6 +62,11 @@ class ReadingQuery(BatchQuery):
         return self.held_back.keys() | (self._parked(all) if self.parked else set())
 
     @property
+    def no_further(self) -> set[TopicPartition]:
+        """Partitions that no batch reads: those that are stuck, and those that a transform has stopped."""
+        return self.stuck | self.stopped.keys()
+
+    @property
     def left_out(self) -> set[TopicPartition]:
         """Partitions of which any lane is parked, and those held back: their lanes are behind."""
         return self.held_back.keys() | (self._parked(any) | self.unread if self.parked else set())
@@ -78,19 +83,19 @@ class ReadingQuery(BatchQuery):
         }
 
     def ranges_to(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetRange]:
-        """What a batch with these ends covers of each partition that has one and is not stuck.
+        """What a batch with these ends covers of each partition that has one and goes further.
 
         Raises TopicChanged for partitions that are new.
         """
         new = sorted(ends.keys() - self._positions.keys())
         if new:
             raise TopicChanged(f"there are new partitions: {new}")
-        ranges, stuck, complete = {}, self.stuck, self._freshness.complete_as_of(ends)
+        ranges, no_further, complete = {}, self.no_further, self._freshness.complete_as_of(ends)
         # Lanes of a topic with strays are marked by the heartbeat, once all partitions are written. So are
         # those that may hold deleted keys: it sees that a failover has taken back what says so.
         left_to_it = self.lacking | self.doubted
         for partition, begin in self._positions.items():
-            if partition not in ends or partition in stuck or partition in self.stopped:
+            if partition not in ends or partition in no_further:
                 continue
             complete_ms, log_end = complete[partition]
             if partition[0] in self.strays or partition in left_to_it:

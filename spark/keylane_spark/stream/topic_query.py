@@ -246,14 +246,10 @@ class TopicQuery(ReadingQuery):
     def _plan(self, batch_id: int) -> Mapping[TopicPartition, int] | None:
         """The batch's end offsets, as soon as there is one; None where the query ends."""
         if self._planner is not None:
-            return self._planner.wait(lambda: self._positions, lambda: self._no_further, self.is_ending)
+            return self._planner.wait(lambda: self._positions, lambda: self.no_further, self.is_ending)
         if self._polling is not None:
             self._polling.note_batch()
         return batch_ends(self._checkpoint, batch_id)
-
-    @property
-    def _no_further(self) -> set[TopicPartition]:
-        return self.stuck | self.stopped.keys()
 
     def _wait_for_leaders(self) -> None:
         """Return once no row of the batch can come from a leader that the lanes are not compared with.

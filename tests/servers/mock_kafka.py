@@ -14,6 +14,7 @@ import confluent_kafka
 
 PRODUCE = 0
 """Kafka's number of produce requests."""
+NOT_LEADER_OR_FOLLOWER = 6
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 _ERROR_TEXT_BYTES = 512
 _PRODUCER = 0

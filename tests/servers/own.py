@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import redis
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
@@ -227,7 +227,11 @@ def create_topic(
     replication: int = 1,
     config: Mapping[str, str] | None = None,
 ) -> None:
-    """Create a topic, and wait until the broker reports it with its leaders."""
+    """Create a topic, and wait until each partition's leader answers.
+
+    A broker reports a leader before that one takes records. What it refuses until then may be lost though its
+    producer goes on (see `test_fatal_errors.py`).
+    """
     admin = AdminClient({"bootstrap.servers": bootstrap})
     new = NewTopic(topic, partition_count, replication, config=dict(config or {}))
     admin.create_topics([new])[topic].result(20)
@@ -236,7 +240,12 @@ def create_topic(
         partitions = admin.list_topics(topic, 10).topics[topic].partitions
         return len(partitions) == partition_count and all(p.leader >= 0 for p in partitions.values())
 
+    def leads() -> bool:
+        asked = {TopicPartition(topic, number): OffsetSpec.earliest() for number in range(partition_count)}
+        return not any(future.exception(20) for future in admin.list_offsets(asked).values())
+
     eventually(is_known)
+    eventually(leads)
 
 
 def records_of(bootstrap: str, topic: str, partition: int) -> list[tuple[bytes, bytes | None]]:

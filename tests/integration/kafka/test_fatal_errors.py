@@ -1,22 +1,24 @@
-"""Errors that end librdkafka's client for good: every host replaces it, and says what is uncertain."""
+"""Errors that end librdkafka's client for good, or mislead it: hosts say what is uncertain, and go on."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.servers.mock_kafka import OUT_OF_ORDER_SEQUENCE_NUMBER, MockKafka
-from tests.servers.own import deadline, eventually
+from tests.servers.mock_kafka import NOT_LEADER_OR_FOLLOWER, OUT_OF_ORDER_SEQUENCE_NUMBER, MockKafka
+from tests.servers.own import deadline, eventually, records_of
 from tests.servers.standing import StandingServer, plain_variables
 from tests.support.builders import a_topic, an_event, headers_of, kafka_settings, load_handler
 from tests.support.fakes import FakeQueue
 
 from keylane.adapters.kafka.producer import KafkaProducer
 from keylane.drain.drain import QueuedMessage, drain
-from keylane.model.records import NewRecord
+from keylane.errors import Unacknowledged
+from keylane.model.records import NewRecord, Position
 from keylane.produce import message_codec
 from keylane.produce.message_codec import MessageBatch
 
@@ -103,3 +105,19 @@ def test_the_standing_server_goes_on_writing(kafka: MockKafka, topic: str, redis
     finally:
         server.process.terminate()
         server.process.wait(30)
+
+
+def test_a_record_that_is_lost_behind_a_later_one_is_not_said_to_be_written(kafka: MockKafka, topic: str):
+    settings = kafka_settings(kafka.bootstrap)
+    one_by_one = replace(settings, producer=replace(settings.producer, batch_records=1))
+    log = KafkaProducer(one_by_one)
+    # Both are on the way. The broker is not the leader for the first, and for the second it is.
+    kafka.answer_with(NOT_LEADER_OR_FOLLOWER)
+    records = [NewRecord(topic, b"a", b"lost", 0), NewRecord(topic, b"b", b"kept", 0)]
+    lost, kept = log.append_all(records, deadline(10_000))
+    log.close()
+    assert records_of(kafka.bootstrap, topic, 0) == [(b"b", b"kept")]
+    assert kept == Position(0, 0)
+    assert isinstance(lost, Unacknowledged)
+    assert lost.uncertain
+    assert "may or may not have been written" in str(lost)

@@ -298,7 +298,9 @@ class Shipment:
         report = self.reports[index]
         if isinstance(report, Position):
             if report.offset == _UNKNOWN_OFFSET:
-                return Unacknowledged("the record was written, but the broker did not return its offset")
+                return Unacknowledged(
+                    "Kafka did not return the record's offset: it may or may not have been written"
+                )
             return report
         if isinstance(report, KeylaneError):
             return report
@@ -307,7 +309,13 @@ class Shipment:
 
 
 _UNKNOWN_OFFSET = -1
-"""Of a record that a broker had already when it was sent again: it does not say where."""
+"""Of a record that the client takes for written, though no answer says where.
+
+Either the broker had it already when it was sent again; or a later record of the partition was acknowledged,
+and the client concludes that this one was written before it (`rd_kafka_dr_implicit_ack`). That may be wrong:
+a new leader, which knows nothing of a producer, takes any first sequence number of it (KAFKA-14359). What it
+refused a moment before it led is lost then.
+"""
 
 
 class Attempt:

@@ -18,6 +18,7 @@ NOT_LEADER_OR_FOLLOWER = 6
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 _ERROR_TEXT_BYTES = 512
 _PRODUCER = 0
+_BROKER = 1
 
 
 def _library() -> Any:
@@ -32,6 +33,7 @@ def _library() -> Any:
         ("rd_kafka_mock_cluster_new", pointer, [pointer, number]),
         ("rd_kafka_mock_cluster_destroy", None, [pointer]),
         ("rd_kafka_mock_cluster_bootstraps", text, [pointer]),
+        ("rd_kafka_mock_broker_set_rtt", number, [pointer, ctypes.c_int32, number]),
         ("rd_kafka_mock_topic_create", number, [pointer, text, number, number]),
         (
             "rd_kafka_mock_push_request_errors_array",
@@ -59,6 +61,10 @@ class MockKafka:
 
     def create_topic(self, name: str, partitions: int = 1) -> None:
         self._library.rd_kafka_mock_topic_create(self._cluster, name.encode(), partitions, 1)
+
+    def answer_after(self, milliseconds: int) -> None:
+        """Delay each answer by so much."""
+        self._library.rd_kafka_mock_broker_set_rtt(self._cluster, _BROKER, milliseconds)
 
     def answer_with(self, *errors: int, request: int = PRODUCE) -> None:
         """Answer the next requests of this kind with these errors, one each."""

@@ -111,7 +111,8 @@ def test_a_record_that_is_lost_behind_a_later_one_is_not_said_to_be_written(kafk
     settings = kafka_settings(kafka.bootstrap)
     one_by_one = replace(settings, producer=replace(settings.producer, batch_records=1))
     log = KafkaProducer(one_by_one)
-    # Both are on the way. The broker is not the leader for the first, and for the second it is.
+    # Both are on the way before the first is answered, whose error says that the broker does not lead.
+    kafka.answer_after(300)
     kafka.answer_with(NOT_LEADER_OR_FOLLOWER)
     records = [NewRecord(topic, b"a", b"lost", 0), NewRecord(topic, b"b", b"kept", 0)]
     lost, kept = log.append_all(records, deadline(10_000))

@@ -39,12 +39,16 @@ _PAUSE_S = 0.1
 
 
 class Heard(NamedTuple):
-    """What a client got at once. Times in monotonic seconds, `ended_ms` by the wall clock."""
+    """What a client got at once. Times in monotonic seconds, `ended_ms` by the wall clock.
+
+    `connection`: which of the client's, counted from 1.
+    """
 
     began_s: float
     ended_s: float
     ended_ms: int
     events: Sequence[ChangeEvent]
+    connection: int = 0
 
 
 class Listener:
@@ -55,12 +59,14 @@ class Listener:
         self.key = key
         self.last_id = ""
         self.heard: list[Heard] = []
+        self.connections = 0
         self._reader = reader
         self._request = ChangesRequest(topic, key or b"", TERMS, None, None)
 
     def listen(self, stay_s: float) -> None:
         """Connect with the last id, and stay for so long. Raises KeylaneError."""
         until_s = time.monotonic() + stay_s
+        self.connections += 1
         kind, since = (TopicChanges, LAST_OFFSETS) if self.key is None else (KeyChanges, LAST_POSITION)
         source = kind(self._reader, self._request)
         source.start()
@@ -86,7 +92,7 @@ class Listener:
         for event in events:
             self.last_id = event.id or self.last_id
         if events:
-            self.heard.append(Heard(began_s, time.monotonic(), CLOCK.now_ms(), events))
+            self.heard.append(Heard(began_s, time.monotonic(), CLOCK.now_ms(), events, self.connections))
 
     def take(self) -> list[Heard]:
         """What it heard since the last call."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from keylane.query.changes import TopicPosition
 
 HEARD_WITHIN_S = 60
+_TRAIL = 6
 
 
 @dataclass(slots=True)
@@ -45,6 +47,7 @@ class StreamCheck:
     of_key: bool = False
     held: dict[bytes, tuple[Logged | None, float]] = field(default_factory=dict)
     floors: dict[bytes, Logged] = field(default_factory=dict)
+    trails: dict[bytes, deque[str]] = field(default_factory=dict)
     position: TopicPosition | None = None
     heard_s: float = 0.0
 
@@ -74,6 +77,8 @@ class StreamCheck:
             if found is None or found.value is None or not _is_value(found.value, document):
                 yield f"{where}: the log has {show(found)}, and a stream sent {event.data[:200]}"
                 return
+        trail = self.trails.setdefault(event.key, deque(maxlen=_TRAIL))
+        trail.append(_show_heard(now, event, found))
         before, before_s = self.held.get(event.key, (None, 0.0))
         self.held[event.key] = found, now.ended_s
         floor = self.floors.get(event.key)
@@ -85,9 +90,9 @@ class StreamCheck:
             stream = "its own stream" if self.of_key else "the topic's stream"
             yield (
                 f"{where}: {stream} went back after {now.ended_s - before_s:.3f} s, "
-                f"it heard {show(before)} before, it had {fault}"
+                f"it heard {show(before)} before, it had {fault}; what it heard at last: {'; '.join(trail)}"
             )
-        self.floors[event.key] = found or _tombstone_above(key_log, floor) or floor
+        self.floors[event.key] = found or _least_of_absence(key_log, floor)
 
     def _check_position(self, now: Heard, facts: Facts, position: TopicPosition) -> Iterator[str]:
         """Everything below an announced position has been sent."""
@@ -118,6 +123,14 @@ class StreamCheck:
             yield f"{where}, and {show(due)} was never sent"
         elif (fault := _older(key_log, self.held[key][0], due, now)) is not None:
             yield f"{where} without {fault}"
+
+
+def _show_heard(now: Heard, event: ChangeEvent, found: Logged | None) -> str:
+    """What was heard, when, by which connection, and what was read for it."""
+    answer = event.answer
+    return f"{show(found)} from {now.began_s:.3f} to {now.ended_s:.3f} by connection {now.connection}" + (
+        f" ({answer.layout.generation} {answer.layout.stripes} {answer.watermark})" if answer else ""
+    )
 
 
 def _has_lost_writes(facts: Facts, by_s: float) -> bool:
@@ -151,6 +164,14 @@ def _is_value(value: bytes, document: dict[str, Any]) -> bool:
     """Whether a stream's document has this value: as text, or as the JSON that it is."""
     wanted = json.loads(value) if document.get("value_format") == "json" else value.decode()
     return bool(document["value"] == wanted)
+
+
+def _least_of_absence(key_log: KeyLog, floor: Logged) -> Logged:
+    """The least record that a client has certainly got past that hears of an absence.
+
+    Absence is sent again when a client comes back: it may be that of the tombstone that is known.
+    """
+    return floor if floor.value is None else _tombstone_above(key_log, floor) or floor
 
 
 def _tombstone_above(key_log: KeyLog, record: Logged) -> Logged | None:

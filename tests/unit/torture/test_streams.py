@@ -104,6 +104,15 @@ def test_a_record_whose_time_is_over_may_be_absent():
     assert faults(at(0), sent(KEY, None), at(1), log=TwoKeys((KEY, b"a")))
 
 
+def test_an_absence_that_is_sent_again_is_not_that_of_the_next_tombstone():
+    log = TwoKeys((KEY, b"a"), (KEY, None), (KEY, b"c"), (KEY, None))
+    absent_twice = at(0), sent(KEY, 0, b"a"), sent(KEY, None), sent(KEY, None)
+    assert faults(*absent_twice, sent(KEY, 2, b"c"), log=log) == []
+    [fault] = faults(*absent_twice, sent(KEY, 2, b"c"), sent(KEY, None), sent(KEY, 2, b"c"), log=log)
+    assert "the topic's stream went back" in fault
+    assert fault.count("by connection 0") == 6, "what it heard at last"
+
+
 def test_a_client_of_a_key_must_have_its_last_record_in_the_end():
     topic = ChangingTopic()
     listener = Listener(topic.reader, topic.layout.topic, KEY)

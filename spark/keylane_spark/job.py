@@ -4,6 +4,7 @@ import threading
 
 from keylane.errors import Fenced, KeylaneError, LaneBehind, TopicChanged, Unavailable, UnknownTopic
 from keylane_spark.context import JobContext
+from keylane_spark.engine import session
 from keylane_spark.generations.ownership import Ownership, RecordKeeper
 from keylane_spark.generations.sweeper import Sweeper
 from keylane_spark.serving.open_topics import open_topics
@@ -21,7 +22,7 @@ def run(context: JobContext, stop: threading.Event) -> None:
 
     Errors that may pass are retried for ever, with pauses and a line for each: the job recovers by itself.
     Raises those that don't: Fenced (its sentence says who took over), UnknownTopic at the first start,
-    EngineEnded, WriterError, CorruptState.
+    what Spark refuses until a query has started, EngineEnded, WriterError, CorruptState.
     """
     ownership = Ownership(context.redis, context.clock, context.write_options, context.say)
     sweeper = Sweeper(context.redis, ownership, context.clock, context.config, context.say)
@@ -54,7 +55,7 @@ def _serve(context: JobContext, ownership: Ownership, sweeper: Sweeper, stop: th
     metrics = context.metrics
     totals = StrayTotals(ownership)
     pauses = RestartPauses(context, stop)
-    reported, openings = "", None
+    reported, openings, has_served = "", None, False
     while not stop.is_set():
         try:
             pauses.begin()
@@ -62,7 +63,11 @@ def _serve(context: JobContext, ownership: Ownership, sweeper: Sweeper, stop: th
             reported = ""
             sweeper.look_at(openings.shapes)
             _report_incomplete(context, openings)
-            Serving(context, ownership, openings, totals, metrics).until_stopped(stop)
+            serving = Serving(context, ownership, openings, totals, metrics)
+            try:
+                serving.until_stopped(stop)
+            finally:
+                has_served |= serving.has_begun
         except TopicChanged as error:
             context.say(f"opens its lanes again: {error}")
         except UnknownTopic as error:
@@ -75,6 +80,12 @@ def _serve(context: JobContext, ownership: Ownership, sweeper: Sweeper, stop: th
         except (Unavailable, LaneBehind) as error:
             metrics.count_restart(context.config.topics)
             pauses.pause(error)
+        except session.REFUSALS as error:
+            # What it refuses at the start it always does. Later it may take it again: a disk was full, say.
+            if not has_served:
+                raise
+            metrics.count_restart(context.config.topics)
+            pauses.pause(Unavailable(f"Spark refuses: {session.words_of(error)}"))
 
 
 def _report_incomplete(context: JobContext, openings: Openings) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import psutil
 import pyspark
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
 from tests.servers.own import create_topic
 from tests.support import jobs
 
@@ -83,5 +85,25 @@ def test_what_spark_refuses_at_the_start_is_a_sentence_and_an_exit_code(
         assert "keylane: stops: Spark" in log
         assert line in log
         assert "Traceback" not in log
+    finally:
+        job.kill()
+
+
+def test_what_spark_refuses_later_is_tried_again(kafka, redis_cluster, tmp_path):
+    create_topic(kafka, topic := "engine-refuses-later", 1)
+    checkpoint = tmp_path / "own-checkpoint"
+    config = f"[topics.{topic}]\n"
+    job = jobs.start(kafka, redis_cluster, tmp_path, config, KEYLANE_CHECKPOINT=str(checkpoint))
+    try:
+        job.wait_for("keylane: ready")
+        # The folder is gone, and can't be made, when the lanes are opened for the new partition.
+        shutil.rmtree(checkpoint)
+        checkpoint.touch()
+        admin = AdminClient({"bootstrap.servers": kafka})
+        admin.create_partitions([NewPartitions(topic, 2)])[topic].result(30)
+        assert "keylane: restarts in " in job.wait_for(" s: Spark refuses: ")
+        checkpoint.unlink()
+        job.wait_for(f"keylane: switched topic '{topic}' to generation 2")
+        job.wait_for(", 1 topics, 2 partitions")
     finally:
         job.kill()

@@ -92,7 +92,7 @@ class StreamCheck:
                 f"{where}: {stream} went back after {now.ended_s - before_s:.3f} s, "
                 f"it heard {show(before)} before, it had {fault}; what it heard at last: {'; '.join(trail)}"
             )
-        self.floors[event.key] = found or _least_of_absence(key_log, floor)
+        self.floors[event.key] = found or _least_of_absence(key_log, floor, now.ended_ms)
 
     def _check_position(self, now: Heard, facts: Facts, position: TopicPosition) -> Iterator[str]:
         """Everything below an announced position has been sent."""
@@ -143,21 +143,14 @@ def _older(key_log: KeyLog, found: Logged | None, known: Logged, now: Heard) -> 
         is_older = not _is_over(key_log, known, now.ended_ms)
     else:
         # Where markers do not last, an older stray may bring a deleted key back.
-        may_be_back = key_log.shape.is_forgetful and (known.value is None or _tombstone_above(key_log, known))
+        may_be_back = key_log.shape.is_forgetful and _is_over(key_log, known, now.ended_ms)
         is_older = key_log.rank(found) < key_log.rank(known) and not may_be_back
     return f"{show(known)}: it sent {show(found)}" if is_older else None
 
 
 def _is_over(key_log: KeyLog, record: Logged, at_ms: int) -> bool:
     """Whether a key may be absent that had this record."""
-    if key_log.is_gone(record, at_ms + EXPIRY_MS) or _tombstone_above(key_log, record) is not None:
-        return True
-    # A newer one whose time was over when it was written leaves nothing.
-    return any(
-        key_log.is_gone(other, at_ms + EXPIRY_MS) and key_log.rank(other) > key_log.rank(record)
-        for records in key_log.records.values()
-        for other in records
-    )
+    return key_log.is_gone(record, at_ms + EXPIRY_MS) or _gone_above(key_log, record, at_ms) is not None
 
 
 def _is_value(value: bytes, document: dict[str, Any]) -> bool:
@@ -166,23 +159,26 @@ def _is_value(value: bytes, document: dict[str, Any]) -> bool:
     return bool(document["value"] == wanted)
 
 
-def _least_of_absence(key_log: KeyLog, floor: Logged) -> Logged:
+def _least_of_absence(key_log: KeyLog, floor: Logged, at_ms: int) -> Logged:
     """The least record that a client has certainly got past that hears of an absence.
 
-    Absence is sent again when a client comes back: it may be that of the tombstone that is known.
+    It may be that of the record that is known: a tombstone, of which a client hears again that comes back, or
+    one whose time is over.
     """
-    return floor if floor.value is None else _tombstone_above(key_log, floor) or floor
+    if key_log.is_gone(floor, at_ms + EXPIRY_MS):
+        return floor
+    return _gone_above(key_log, floor, at_ms) or floor
 
 
-def _tombstone_above(key_log: KeyLog, record: Logged) -> Logged | None:
-    """The lowest tombstone above a record."""
-    tombstones = (
+def _gone_above(key_log: KeyLog, record: Logged, at_ms: int) -> Logged | None:
+    """The lowest record above this one that leaves nothing: a tombstone, or one whose time is over."""
+    gone = (
         other
         for records in key_log.records.values()
         for other in records
-        if other.value is None and key_log.rank(other) > key_log.rank(record)
+        if key_log.rank(other) > key_log.rank(record) and key_log.is_gone(other, at_ms + EXPIRY_MS)
     )
-    return min(tombstones, key=key_log.rank, default=None)
+    return min(gone, key=key_log.rank, default=None)
 
 
 class StreamChecks:

@@ -113,6 +113,12 @@ def test_an_absence_that_is_sent_again_is_not_that_of_the_next_tombstone():
     assert fault.count("by connection 0") == 6, "what it heard at last"
 
 
+def test_an_absence_whose_record_s_time_is_over_is_not_that_of_the_next_tombstone():
+    shape = Shape("plain", 1, options=Options(ttl_ms=50))
+    log = TwoKeys((KEY, b"a"), (KEY, b"b"), (KEY, None), shape=shape)
+    assert faults(at(0), sent(KEY, 0, b"a"), sent(KEY, None), sent(KEY, 1, b"b"), log=log) == []
+
+
 def test_a_client_of_a_key_must_have_its_last_record_in_the_end():
     topic = ChangingTopic()
     listener = Listener(topic.reader, topic.layout.topic, KEY)

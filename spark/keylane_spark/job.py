@@ -22,7 +22,7 @@ def run(context: JobContext, stop: threading.Event) -> None:
 
     Errors that may pass are retried for ever, with pauses and a line for each: the job recovers by itself.
     Raises those that don't: Fenced (its sentence says who took over), UnknownTopic at the first start,
-    what Spark refuses until a query has started, EngineEnded, WriterError, CorruptState.
+    what Spark refuses there, EngineEnded, WriterError, CorruptState.
     """
     ownership = Ownership(context.redis, context.clock, context.write_options, context.say)
     sweeper = Sweeper(context.redis, ownership, context.clock, context.config, context.say)
@@ -55,19 +55,16 @@ def _serve(context: JobContext, ownership: Ownership, sweeper: Sweeper, stop: th
     metrics = context.metrics
     totals = StrayTotals(ownership)
     pauses = RestartPauses(context, stop)
-    reported, openings, has_served = "", None, False
+    reported, openings = "", None
     while not stop.is_set():
+        is_first = openings is None
         try:
             pauses.begin()
             openings = open_topics(context, ownership, openings.parked if openings else None)
             reported = ""
             sweeper.look_at(openings.shapes)
             _report_incomplete(context, openings)
-            serving = Serving(context, ownership, openings, totals, metrics)
-            try:
-                serving.until_stopped(stop)
-            finally:
-                has_served |= serving.has_begun
+            Serving(context, ownership, openings, totals, metrics).until_stopped(stop)
         except TopicChanged as error:
             context.say(f"opens its lanes again: {error}")
         except UnknownTopic as error:
@@ -82,7 +79,7 @@ def _serve(context: JobContext, ownership: Ownership, sweeper: Sweeper, stop: th
             pauses.pause(error)
         except session.REFUSALS as error:
             # What it refuses at the start it always does. Later it may take it again: a disk was full, say.
-            if not has_served:
+            if is_first:
                 raise
             metrics.count_restart(context.config.topics)
             pauses.pause(Unavailable(f"Spark refuses: {session.words_of(error)}"))

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 HEARD_WITHIN_S = 60
 _TRAIL = 6
+"""What a fault names of what was heard before: enough for a record, an absence and what came between."""
 
 
 @dataclass(slots=True)
@@ -40,7 +41,7 @@ class StreamCheck:
     """What a client of a topic, or of a key, has heard over all schedules.
 
     `held`: of each key the record that the client has, None for absence, and when it came. `floors`: the
-    records that what comes later may not be older than.
+    records that what comes later may not be older than. `trails`: what was heard last of each key.
     """
 
     topic: str

@@ -64,8 +64,6 @@ class Serving:
         self._parking = ParkingWatch(context, openings)
         self._has_carried = False
         self._delayed = ""
-        self.has_begun = False
-        """Whether its queries have started."""
         # What Spark's consumers have fetched ahead is of the former leader; and where two queries read the
         # same partitions, a lineage must fit what both of them have.
         can_follow = openings.building is None and context.config.job.reader == "direct"
@@ -106,7 +104,6 @@ class Serving:
     def _run(self, queries: list[TopicQuery], stop: threading.Event) -> None:
         for query in queries:
             query.start()
-        self.has_begun = True
         self._say_ready()
         while not stop.wait(_POLL_S):
             self._look(queries)

@@ -1,7 +1,7 @@
 # Every target makes what it lacks first: virtual environment, packages, Java, Redis, jars.
 PY := python3
 BIN := .venv/bin
-TEST_STEPS := python java redis jars registry archive browser sam localstack
+TEST_STEPS := python java redis jars registry archive browser sam lint localstack
 PYTEST_ARGS ?=
 WORKERS ?= 2
 KEYLANE_ARGS ?=
@@ -24,7 +24,7 @@ SPARK ?=
 SPARK_TESTS = -m 'cluster or not cluster' $(PYTEST_ARGS) tests/unit/spark tests/integration/cluster/test_spark_submit.py \
 	$(addprefix tests/integration/job/test_,job.py views.py transforms.py engine_ended.py polling.py spark_bounds.py log_reader.py)
 
-.PHONY: help setup setup-python setup-check setup-sam setup-tests setup-localstack setup-all demo test unit integration e2e
+.PHONY: help setup setup-python setup-check setup-sam setup-tests setup-localstack demo test unit integration e2e
 .PHONY: containers long databases spark-cluster spark-versions check example docs setup-docs
 .PHONY: lint-infra audit generate tour release layer layer-requirements image-requirements jar-checksums sizing package-job build
 .PHONY: up down status deploy-local clean soak torture torture-mutants model model-mutants under-fire upgrade compat
@@ -58,9 +58,6 @@ setup-docs:
 
 setup-tests:
 	@$(PY) infra/local/bootstrap.py $(TEST_STEPS)
-
-setup-all:
-	@$(PY) infra/local/bootstrap.py $(TEST_STEPS) lint
 
 setup-localstack: setup
 	@$(PY) infra/local/bootstrap.py localstack

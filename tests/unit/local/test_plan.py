@@ -6,6 +6,7 @@ import socket
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from keylane_local.errors import BadInput, PortInUse
@@ -19,6 +20,18 @@ from keylane_local.stack.state import StackState
 from keylane_server.options import ServerOptions
 
 CONFIG = Path("keylane.toml")
+
+
+@pytest.fixture(autouse=True)
+def no_neighbors(monkeypatch):
+    """Only this process takes ports: tests beside these do so whenever they like."""
+
+    def is_free(port: int, host: str = HOST, *, really=ports.is_free) -> bool:
+        return really(port, host) or port not in {
+            each.laddr.port for each in psutil.Process().net_connections("tcp") if each.status == "LISTEN"
+        }
+
+    monkeypatch.setattr(ports, "is_free", is_free)
 
 
 def _fresh(tmp_path, options=None, config=CONFIG):
@@ -106,9 +119,7 @@ def test_the_shape_of_a_cluster_with_data_cannot_change(tmp_path):
     assert plan_stack(StackOptions(shards=3), tmp_path, CONFIG, before, ()).shards == 3
 
 
-def test_a_requested_redis_port_is_the_first_of_consecutive_ones(tmp_path, monkeypatch):
-    # Tests beside this one take ports whenever they like.
-    monkeypatch.setattr(ports, "is_free", lambda *_: True)
+def test_a_requested_redis_port_is_the_first_of_consecutive_ones(tmp_path):
     state = _fresh(tmp_path, replace(StackOptions(), redis_port=21000, shards=4, replicas=0))
     assert [port for port, _ in state.redis_ports] == [21000, 21001, 21002, 21003]
 

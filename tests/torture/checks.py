@@ -20,7 +20,7 @@ from tests.torture.sources import SERVER, STORE
 from tests.torture.stack import slot_of
 from tests.torture.witness import NO_ANSWER
 
-from keylane import routing
+from keylane.state.lanes import lane_of_key
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -358,7 +358,7 @@ def _went_back(before: Seen, now: Seen) -> bool:
 def _stripe(now: Seen) -> int | bytes:
     """What tells lanes of a partition apart. With an answer of the server: the key, so each is a lane."""
     assert now.answer
-    return now.key if now.source == SERVER else routing.stripe_for(now.key, now.answer.layout.stripes)
+    return now.key if now.source == SERVER else lane_of_key(now.answer.layout, now.key).stripe
 
 
 def _same_lane(one: Seen, other: Seen) -> bool:
@@ -367,9 +367,9 @@ def _same_lane(one: Seen, other: Seen) -> bool:
     assert other.answer
     if one.answer.partition != other.answer.partition:
         return False
-    stripes = other.answer.layout.stripes
+    layout = other.answer.layout
     return other.source == SERVER or (
-        routing.stripe_for(one.key, stripes) == routing.stripe_for(other.key, stripes)
+        lane_of_key(layout, one.key).stripe == lane_of_key(layout, other.key).stripe
     )
 
 

@@ -9,11 +9,13 @@ from tests.servers.kafka_cluster import UNCLEAN
 from tests.torture.found import FIELDS, INDEXES
 from tests.torture.schedule import Shape
 
-from keylane.model.records import Options
+from keylane.model.records import WHOLE_KEY, Options
 
 PER_CONFIGURATION = 25
 """So many seeds, one after the other, have one configuration."""
 PLAIN = "plain"
+BY_PREFIX = "prefix:_"
+"""Keys of a schedule share what stands before it; other keys have none of it."""
 COUNTS, WINDOWS, SESSIONS = "counts", "windows", "sessions"
 DOCUMENTS = "documents"
 """The topic whose values are JSON objects, or poison for its views."""
@@ -91,6 +93,7 @@ def _settings(shape: Shape) -> str:
     options = shape.options
     settings = {
         "stripes": shape.stripes,
+        "partition_by": shape.partition_by != WHOLE_KEY and f'"{shape.partition_by}"',
         "history_count": options.history_count,
         "history_age": options.history_age_ms and f'"{options.history_age_ms}ms"',
         "ttl": options.ttl_ms and f'"{options.ttl_ms}ms"',
@@ -120,6 +123,7 @@ STANDARD = Configuration(
             4,
             stripes=2,
             options=Options(history_count=5, index=3, headers=True, **FOUND),
+            partition_by=BY_PREFIX,
         ),
         Shape("mixed", 6, mixed=True),
     ),
@@ -136,6 +140,7 @@ CONFIGURATIONS = (
                 mixed=True,
                 stripes=2,
                 options=Options(history_count=5, index=2, headers=True, **FOUND),
+                partition_by=BY_PREFIX,
             ),
             Shape("aged", 4, options=Options(history_age_ms=HOUR_MS, index=1, fields=FIELDS)),
         ),

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from tests.torture.sources import NoAnswer
 from tests.torture.stack import KEYLANE_SLOT, slot_of
 
-from keylane import routing
 from keylane.errors import LaneBuilding, StateUnavailable, UnknownTopic, UnknownView
+from keylane.state.lanes import lane_of_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,7 +65,7 @@ class Excuses:
 
     def _waits_for_stray(self, now: Seen) -> bool:
         layout = self.layouts[now.topic]
-        own = routing.partition_for(now.key, layout.partition_count, layout.partitioner)
+        own = lane_of_key(layout, now.key).partition
         return now.waited_for is not None and now.waited_for.partition != own
 
     def _all_lost(self, now: Seen) -> bool:

@@ -21,8 +21,6 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from tests.torture.schedule import Shape
 
-from keylane import routing
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -219,7 +217,7 @@ class Log:
         log = self.keys.get((topic, key))
         if log is None:
             shape = self._shapes[topic]
-            log = KeyLog(routing.partition_for(key, shape.partitions), shape)
+            log = KeyLog(shape.partition_of(key), shape)
             self.keys[topic, key] = log
         return log
 

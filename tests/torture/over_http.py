@@ -18,7 +18,6 @@ from tests.servers.own import CLOCK
 from tests.torture.answers import ABSENT, Row, age_in_ms, entry_of, raise_unless_absent, row_at, rows_of
 from tests.torture.sources import SERVER, WAIT_MS, Counts, Found, FoundPage, NoAnswer, Page
 
-from keylane import routing
 from keylane.errors import KeylaneError, LaneBuilding, PositionNotReached
 from keylane.model.records import Answer, HistoryEntry, Layout, Position, Record, Watermark
 from keylane.query.span import Span
@@ -218,7 +217,7 @@ class ServerSource:
             record = Record(key, value, fields["partition"], fields["offset"], fields["timestamp"])
             complete_ms = reply.began_ms - age_in_ms(fields.get("age_ms"))
             return Found(self._answer(topic, watermark.partition, record, watermark.offset, complete_ms))
-        partition = routing.partition_for(key, shape.partitions)
+        partition = shape.partition_of(key)
         complete_ms = reply.began_ms - age_in_ms(document.get("age_ms"))
         answer = self._answer(topic, partition, None, watermarks[str(partition)], complete_ms)
         return Found(answer, is_exact=False, is_of_lane=False)
@@ -227,7 +226,7 @@ class ServerSource:
         self, topic: str, partition: int, record: Record | None, next_offset: int, complete_ms: int
     ) -> Answer:
         shape = self._shapes[topic]
-        layout = Layout(topic, shape.partitions, shape.stripes, generation=0)
+        layout = Layout(topic, shape.partitions, shape.stripes, generation=0, partition_by=shape.partition_by)
         return Answer(layout, partition, record, Watermark(next_offset, 0, complete_as_of_ms=complete_ms))
 
     def _ask(

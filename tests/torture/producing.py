@@ -13,7 +13,7 @@ from tests.torture.documents import document
 from tests.torture.found import document_with_fields
 
 from keylane import routing
-from keylane.model.records import Position
+from keylane.model.records import WHOLE_KEY, Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -171,7 +171,9 @@ def _as_written(topic: Shape, value: bytes | None, write: Write, base_ms: int) -
 def _partition(topic: Shape, key: bytes, placed_by: str | int) -> int:
     if isinstance(placed_by, int):
         return placed_by
-    return routing.partition_for(key, topic.partitions, placed_by)
+    if placed_by == WHOLE_KEY:
+        return routing.partition_for(key, topic.partitions)
+    return topic.partition_of(key, placed_by)
 
 
 def _retry(call: Callable[[float], None]) -> None:

@@ -83,7 +83,10 @@ class Reads:
         ]
         if options.index:
             limit = source.choice((5, 50, 1_000))
-            ways.append(lambda: self._range(topic, of_topic, source.choice((None, key)), limit))
+            separator = source.choice((b"-", b"_"))
+            prefix = key.partition(separator)[0] + separator
+            alike = [each for each in of_topic if each.startswith(prefix)]
+            ways.append(lambda: self._range(topic, prefix, alike, source.choice((None, key)), limit))
         if options.has_history:
             at_ms = CLOCK.now_ms() - source.randrange(_BACK_MS)
             ways += [lambda: self._history(topic, key), lambda: self._as_of(topic, key, at_ms)]
@@ -106,11 +109,7 @@ class Reads:
     def _joinable(self, topic: str) -> list[str]:
         """The topics with the same lanes, this one first."""
         own = self._shapes[topic]
-        alike = [
-            shape.name
-            for shape in self._shapes.values()
-            if (shape.partitions, shape.stripes) == (own.partitions, own.stripes) and shape != own
-        ]
+        alike = [shape.name for shape in self._shapes.values() if shape.lanes == own.lanes and shape != own]
         return [topic, *alike]
 
     def _many(self, topic: str, keys: list[bytes]) -> list[Seen]:
@@ -132,9 +131,10 @@ class Reads:
             return [seen(error=error)]
         return [seen(each)._replace(topic=topic) for topic, each in zip(topics, found, strict=True)]
 
-    def _range(self, topic: str, known: list[bytes], after: bytes | None, limit: int) -> list[Seen]:
-        """A page of the keys of one schedule: it says of each key in it what is there, or that nothing is."""
-        prefix = known[0].partition(b"-")[0] + b"-"
+    def _range(
+        self, topic: str, prefix: bytes, known: list[bytes], after: bytes | None, limit: int
+    ) -> list[Seen]:
+        """A page of keys with a prefix: it says of each key in it what is there, or that nothing is."""
         asked = [key for key in known if after is None or key > after]
         seen = self._timed("range", topic, known[0])
         try:

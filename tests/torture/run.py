@@ -28,8 +28,6 @@ from tests.torture.streams import StreamChecks
 from tests.torture.writing import Writers
 from tests.torture.written import Queued, check_written
 
-from keylane import routing
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -183,7 +181,7 @@ class Tormentor:
         """Let each mixed topic have its first stray, which nobody can foresee, and each view begin."""
         for topic in (shape for shape in self.stack.configuration.shapes if shape.mixed):
             key = b"warm-up-000"
-            strange = (routing.partition_for(key, topic.partitions) + 1) % topic.partitions
+            strange = (topic.partition_of(key) + 1) % topic.partitions
             self.producers.send_one(topic.name, key, strange)
         self.producers.finish()
         written_ms = CLOCK.now_ms()

@@ -6,13 +6,17 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from keylane.model.records import Options
+from keylane import routing
+from keylane.model.records import WHOLE_KEY, Options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 SHARDS = 3
+_GROUPS = 11
 _LASTING_MS = 3_600_000
+_UNAWARE = 0.2
+"""How many records of a mixed topic come from producers that don't know its `partition_by`."""
 _DEFAULTS = Options()
 
 EVENTS = {
@@ -76,7 +80,9 @@ SEATS = _seats()
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One record. `placed_by`: a partitioner, or a partition's number; `size` None: a tombstone.
+    """One record. `placed_by`: a partitioner, a partition's number, or (WHOLE_KEY) the hash of the whole key.
+
+    `size` None: a tombstone.
 
     `time_ms` counts from the start of the schedule. `serial` is unique within the schedule.
     """
@@ -141,8 +147,8 @@ class Schedule:
         return [step.kind for step in self.steps if isinstance(step, Event)]
 
     def key(self, number: int) -> bytes:
-        """The bytes of a key."""
-        return b"%b%03d" % (self.prefix, number)
+        """The bytes of a key, some of which share what stands before the `_`."""
+        return b"%b%d_%03d" % (self.prefix, number % _GROUPS, number)
 
     @property
     def keys(self) -> dict[str, list[bytes]]:
@@ -163,6 +169,18 @@ class Shape:
     mixed: bool = False
     stripes: int = 1
     options: Options = _DEFAULTS
+    partition_by: str = WHOLE_KEY
+
+    def partition_of(self, key: bytes, partitioner: str = "murmur2") -> int:
+        """The partition to which a producer writes a key that knows `partition_by`."""
+        return routing.partition_for(
+            routing.partition_key(key, self.partition_by), self.partitions, partitioner
+        )
+
+    @property
+    def lanes(self) -> tuple[int, int, str]:
+        """What determines the lane of a key. Topics for which it is equal can be joined."""
+        return self.partitions, self.stripes, self.partition_by
 
     @property
     def is_forgetful(self) -> bool:
@@ -280,6 +298,8 @@ class _Drawing:
             placed_by = source.choice(
                 ("murmur2", "murmur2", "crc32", "fnv1a", source.randrange(topic.partitions))
             )
+            if topic.partition_by != WHOLE_KEY and source.random() < _UNAWARE:
+                placed_by = WHOLE_KEY
         size = None if source.random() < tombstones else source.randint(*sizes)
         # A tombstone that is forgotten takes its order with it: where times go back, the result would depend
         # on when its marker expired.

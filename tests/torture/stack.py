@@ -30,6 +30,7 @@ from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
 from keylane.config.functions import redis_settings
 from keylane.state import codec, windows
+from keylane.state.lanes import lane_of_key
 from keylane_local.process.processes import stop_now, tail
 from keylane_local.process.program import Program
 from keylane_local.stack.parts import READY
@@ -269,10 +270,8 @@ class TortureStack:
 
 def slot_of(layout: Layout, key: bytes) -> int:
     """The slot in which readers look for a key."""
-    partition = routing.partition_for(key, layout.partition_count, layout.partitioner)
-    return routing.slot_for(
-        partition, routing.stripe_for(key, layout.stripes), layout.partition_count, layout.stripes
-    )
+    lane = lane_of_key(layout, key)
+    return routing.slot_for(lane.partition, lane.stripe, layout.partition_count, layout.stripes)
 
 
 def is_primary(node: RedisNode) -> bool:

@@ -13,6 +13,7 @@ from tests.torture.stack import slot_of
 
 from keylane import routing
 from keylane.state import codec, redis_keys
+from keylane.state.lanes import lane_of_key
 
 CLEANED_MS = 5_000
 """How long an expired key may stay in an index: a heartbeat removes some hundred."""
@@ -101,7 +102,7 @@ def _check_indexes(
     now_ms = CLOCK.now_ms()
     for key in keys:
         key_log = log.of(topic, key)
-        stripe = routing.stripe_for(key, layout.stripes)
+        stripe = lane_of_key(layout, key).stripe
         entry = key_log.own_partition, stripe, key, part_of(key, parts)
         newest = key_log.newest()
         if newest is not None and not key_log.is_gone(newest, now_ms):

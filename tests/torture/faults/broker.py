@@ -10,8 +10,6 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from tests.torture.faults.world import stopped
 from tests.torture.stack import wait_until
 
-from keylane import routing
-
 if TYPE_CHECKING:
     from tests.torture.faults.world import World
     from tests.torture.schedule import Event
@@ -60,7 +58,7 @@ def hang_transaction(world: World, event: Event) -> None:
                 topic,
                 key=key,
                 value=b"hanging-%d-%d" % (world.seed, number),
-                partition=routing.partition_for(key, shape.partitions),
+                partition=shape.partition_of(key),
                 on_delivery=lambda _, sent: offsets.update({(sent.topic(), sent.partition()): sent.offset()}),
             )
     assert not producer.flush(_TIMEOUT_S), "the records did not reach the broker"

@@ -83,7 +83,7 @@ class Reads:
         ]
         if options.index:
             limit = source.choice((5, 50, 1_000))
-            separator = source.choice((b"-", b"_"))
+            separator = source.choice((b"-", b"_")) if b"_" in key else b"-"
             prefix = key.partition(separator)[0] + separator
             alike = [each for each in of_topic if each.startswith(prefix)]
             ways.append(lambda: self._range(topic, prefix, alike, source.choice((None, key)), limit))

@@ -24,7 +24,7 @@ function firstColumns(params, declared) {
   return names.sort((one, other) => asked.has(other) - asked.has(one)).slice(0, COLUMNS);
 }
 
-const queryOf = (params) => [...conditionsIn(params), ["order", params.get("order") ?? ""]];
+const queryOf = (params) => [...conditionsIn(params), ...["prefix", "order"].map((name) => [name, params.get(name) ?? ""])];
 
 function conditionFields(params, [name, kind]) {
   const given = params.getAll(`.${name}`);
@@ -48,6 +48,7 @@ function form(params, fields) {
     { class: "fields", data: { route: "find" } },
     topicField(params),
     fields.map((each) => conditionFields(params, each)),
+    fields.length > 0 && field("Key begins with", { name: "prefix", value: params.get("prefix") ?? "", placeholder: "any" }),
     fields.length > 0 && choice("Order", "order", known.some(([each]) => each === order) ? known : [...known, [order, order]], order),
     fields.length > 0 && field("On a page", { name: "limit", value: params.get("limit") ?? ON_A_PAGE, type: "number", min: 1, max: 1000 }),
     params.has("fields") && element("input", { type: "hidden", name: "fields", value: params.get("fields") }),

@@ -268,6 +268,8 @@ def test_what_is_found_is_in_order_page_by_page_and_leaves_it_when_it_changes(ri
     query = topic.find({"rider.country": starting_with(country)})
     assert sorted(numbers(query)) == [0, 1, 2, 3, 4, 5]
     assert numbers(query.order_by("-leaves").limit(4).page_size(3)) == [5, 4, 3, 2]
+    assert numbers(query.prefix(keys("3"))) == [3]
+    assert query.prefix(keys("3")).count() == 1
     page = query.order_by("-leaves").limit(4).page()
     assert numbers(page.records) == [5, 4, 3, 2]
     assert page.scanned >= 4

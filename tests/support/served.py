@@ -11,7 +11,7 @@ from tests.servers.own import fill
 from tests.support import lanes as t
 from tests.support.builders import a_layout, lane_of, layout_entry
 
-from keylane.model.records import Options
+from keylane.model.records import WHOLE_KEY, Options
 from keylane.state import codec
 from keylane.state.lanes import lanes_of_topic
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
@@ -24,8 +24,16 @@ if TYPE_CHECKING:
 class Served:
     """A topic that is written as the job writes it, one record at a time."""
 
-    def __init__(self, nodes: str, cluster: Cluster, *, stripes: int = 1, **options: Any) -> None:
-        self.layout = a_layout(stripes=stripes, options=Options(**options))
+    def __init__(
+        self,
+        nodes: str,
+        cluster: Cluster,
+        *,
+        stripes: int = 1,
+        partition_by: str = WHOLE_KEY,
+        **options: Any,
+    ) -> None:
+        self.layout = a_layout(stripes=stripes, partition_by=partition_by, options=Options(**options))
         self.topic = self.layout.topic
         fill(nodes, layout_entry(self.layout))
         self.writer = t.writer_over(cluster, 1)

@@ -138,6 +138,7 @@ class _FindMethods(WithDriver[D, FindCalls]):
     if not TYPE_CHECKING:
         page = result_of(FindCalls.page)
     count = result_of(FindCalls.count)
+    prefix = deriving(FindCalls.prefix)
     order_by = deriving(FindCalls.order_by)
     limit = deriving(FindCalls.limit)
     page_size = deriving(FindCalls.page_size)

@@ -15,12 +15,13 @@ from keylane_client.parsing import (
     parse_watermarks,
 )
 from keylane_client.reads import position_headers, read_own_writes
-from keylane_client.wire import ApiRequest, Conversation, Items, Stream, segment
+from keylane_client.wire import ApiRequest, Conversation, Items, Stream, key_bounds, segment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from keylane_client.context import TopicScope
+    from keylane_client.wire import Key
 
 MOST_ON_A_PAGE = 1000
 
@@ -31,6 +32,7 @@ class FindCalls:
 
     topic: TopicScope
     conditions: Mapping[str, Sequence[str]]
+    key_prefix: Key | None = None
     order: str | None = None
     most: int | None = None
     records_of_page: int | None = None
@@ -48,6 +50,10 @@ class FindCalls:
         Records without a value for the field are not found.
         """
         return replace(self, order=field)
+
+    def prefix(self, key: Key) -> FindCalls:
+        """Return it for keys that begin with this. With `partition_by`, one lane may have all of them."""
+        return replace(self, key_prefix=key)
 
     def limit(self, most: int) -> FindCalls:
         """Return it with so many records at most; `count` counts all."""
@@ -111,7 +117,7 @@ class FindCalls:
     def _ask(self, query: dict[str, str], cursor: str | None) -> Conversation[dict[str, Any]]:
         # With its dot a name is that of a field, whatever parameters there are.
         asked = {f".{name}": texts for name, texts in self.conditions.items()}
-        query |= self.topic.terms.query()
+        query |= self.topic.terms.query() | key_bounds(prefix=self.key_prefix)
         query |= {} if self.order is None else {"order": self.order}
         query |= {} if cursor is None else {"cursor": cursor}
         headers = position_headers(self.position, self.wait_s)

@@ -164,7 +164,13 @@ def test_what_is_found_is_what_a_search_of_all_records_finds_in_order_and_in_pag
             if not condition.keys() & query.keys():
                 query |= condition
                 tests.append(test)
-        wanted = {key for key, document in state.items() if all(test(document) for test in tests)}
+        prefix = rng.choice(["", "", "k1", "k12", "none"])
+        query |= {"prefix": prefix} if prefix else {}
+        wanted = {
+            key
+            for key, document in state.items()
+            if key.startswith(prefix) and all(test(document) for test in tests)
+        }
         counted = ask(served.topic, **query, count="true")["json"]
         assert counted["count"] == len(wanted)
         assert "next" not in counted
@@ -185,6 +191,43 @@ def test_what_is_found_is_what_a_search_of_all_records_finds_in_order_and_in_pag
             assert sorted(names) == sorted(in_order)
         else:
             assert names == in_order, (query, order)
+
+
+def test_a_find_of_keys_that_share_a_partition_key_asks_one_lane(ask: Ask, serve: Callable[..., Served]):
+    served = serve(partition_by="prefix:|", stripes=2)
+    for number in range(40):
+        served.put(b"c%d|%02d" % (number % 8, number), b'{"amount": %d}' % (number % 3))
+
+    answer = ask(served.topic, prefix="c3|", amount="1..", order="-amount")["json"]
+
+    assert [record["key"] for record in answer["records"]] == ["c3|35", "c3|11", "c3|19"]
+    partition, _, _ = lane_of(served.layout, b"c3|11")
+    assert list(answer["watermarks"]) == [str(partition)]
+    assert ask(served.topic, prefix="c3|", amount="1..", count="true")["json"]["count"] == 3
+    # Without the separator there may be others: c30, for one.
+    assert (
+        len(ask(served.topic, prefix="c3", amount="1..")["json"]["watermarks"])
+        == served.layout.partition_count
+    )
+
+
+def test_a_cursor_is_that_of_its_prefix_alone(ask: Ask, serve: Callable[..., Served]):
+    served = serve()
+    for number in range(4):
+        served.put(b"a%d" % number, b'{"status": "open"}')
+    cursor = ask(served.topic, prefix="a", status="open", limit="1")["json"]["next"]
+
+    status, parameter, _ = refused(ask(served.topic, prefix="a1", status="open", cursor=cursor))
+
+    assert (status, parameter) == (400, "cursor")
+
+
+def test_a_find_by_a_prefix_needs_a_condition_or_an_order_too(ask: Ask, serve: Callable[..., Served]):
+    served = serve()
+    served.put(b"a1", b'{"status": "open"}')
+
+    assert ask(served.topic, prefix="a")["statusCode"] == 400
+    assert found(ask, served.topic, prefix="a", order="status") == ["a1"]
 
 
 def test_a_replaced_and_a_deleted_record_are_found_by_nothing_that_they_were(

@@ -117,6 +117,8 @@ def test_a_find_sends_its_conditions_as_they_are_and_prints_a_line_for_each_reco
     assert json.loads(result.stdout)["position"] == "2:7"
     assert api.requests[0].url.params["limit"] == "1000"
     assert api.requests[0].headers["keylane-min-position"] == "2:7"
+    _, api = run(["find", "t", "a=1", "--prefix", "ann|"], answer)
+    assert api.requests[0].url.params["prefix"] == "ann|"
 
 
 def test_a_find_counts_and_refuses_what_it_cannot_mean(run):

@@ -114,6 +114,17 @@ def test_pages_are_followed_in_the_order_that_is_asked_for():
     assert (second, third) == (first | {"cursor": "c1"}, first | {"cursor": "c2"})
 
 
+def test_a_find_of_keys_with_a_prefix_sends_it_beside_the_field_of_that_name():
+    api = ApiDouble(found("a"), found("a"))
+    query = api.client().topic("t").find(prefix="x")
+    list(query.prefix("ann|"))
+    list(query.prefix(b"\xff"))
+    assert [dict(each) for each in asked(api)] == [
+        {".prefix": "x", "prefix": "ann|"},
+        {".prefix": "x", "prefix": "_w==", "key_format": "base64"},
+    ]
+
+
 def test_a_limit_ends_the_iteration_and_no_page_is_larger_than_what_is_left():
     api = ApiDouble(found("a", "b", cursor="c1"), found("c", "d", cursor="c2"))
     assert [record.key for record in api.client().topic("t").find(a=1).limit(3)] == ["a", "b", "c"]

@@ -176,6 +176,7 @@ def scan(  # noqa: PLR0913 (the options of a command)
 @with_remote
 @click.argument("topic")
 @click.argument("conditions", nargs=-1, metavar="CONDITION...")
+@click.option("--prefix", help="Keys that begin with this.")
 @click.option("--order", help="The field that orders the records; from its highest value on as in -placed.")
 @click.option("--count", "is_count", is_flag=True, help="Print how many records there are, without them.")
 @_min_position
@@ -188,6 +189,7 @@ def find(  # noqa: PLR0913 (the options of a command)
     *,
     topic: str,
     conditions: tuple[str, ...],
+    prefix: str | None,
     order: str | None,
     is_count: bool,
     min_position: Position | None,
@@ -207,6 +209,8 @@ def find(  # noqa: PLR0913 (the options of a command)
         raise BadArgument("--wait is for --min-position")
     with remote.client() as client:
         found = client.topic(topic).reading(fields=_split(fields), event=event).find(_parse(conditions))
+        if prefix is not None:
+            found = found.prefix(prefix)
         if order is not None:
             found = found.order_by(order)
         if min_position is not None:

@@ -294,7 +294,9 @@ class _TopicRequest:
             raise _Failure(400, "bad-request", str(error)) from error
         if not self._has_position():
             return None
-        rows, cursor = asked.rows(self.topic.latest_of_all()), base64.b64decode(self.query.get("cursor", ""))
+        prefix = _bound(self.query, "prefix")
+        records = (each for each in self.topic.latest_of_all() if (each.key or b"").startswith(prefix))
+        rows, cursor = asked.rows(records), base64.b64decode(self.query.get("cursor", ""))
         if self.query.get("count") == "true":
             return self._json(count=len(rows), scanned=0)
         rows = [row for row in rows if not cursor or asked.is_behind(row[0], cursor)]

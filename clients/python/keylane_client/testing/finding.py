@@ -12,7 +12,10 @@ from keylane_client.testing.log import FakeRecord
 
 FIELD_TYPES = ("text", "number", "time", "boolean", "texts")
 PARAMETERS = frozenset(
-    {"order", "count", "limit", "cursor", "fields", "event", "partial", "max_age_ms", "as_of"}
+    {
+        *("prefix", "key_format", "order", "count", "limit", "cursor"),
+        *("fields", "event", "partial", "max_age_ms", "as_of"),
+    }
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 Test = Callable[[Any], bool]

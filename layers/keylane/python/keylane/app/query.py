@@ -83,12 +83,14 @@ def find_records(app: QueryApp, request: Request, topic: str) -> Response[Any]:
     """Answer with a page of the records that meet conditions on their fields, or with their number."""
     use = app.parts()
     read = find.parse_find(request, topic, use.settings)
-    decode = use.decoder(as_bytes=False).decode
+    decode, scan = use.decoder(as_bytes=False).decode, read.scan
+    if not read.values.raw_keys:
+        scan = scan._replace(span=use.keys.find_span(read.topic, scan.span))
     if read.is_count:
-        count = count_found(use.store, read.topic, read.scan, read.terms, decode)
+        count = count_found(use.store, read.topic, scan, read.terms, decode)
         app.meter.count("FindScanned", count.scanned, read.topic, count.index)
         return find.render_found_count(count, read, use.now_ms)
-    page = find_page(use.store, read.topic, read.scan, read.terms, decode)
+    page = find_page(use.store, read.topic, scan, read.terms, decode)
     app.meter.count("FindScanned", page.scanned, read.topic, page.index)
     app.meter.count("FindReturned", len(page.rows), read.topic, page.index)
     return find.render_found(page, read, _envelopes(use, read.values))

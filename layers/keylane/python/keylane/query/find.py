@@ -5,7 +5,8 @@
 2. The one with the fewest members drives: its members are read in order, with their records, and the other
    conditions are tested on what the records' envelopes say of them. If the driving index is not in the order
    that is asked for and has few members, all of them are read and sorted; if it has many, the best index in
-   that order drives.
+   that order drives. Where only keys of a span are wanted, the others are skipped, and lanes that can't have
+   keys of it are not asked.
 3. A request reads MOST_SCANNED members at most. The page then ends, with fewer rows than its limit, and says
    how many it has looked at.
 
@@ -28,6 +29,7 @@ from keylane.query.field_scan import FieldScan, FoundMember
 from keylane.query.kept import read_kept
 from keylane.query.latest import FIRST_PAUSE_S, LAST_PAUSE_S
 from keylane.query.range_rows import PAGE_BYTES
+from keylane.query.span import Span
 from keylane.query.store import Reading, ReadTerms, Store, Watermarks
 from keylane.state.field_index import values_at
 from keylane.state.lanes import (
@@ -53,6 +55,7 @@ Decode = Callable[[Layout, Record], Record]
 class FindScan(NamedTuple):
     """A page of the rows that meet all conditions. `after`: `next_after` of the page before.
 
+    `span`: the keys of which rows are wanted.
     `min_position` must be in the state; it is waited for `position_ms` at most.
     """
 
@@ -62,6 +65,7 @@ class FindScan(NamedTuple):
     after: bytes | None = None
     min_position: Position | None = None
     position_ms: float = 0
+    span: Span = Span()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +135,9 @@ def _count(
     question = question_of(reading.layout, scan.asked, scan.order)
     exact = [drive for drive in question.drives() if drive.is_exact]
     # Members of what has expired are removed by later writes: only their records tell.
-    if exact and scan.after is None and reading.layout.options.ttl_ms is None:
-        return _counts(reading, exact[:1])[0], None, 0, exact[0].index.name
+    is_told_by_members = scan.span == Span() and reading.layout.options.ttl_ms is None
+    if exact and scan.after is None and is_told_by_members:
+        return _counts(reading, exact[:1], lanes_of_topic(reading.layout))[0], None, 0, exact[0].index.name
     finder = _Finder(reading, question, scan._replace(limit=MOST_SCANNED), terms, decode)
     rows, next_after, scanned = finder.find()
     return len(rows), next_after, scanned, finder.index
@@ -149,7 +154,7 @@ class _Finder:
         self._scan = scan
         self._decode = decode
         self._least_s = terms.timeout_ms / 2000
-        self._lanes = lanes_of_topic(reading.layout)
+        self._lanes = scan.span.lanes(reading.layout)
         self.index = ""
 
     def find(self) -> tuple[list[_Row], bytes | None, int]:
@@ -167,7 +172,7 @@ class _Finder:
         for drive in drives:
             if drive.is_exact and question.is_in_order(drive):  # none has fewer members
                 return self._driven(drive, scan.after)
-        counts = _counts(self._reading, drives) if len(drives) > 1 else [0]
+        counts = _counts(self._reading, drives, self._lanes) if len(drives) > 1 else [0]
         chosen = min(
             zip(counts, drives, strict=True), key=lambda each: (each[0], not question.is_in_order(each[1]))
         )
@@ -245,6 +250,8 @@ class _Finder:
 
     def _row(self, drive: Drive, found: FoundMember) -> _Row | None:
         """Return the row of a member; None where its record does not meet the conditions."""
+        if not self._scan.span.has(found.key):
+            return None
         record = decode_value(found.lane, found.key, found.data)
         if record is None:
             return None
@@ -266,9 +273,8 @@ class _Finder:
             return False
 
 
-def _counts(reading: Reading, drives: Sequence[Drive]) -> list[int]:
-    """Return how many members are in each interval, by one round trip to each node."""
-    lanes = lanes_of_topic(reading.layout)
+def _counts(reading: Reading, drives: Sequence[Drive], lanes: Sequence[Lane]) -> list[int]:
+    """Return how many members of these lanes are in each interval, by one round trip to each node."""
     calls: list[Call] = []
     of_drive: list[int | None] = []
     for lane in lanes:

@@ -6,9 +6,7 @@ from keylane.errors import HistoryTooShort
 from keylane.model.records import Answer, Layout, Record
 from keylane.query.kept import check_history, check_index, read_kept
 from keylane.query.range_rows import RangeReader, RangeScan, Row
-from keylane.query.span import Span
 from keylane.query.store import Reading, ReadTerms, Store, Watermarks
-from keylane.state.lanes import Lane, lane_of_partition_key, lanes_of_topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +44,7 @@ def _read_rows(reading: Reading, scan: RangeScan, terms: ReadTerms) -> tuple[lis
     check_index(reading.layout)
     if scan.as_of_ms is not None:
         _check_history_since(reading.layout, scan.as_of_ms, reading.now_ms)
-    return RangeReader(reading, _lanes_of_span(reading.layout, scan.span), scan, terms).read()
+    return RangeReader(reading, scan.span.lanes(reading.layout), scan, terms).read()
 
 
 def _check_history_since(layout: Layout, as_of_ms: int, now_ms: int) -> None:
@@ -56,9 +54,3 @@ def _check_history_since(layout: Layout, as_of_ms: int, now_ms: int) -> None:
     if age_ms is not None and as_of_ms < now_ms - age_ms:
         # Keys that were deleted before that time are in no index any more.
         raise HistoryTooShort(layout.topic, now_ms - age_ms)
-
-
-def _lanes_of_span(layout: Layout, span: Span) -> list[Lane]:
-    """Return the lanes that may hold keys of the span: one lane where its keys share a partition key."""
-    part = span.partition_key(layout.partition_by)
-    return lanes_of_topic(layout) if part is None else [lane_of_partition_key(layout, part)]

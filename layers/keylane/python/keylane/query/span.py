@@ -1,9 +1,16 @@
 """A span of keys in bytewise order."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from keylane import routing
+from keylane.state.lanes import lane_of_partition_key, lanes_of_topic
+
+if TYPE_CHECKING:
+    from keylane.model.records import Layout
+    from keylane.state.lanes import Lane
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +26,10 @@ class Span:
         trimmed = prefix.rstrip(b"\xff")
         return cls(prefix, trimmed[:-1] + bytes((trimmed[-1] + 1,)) if trimmed else None)
 
+    def has(self, key: bytes) -> bool:
+        """Return whether the key is one of the span."""
+        return self.low <= key and (self.high is None or key < self.high)
+
     def bounds(self, after: bytes | None) -> tuple[bytes, bytes]:
         """Return the bounds of ZRANGEBYLEX for the span's keys that come after `after`."""
         low = b"(" + after if after is not None else b"[" + self.low if self.low else b"-"
@@ -32,3 +43,8 @@ class Span:
         part = routing.partition_key(self.low, partition_by)
         end = Span.of_prefix(part + separator).high
         return part if end is not None and self.high <= end else None
+
+    def lanes(self, layout: Layout) -> list[Lane]:
+        """Return the lanes that may hold keys of the span: one where its keys share a partition key."""
+        part = self.partition_key(layout.partition_by)
+        return lanes_of_topic(layout) if part is None else [lane_of_partition_key(layout, part)]

@@ -10,6 +10,8 @@ Each query parameter that is not one of FIND is a condition on the field of its 
     amount=..                   the record has the field
     .limit=5                    a field that is called as a parameter is
 
+`prefix` is a condition on the key.
+
 All conditions must be met; a field may have several.
 """
 
@@ -35,9 +37,11 @@ from keylane.api.http.request import Request, topic_of
 from keylane.api.http.response import Response
 from keylane.api.http.schemas import COUNT, FRESHNESS, PAGE, UNSURE, Schema, an_array
 from keylane.api.reads.envelope import ROW_SCHEMA, Envelopes
+from keylane.api.reads.pages import PREFIX, parse_prefix
 from keylane.config.functions import QuerySettings
 from keylane.errors import BadRequest
-from keylane.query.conditions import EQUAL, PREFIX, RANGE, Asked, Order
+from keylane.query.conditions import EQUAL, RANGE, Asked, Order
+from keylane.query.conditions import PREFIX as BEGINS
 from keylane.query.find import FindCount, FindPage, FindScan
 from keylane.query.store import ReadTerms
 
@@ -47,7 +51,10 @@ ORDER = text(
     "order", "the field that orders the records; from its highest value on as in -placed", FIELD_CHARACTERS
 )
 COUNT_ALONE = switch("count", "answer with the number of records, without them")
-FIND: tuple[Parameter, ...] = (ORDER, COUNT_ALONE, LIMIT, CURSOR, MIN_POSITION, PREFER, *TERMS_OF_LISTS)
+FIND: tuple[Parameter, ...] = (
+    *(PREFIX, ORDER, COUNT_ALONE, LIMIT, CURSOR, MIN_POSITION, PREFER),
+    *TERMS_OF_LISTS,
+)
 _NAMES = frozenset(each.name for each in FIND if each.place == QUERY)
 
 
@@ -71,12 +78,12 @@ def parse_find(request: Request, topic: str, settings: QuerySettings) -> FindReq
             "indexes of fields have the latest records alone; a field of that name is written .as_of",
             "as_of",
         )
-    asked, order = parse_conditions(request, _NAMES), _order(request)
+    asked, order, span = parse_conditions(request, _NAMES), _order(request), parse_prefix(request)
     is_count = COUNT_ALONE.of(request)
-    bounds = cursors.digest("find", asked, order, is_count)
+    bounds = cursors.digest("find", asked, order, is_count, span.low)
     after, position = parse_cursor(request, name, bounds), MIN_POSITION.of(request)
     wait_ms = bounded_wait_ms(request, preferred_wait_ms(PREFER.of(request)), settings)
-    scan = FindScan(asked, order, LIMIT.of(request), after, position, wait_ms)
+    scan = FindScan(asked, order, LIMIT.of(request), after, position, wait_ms, span)
     values = parse_value_options(request)
     return FindRequest(name, scan, is_count, bounds, parse_terms(request, settings), values)
 
@@ -129,7 +136,7 @@ def _condition(name: str, value: str) -> Asked:
             raise BadRequest(f"{name[:50]} ends with <, and nothing behind it", name[:50])
         return Asked(name, RANGE, low or None, last or None, is_below)
     if value.endswith("*"):
-        return Asked(name, PREFIX, value[:-1])
+        return Asked(name, BEGINS, value[:-1])
     return Asked(name, EQUAL, value)
 
 

@@ -102,12 +102,18 @@ def parse_span(
     if prefix is not None and (low is not None or high is not None):
         raise BadRequest(f"give prefix, or {from_.name} and {to.name}, not both", "prefix")
     if prefix is not None:
-        return Span.of_prefix(_parse_bound(prefix, "prefix", is_base64=is_base64))
+        return parse_prefix(request, prefix_of)
     first = _parse_bound(low or "", from_.name, is_base64=is_base64)
     last = None if high is None else _parse_bound(high, to.name, is_base64=is_base64)
     if last is not None and last < first:
         raise BadRequest(f"{to.name} is below {from_.name}", to.name)
     return Span(first, last)
+
+
+def parse_prefix(request: Request, prefix_of: Parameter = PREFIX) -> Span:
+    """Parse the keys that begin with this parameter: all where it is missing. Raises BadRequest."""
+    given = prefix_of.of(request) or ""
+    return Span.of_prefix(_parse_bound(given, "prefix", is_base64=has_base64_keys(request)))
 
 
 def _parse_bound(given: str, parameter: str, *, is_base64: bool) -> bytes:

@@ -138,8 +138,9 @@ class _Reader:
             yield from self.check(row)
             record = row.answer.record
             logged = record and self.facts.log.of(row.topic, row.key).at(record.partition, record.offset)
-            if logged is None or not now.scan.question.is_met(logged):
-                yield f"{_where(row)}: {show_question(now.scan.question)} has found {logged}"
+            question = now.scan.question
+            if logged is None or not (question.is_met(logged) and question.has_key(row.key)):
+                yield f"{_where(row)}: {show_question(question)} has found {logged}"
                 return
             found.append(logged)
         for fault in check_order(now.scan, found):

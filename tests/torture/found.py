@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keylane.query.conditions import EQUAL, PREFIX, RANGE, Asked, Order
+from keylane.query.span import Span
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -85,14 +86,26 @@ def _first_number(run: str) -> int:
 
 
 class Question(NamedTuple):
-    """Conditions, all of which a record must meet, and an order."""
+    """Conditions, all of which a record must meet, and an order; of keys that begin with `prefix`."""
 
     asked: tuple[Asked, ...]
     order: Order | None = None
+    prefix: str = ""
+
+    @property
+    def span(self) -> Span:
+        """The keys that are asked for."""
+        return Span.of_prefix(self.prefix.encode())
+
+    def has_key(self, key: bytes) -> bool:
+        """Whether a record of this key may be found."""
+        return key.startswith(self.prefix.encode())
 
     def query(self) -> list[tuple[str, str]]:
         """The parameters of a request."""
         found = [(each.name, _written(each)) for each in self.asked]
+        if self.prefix:
+            found.append(("prefix", self.prefix))
         if self.order is not None:
             found.append(("order", f"{'-' if self.order.is_descending else ''}{self.order.name}"))
         return found
@@ -194,6 +207,8 @@ def all_questions(run: str) -> list[Question]:
         *(Question((Asked("tags", EQUAL, f"{run}-{tag}"),)) for tag in _TAGS[:2]),
         Question((Asked("tags", PREFIX, f"{run}-"), Asked("tags", EQUAL, f"{run}-{_TAGS[2]}"))),
         Question((Asked("owner.id", EQUAL, f"{run}-{'x' * 70}c"), Asked("placed", RANGE))),
+        Question((numbers,), Order("n", is_descending=True), f"{run}-3_"),
+        Question((Asked("status", EQUAL, f"{run}-{_STATES[0]}"),), prefix=f"{run}-3_"),
     ]
 
 

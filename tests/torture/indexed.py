@@ -74,7 +74,7 @@ def _check_question(
         if after is None:
             break
     ended_ms, must, may = CLOCK.now_ms(), set(), set()
-    for key in keys:
+    for key in filter(question.has_key, keys):
         key_log = log.of(topic, key)
         newest = key_log.newest()
         if newest is not None and question.is_met(newest):
@@ -85,7 +85,7 @@ def _check_question(
         more, less = sorted(own - may), sorted(must - own)
         yield f"{topic}/{show(question)}: {more} are found and should not be, {less} are not, of {found}"
     if log.of(topic, keys[0]).shape.options.ttl_ms is None:
-        scan = FindScan(question.asked, question.order, _PAGE)
+        scan = FindScan(question.asked, question.order, _PAGE, span=question.span)
         counted = count_found(source.store, topic, scan, TERMS, lambda _, record: record)
         if counted.next_after is None and counted.count != len(found):
             yield f"{topic}/{show(question)}: {counted.count} are counted, and {len(found)} are found"

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MANY = 20
 _MOST_PAGES = 30
+_OF_GROUP = 0.3
 _BACK_MS = 2_000
 """Reads as of a time go back so far."""
 
@@ -172,6 +173,10 @@ class Reads:
         """
         run = known[0].partition(b"-")[0].decode()
         question = draw_question(source, run, CLOCK.now_ms())
+        group, has_group, _ = source.choice(known).partition(b"_")
+        if has_group and source.random() < _OF_GROUP:
+            question = question._replace(prefix=f"{group.decode()}_")
+            known = list(filter(question.has_key, known))
         noted = source.sample(known, min(MANY, len(known)))
         whole = self._timed("find", topic, known[0])
         rows: list[Seen] = []

@@ -161,7 +161,7 @@ class StoreSource:
         self, topic: str, question: Question, known: Sequence[bytes], limit: int, after: Any
     ) -> FoundPage:
         """See `Source.find`."""
-        scan = FindScan(question.asked, question.order, limit, after)
+        scan = FindScan(question.asked, question.order, limit, after, span=question.span)
         page = find(self.store, topic, scan, TERMS, lambda _, record: record)
         absent = {key: Found(_absent(page.watermarks, key), is_exact=False) for key in known}
         rows = [(key, Found(answer, is_exact=False)) for key, answer in page.rows]

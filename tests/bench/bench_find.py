@@ -4,7 +4,9 @@ One topic of orders grows from point to point, over 9 lanes and then, in a clust
 stripes). The job's writer fills it, without Kafka and Spark. The commands of each find are recorded in
 advance and sent over bare sockets, too, where replies are counted and not parsed. PostgreSQL has the same
 rows with a B-tree for each index, and is asked by a client in this process and through HTTP (peer_find.py).
-All of them take turns, one request at a time. The clusters have no replicas and write nothing to disk.
+All of them take turns, one request at a time. An application of Kafka Streams has them in its store, and
+scans it for each find (peer_scan.py), `--scans` times, behind the others: it may take seconds. The clusters
+have no replicas and write nothing to disk.
 
 `--memory`: what Redis uses for a record without an index, with one, and with indexes of fields.
 """
@@ -28,6 +30,7 @@ from urllib.parse import urlencode, urlsplit
 import bench_scale
 import bench_serve
 import peer_find
+import peer_scan
 import state
 from bare import Bare, noted, run
 from bench_read import CONTEXT, timed
@@ -58,6 +61,7 @@ WARM_UP = 50
 FUNCTION = "query function"
 BARE = "bare sockets, the same commands"
 SQL, SQL_BY_HTTP = "PostgreSQL, by its client", "PostgreSQL, by HTTP"
+SCAN = "Kafka Streams, a scan by HTTP"
 AIM = "the function's p50 at most 3 ms, its p99 at most 8 ms"
 MEMORY = {
     "no index": Options(),
@@ -173,6 +177,7 @@ def main() -> None:
     options.add_argument("--keys", type=int, nargs="+", default=[10_000, 1_000_000, 5_000_000])
     options.add_argument("--stripes", type=int, nargs="+", default=[1, 4], help="of 9 partitions")
     options.add_argument("--finds", type=int, default=500, help="of each kind, each way")
+    options.add_argument("--scans", type=int, default=20, help="of each kind, by Kafka Streams")
     options.add_argument("--value-bytes", type=int, default=184)
     options.add_argument("--memory", type=int, default=0, metavar="KEYS", help="measure memory alone")
     chosen = parse(options)
@@ -197,12 +202,13 @@ def main() -> None:
 
 @dataclass(slots=True)
 class Orders:
-    """A topic in Redis, and the same rows in PostgreSQL if it is there. Both may grow."""
+    """A topic in Redis, and the same rows in PostgreSQL and Kafka Streams if they are there. All may grow."""
 
     nodes: str
     layout: Layout
     filler: TopicFiller
     rows: peer_find.Rows | None
+    scan: peer_scan.Scan | None
     value_bytes: int
     count: int = 0
 
@@ -215,6 +221,8 @@ class Orders:
         self.filler.add(records_of(new, self.value_bytes))
         if self.rows:
             self.rows.add(records_of(new, self.value_bytes))
+        if self.scan:
+            self.scan.add(records_of(new, self.value_bytes))
         self.count = count
 
 
@@ -226,7 +234,8 @@ def orders_over(stripes: int, value_bytes: int) -> Iterator[Orders]:
         nodes = stack.enter_context(state.cluster(replicas=0, appendonly=False))
         filler = stack.enter_context(TopicFiller(nodes, layout))
         rows = stack.enter_context(peer_find.rows(TOPIC)) if peer_find.is_there() else None
-        yield Orders(nodes, layout, filler, rows, value_bytes)
+        scan = stack.enter_context(peer_scan.scan(TOPIC, PARTITIONS)) if peer_scan.is_there() else None
+        yield Orders(nodes, layout, filler, rows, scan, value_bytes)
 
 
 def measure_all(orders: Orders, chosen: argparse.Namespace) -> dict[str, float]:
@@ -242,13 +251,16 @@ def measure_all(orders: Orders, chosen: argparse.Namespace) -> dict[str, float]:
         ways: dict[str, Callable[[Find], Any]] = {
             BARE: lambda find: run(find.rounds),
             FUNCTION: lambda find: function.lambda_handler(find.event, CONTEXT),
-            bench_serve.SERVER: lambda find: served.ask(find.request),
+            bench_serve.SERVER: partial(asked_of, served),
         }
         if rows:
             peer = Connection(stack.enter_context(rows.served()))
             stack.callback(peer.close)
             ways[SQL] = lambda find: rows.ask(find.sql, find.arguments)
             ways[SQL_BY_HTTP] = lambda find: peer.ask(find.sql_request)
+        scanning = Connection(orders.scan.url) if orders.scan else None
+        if scanning:
+            stack.callback(scanning.close)
         for kind in KINDS:
             finds = prepared(function, bare, kind, orders.count, chosen.finds + WARM_UP)
             first = finds[0]
@@ -257,6 +269,10 @@ def measure_all(orders: Orders, chosen: argparse.Namespace) -> dict[str, float]:
                 check_sql(ways[name](first), kind)
             with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
                 samples = measure(finds, ways)  # the function prints metrics
+            if scanning:
+                ask = partial(asked_of, scanning)
+                check(ask(first), kind)
+                samples[SCAN] = [timed(ask, find) for find in random.sample(finds, chosen.scans)]
             named = kind.name.replace(" ", "-").replace(",", "")
             report(
                 f"find-{orders.lanes}-{orders.count}-{named}",
@@ -270,6 +286,11 @@ def measure_all(orders: Orders, chosen: argparse.Namespace) -> dict[str, float]:
             found = latency(samples[FUNCTION])
             figures |= {f"{kind.name}, {each}": found[each] for each in ("p50", "p99")}
     return figures
+
+
+def asked_of(connection: Connection, find: Find) -> bytes:
+    """Return the body of the answer to a find."""
+    return connection.ask(find.request)
 
 
 def prepared(function: ModuleType, bare: Bare, kind: FindKind, keys: int, count: int) -> list[Find]:

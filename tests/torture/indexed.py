@@ -20,7 +20,7 @@ from keylane.adapters.redis.state import RedisState
 from keylane.query.find import FindScan, count_found
 from keylane.state import codec
 from keylane.state.field_index import indexes_of, split_entries
-from keylane.state.lanes import field_index_keys, lane_of_key, lanes_of_topic
+from keylane.state.lanes import index_keys, lane_of_key, lanes_of_topic
 from keylane.state.ordered import END
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _check_members(
             for key in own:
                 pipeline.get(lane.value_prefix + key)
             indexes = [
-                (index.number, field_index_keys(layout, lane, index.number))
+                (index.number, index_keys(layout, lane, index))
                 for index in indexes_of(layout.options).indexes
             ]
             for _, parts in indexes:

@@ -10,7 +10,7 @@ from keylane.errors import Unavailable
 from keylane.model.records import Layout
 from keylane.ports import Call, Clock, Deadline
 from keylane.state.field_index import indexes_of
-from keylane.state.lanes import field_index_keys, lanes_of_topic
+from keylane.state.lanes import index_keys, lanes_of_topic
 
 INTERVAL_S = 10.0
 _TIMEOUT_MS = 1000
@@ -48,7 +48,7 @@ class IndexSizes:
         of_call: list[tuple[str, str]] = []
         for lane in lanes_of_topic(layout):
             for index in indexes_of(options).indexes:
-                for part in field_index_keys(layout, lane, index.number):
+                for part in index_keys(layout, lane, index):
                     calls.append(Call(lane.slot, (b"ZCARD", part)))
                     of_call.append((topic, index.name))
         sizes = dict.fromkeys(of_call, 0)

@@ -211,6 +211,21 @@ def test_a_find_of_keys_that_share_a_partition_key_asks_one_lane(ask: Ask, serve
     )
 
 
+def test_few_keys_with_a_prefix_are_found_by_the_index_of_keys(ask: Ask, serve: Callable[..., Served]):
+    served = serve(fields=(("keys", "number"), ("status", "text")))
+    for number in range(60):
+        served.put(b"k%02d" % number, b'{"status": "open", "keys": %d}' % (number % 7))
+
+    answer = ask(served.topic, prefix="k1", status="open", order="-keys")["json"]
+    pages = found(ask, served.topic, prefix="k1", status="open", limit="3")
+
+    assert answer["scanned"] == 10
+    assert [record["value"]["keys"] for record in answer["records"]] == [6, 5, 5, 4, 4, 3, 3, 2, 1, 0]
+    assert pages == [f"k1{number}" for number in range(10)]
+    # All of them meet it, and those of the condition are fewer than the keys.
+    assert ask(served.topic, prefix="k", keys="6")["json"]["scanned"] == 8
+
+
 def test_a_cursor_is_that_of_its_prefix_alone(ask: Ask, serve: Callable[..., Served]):
     served = serve()
     for number in range(4):

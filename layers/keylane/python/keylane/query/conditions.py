@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keylane.errors import BadRequest, NoFields, ask_meant
 from keylane.formats.json_text import parse_verbatim
+from keylane.query.span import Span
 from keylane.state import ordered
-from keylane.state.field_index import Field, FieldIndex, FieldIndexes, indexes_of, values_at
+from keylane.state.field_index import KEYS, Field, FieldIndex, FieldIndexes, indexes_of, values_at
 from keylane.state.ordered import Interval, NotOrdered
 
 if TYPE_CHECKING:
@@ -76,7 +77,8 @@ class Drive:
     """An index that can lead to the rows, and the interval of it in which they are.
 
     `prefix`: what its members have before the values of its last field. `is_exact`: its members are the rows
-    that meet all conditions, one for each. `number`: of the condition on its last field whose interval it is.
+    that meet all conditions on fields, one for each. `number`: of the condition on its last field whose
+    interval it is.
     """
 
     index: FieldIndex
@@ -88,6 +90,8 @@ class Drive:
     @property
     def name(self) -> str:
         """What a cursor calls it: a record with several values has its row at the first in this interval."""
+        if self.index is KEYS:
+            return "\0"  # a field may be called as it is
         return f"{self.index.name}\0{self.number}" if self.number else self.index.name
 
     def bounds(self, *, is_descending: bool, after: bytes | None) -> tuple[bytes, bytes]:
@@ -112,8 +116,13 @@ class FieldQuestion(NamedTuple):
     is_descending: bool
     indexes: FieldIndexes
 
-    def drives(self) -> Iterator[Drive]:
-        """Yield the indexes that can lead to the rows, those of several fields first."""
+    def drives(self, span: Span) -> Iterator[Drive]:
+        """Yield the indexes that can lead to rows of a span: that of keys, where not all of them are wanted.
+
+        Then those of several fields, and those of one.
+        """
+        if span != Span():
+            yield Drive(KEYS, Interval(span.low, span.high), b"", is_exact=False)
         by_field: dict[int, list[Condition]] = {}
         for condition in self.conditions:
             by_field.setdefault(condition.field.number, []).append(condition)
@@ -152,7 +161,7 @@ class FieldQuestion(NamedTuple):
 
     def is_in_order(self, drive: Drive) -> bool:
         """Return whether the index's members come in the order that is asked for."""
-        return self.order is None or drive.index.fields[-1] == self.order
+        return self.order is None or drive.index.fields[-1:] == (self.order,)
 
 
 def _behind(prefix: bytes, interval: Interval) -> Interval:

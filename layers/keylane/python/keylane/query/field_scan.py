@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from keylane.errors import CorruptState
 from keylane.model.keys import printable
 from keylane.ports import Call
-from keylane.state.lanes import field_index_keys
+from keylane.state.lanes import index_keys
 from keylane.state.ordered import END
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class FieldScan:
         self._sources = [
             _FieldPart(lane, key, begin)
             for lane in lanes
-            for key in field_index_keys(reading.layout, lane, drive.index.number)
+            for key in index_keys(reading.layout, lane, drive.index)
         ]
         self._ready: list[tuple[bytes, bytes | None, Lane]] = []  # the next one is the last
         self.scanned = 0

@@ -5,8 +5,9 @@
 2. The one with the fewest members drives: its members are read in order, with their records, and the other
    conditions are tested on what the records' envelopes say of them. If the driving index is not in the order
    that is asked for and has few members, all of them are read and sorted; if it has many, the best index in
-   that order drives. Where only keys of a span are wanted, the others are skipped, and lanes that can't have
-   keys of it are not asked.
+   that order drives.
+   Where only the keys of a span are wanted, the index of keys is one more that can drive, rows of other keys
+   are skipped, and lanes that can't have keys of the span are not asked.
 3. A request reads MOST_SCANNED members at most. The page then ends, with fewer rows than its limit, and says
    how many it has looked at.
 
@@ -31,11 +32,11 @@ from keylane.query.latest import FIRST_PAUSE_S, LAST_PAUSE_S
 from keylane.query.range_rows import PAGE_BYTES
 from keylane.query.span import Span
 from keylane.query.store import Reading, ReadTerms, Store, Watermarks
-from keylane.state.field_index import values_at
+from keylane.state.field_index import KEYS, values_at
 from keylane.state.lanes import (
     decode_value,
     decode_watermark,
-    field_index_keys,
+    index_keys,
     lane_at,
     lanes_of_topic,
 )
@@ -133,7 +134,7 @@ def _count(
     reading: Reading, scan: FindScan, terms: ReadTerms, decode: Decode
 ) -> tuple[int, bytes | None, int, str]:
     question = question_of(reading.layout, scan.asked, scan.order)
-    exact = [drive for drive in question.drives() if drive.is_exact]
+    exact = [drive for drive in question.drives(scan.span) if drive.is_exact]
     # Members of what has expired are removed by later writes: only their records tell.
     is_told_by_members = scan.span == Span() and reading.layout.options.ttl_ms is None
     if exact and scan.after is None and is_told_by_members:
@@ -160,7 +161,7 @@ class _Finder:
     def find(self) -> tuple[list[_Row], bytes | None, int]:
         """Return rows, the position after which the next page begins, and how many members were read."""
         question, scan = self._question, self._scan
-        drives = list(question.drives())
+        drives = list(question.drives(scan.span))
         if question.order is None and scan.after is not None:
             name = scan.after[1 : 1 + scan.after[0]].decode()
             drive = next((each for each in drives if each.name == name), None)
@@ -170,7 +171,8 @@ class _Finder:
                 )
             return self._driven(drive, scan.after[1 + scan.after[0] :])
         for drive in drives:
-            if drive.is_exact and question.is_in_order(drive):  # none has fewer members
+            # None has fewer members. That of keys may.
+            if drive.is_exact and scan.span == Span() and question.is_in_order(drive):
                 return self._driven(drive, scan.after)
         counts = _counts(self._reading, drives, self._lanes) if len(drives) > 1 else [0]
         chosen = min(
@@ -253,18 +255,21 @@ class _Finder:
         if not self._scan.span.has(found.key):
             return None
         record = decode_value(found.lane, found.key, found.data)
-        if record is None:
+        if record is None or not self._is_at(drive, found, record):
             return None
+        return _Row(found.lane, record) if drive.is_exact or self._is_met_by(record) else None
+
+    def _is_at(self, drive: Drive, found: FoundMember, record: Record) -> bool:
+        """Return whether the record has its row at this member, and not at another one, or none."""
+        if drive.index is KEYS:
+            return True
         values = values_at(record.entries, drive.index.number)
         if drive.index.fields[-1].kind == "texts":
             # Of a record with several values in the interval there is one row: at the first.
             own = [value for value in values if drive.interval.has(value)]
             first = max if self._question.is_descending else min
-            if found.value != first(own, default=None):
-                return None
-        elif found.value not in values:
-            return None
-        return _Row(found.lane, record) if drive.is_exact or self._is_met_by(record) else None
+            return bool(found.value == first(own, default=None))
+        return found.value in values
 
     def _is_met_by(self, record: Record) -> bool:
         try:
@@ -282,7 +287,7 @@ def _counts(reading: Reading, drives: Sequence[Drive], lanes: Sequence[Lane]) ->
         of_drive.append(None)
         for number, drive in enumerate(drives):
             low, high = drive.bounds(is_descending=False, after=None)
-            for part in field_index_keys(reading.layout, lane, drive.index.number):
+            for part in index_keys(reading.layout, lane, drive.index):
                 calls.append(Call(lane.slot, (b"ZLEXCOUNT", part, low, high)))
                 of_drive.append(number)
     counts = [0] * len(drives)

@@ -63,6 +63,10 @@ class FieldIndex(NamedTuple):
     fields: tuple[Field, ...]
 
 
+KEYS = FieldIndex(-1, "keys", ())
+"""The index of a topic's keys, of no field: its members are keys alone, and no envelope has entries of it."""
+
+
 class FieldIndexes(NamedTuple):
     """All indexes of a topic, by their numbers, and its fields, which are the first of them."""
 

@@ -10,6 +10,7 @@ from keylane.errors import CorruptState
 from keylane.model.keys import printable
 from keylane.model.records import Layout, Record, Watermark
 from keylane.state import codec, redis_keys
+from keylane.state.field_index import FieldIndex
 
 
 class Lane(NamedTuple):
@@ -93,10 +94,14 @@ def lanes_of_topic(layout: Layout) -> list[Lane]:
     ]
 
 
-def field_index_keys(layout: Layout, lane: Lane, number: int) -> list[bytes]:
-    """Return the keys of a lane's sorted sets of an index of fields, one for each part."""
-    name = lane.tag, layout.topic, layout.generation, lane.partition, lane.stripe
-    return redis_keys.parts_of(redis_keys.field_index_key(*name, number), layout.options.index)
+def index_keys(layout: Layout, lane: Lane, index: FieldIndex) -> list[bytes]:
+    """Return the keys of a lane's sorted sets of an index, one for each part."""
+    of_lane = lane.tag, layout.topic, layout.generation, lane.partition, lane.stripe
+    if index.fields:
+        name = redis_keys.field_index_key(*of_lane, index.number)
+    else:
+        name = redis_keys.index_key(*of_lane)
+    return redis_keys.parts_of(name, layout.options.index)
 
 
 def decode_watermark(redis_key: bytes, data: bytes) -> Watermark:

@@ -7,7 +7,9 @@ from collections import Counter
 
 import pytest
 from tests.torture.configurations import CONFIGURATIONS
-from tests.torture.schedule import EVENTS, Event, Produce, Shape, draw, kinds_of
+from tests.torture.schedule import EVENTS, Event, Produce, Schedule, Shape, Write, draw, kinds_of
+
+from keylane.model.records import WHOLE_KEY
 
 TOPICS = (Shape("plain", 6), Shape("mixed", 6, mixed=True))
 
@@ -77,3 +79,20 @@ def test_only_mixed_topics_have_records_in_other_partitions_and_clocks_go_back_a
     assert {write.placed_by for write in plain} == {"murmur2"}
     assert {write.placed_by for write in mixed} == {"murmur2", "crc32", "fnv1a", *range(6)}
     assert any(now.time_ms < before.time_ms for before, now in itertools.pairwise(mixed))
+
+
+def _writes_of(schedule: Schedule) -> list[Write]:
+    return [write for step in schedule.steps if isinstance(step, Produce) for write in step.writes]
+
+
+def test_a_key_shares_its_partition_with_others_and_some_producers_do_not_know_it():
+    shape = Shape("grouped", 6, mixed=True, partition_by="prefix:_")
+    schedule = draw(11, (shape,))
+    writes = _writes_of(schedule)
+    assert 0.1 < sum(write.placed_by == WHOLE_KEY for write in writes) / len(writes) < 0.3
+    assert not any(write.placed_by == WHOLE_KEY for write in _writes_of(draw(11, TOPICS)))
+    groups: dict[bytes, set[int]] = {}
+    for key in map(schedule.key, range(120)):
+        groups.setdefault(key.partition(b"_")[0], set()).add(shape.partition_of(key))
+    assert all(len(partitions) == 1 for partitions in groups.values())
+    assert len(set().union(*groups.values())) > 1

@@ -20,6 +20,8 @@ class FakeQuery:
     positions: dict[tuple[str, int], int]
     complete_as_of_ms: int
     ends_its_batch: bool = True
+    polls_until_end: int = 0
+    on_poll: Callable[[], None] = lambda: None
     failure: Exception | None = None
     fails_at_stop: Exception | None = None
     stopped_within_s: float | None = None
@@ -31,6 +33,11 @@ class FakeQuery:
 
     def check(self) -> None:
         self.raise_failure()
+
+    def has_ended(self, within_s: float) -> bool:  # noqa: ARG002 (the test says when)
+        self.polls_until_end -= 1
+        self.on_poll()
+        return self.polls_until_end < 0
 
     def stop(self, within_s: float = STOP_S) -> bool:
         self.stopped_within_s = within_s

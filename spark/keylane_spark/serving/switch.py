@@ -3,7 +3,8 @@
 Once the next generation is complete but for the last seconds, it gets the deletions that the log no longer
 shows (see `serving.carried_deletions`), while both queries go on. The steps of a switch then:
 
-1. The serving query stops after its batch; its lanes have reached the offsets M.
+1. The serving query stops after its batch, however long that takes: its lanes are served meanwhile, and a
+   batch that was broken off would have to begin again. Its lanes have reached the offsets M.
 2. The building query continues until it has reached M everywhere and is complete; then it stops too. If that
    takes too long, the lanes are opened again as before, and the switch is tried again later.
 3. All old lanes are flagged as superseded: a reader that sees the flag re-reads the layout.
@@ -180,9 +181,12 @@ class Serving:
         layouts = self._openings.building.writer.layouts if self._openings.building else {}
         names = ", ".join(f"{topic!r} to generation {each.generation}" for topic, each in layouts.items())
         say(f"switching topic {names}")
+        while not self._serving.has_ended(_POLL_S):
+            self._look([self._serving, building])
+            if stop.is_set():
+                return
         began_s = clock.monotonic_s()
-        if not self._serving.stop():
-            raise TopicChanged("the batch in progress did not end: the switch is tried again")
+        self._serving.stop()
         self._serving.raise_failure()
         self._check_parked()
         reached = {source: end for source, end in self._serving.positions.items() if source[0] in layouts}

@@ -67,15 +67,21 @@ class BatchQuery(ABC):
         self._query = (writer.trigger(processingTime=every) if every else writer).start()
         return self._query
 
+    def has_ended(self, within_s: float) -> bool:
+        """Let no batch follow the one in progress; returns whether that one ended within this time."""
+        self._is_stopping = True
+        if not self._batch_lock.acquire(timeout=within_s):
+            return False
+        self._is_over = True
+        # Released before the query stops: a batch that has just begun must see that all is over.
+        self._batch_lock.release()
+        return True
+
     def stop(self, within_s: float = STOP_S) -> bool:
         """Stop after the batch in progress; returns whether that batch ended in time."""
         # Stopping a query interrupts its thread, which does no harm between batches.
-        self._is_stopping = True
-        held = self._batch_lock.acquire(timeout=within_s)
+        has_ended = self.has_ended(within_s)
         self._is_over = True
-        if held:
-            # Released before the query stops: a batch that has just begun must see that all is over.
-            self._batch_lock.release()
         if self._query is not None:
             try:
                 self._query.stop()
@@ -83,7 +89,7 @@ class BatchQuery(ABC):
                 # It did not end in time, or its JVM is gone. What it still writes has an old epoch, or is in
                 # the lanes already.
                 self.say(f"the query did not stop: {type(error).__name__}")
-        return held
+        return has_ended
 
     def _end_earlier(self, spark: SparkSession) -> None:
         """Stop what is left of a query that did not end when it was stopped: Spark starts none beside it."""

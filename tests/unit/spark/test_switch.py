@@ -243,11 +243,49 @@ def test_a_next_generation_that_does_not_catch_up_is_left_for_another_time(monke
     assert 30 <= scene.time.seconds - FakeTime().seconds < 32
 
 
-@pytest.mark.parametrize("which", ["old", "next"])
-def test_a_batch_that_does_not_end_is_no_moment_for_a_switch(monkeypatch, which: str):
+def test_a_batch_that_serves_is_waited_for_however_long_it_takes_and_the_lanes_stop_only_then(monkeypatch):
+    scene = Scene()
+    scene.old.polls_until_end, scene.old.on_poll = 900, lambda: scene.time.move(0.1)
+
+    def the_next_catches_up() -> None:
+        if scene.old.polls_until_end < 0:
+            scene.next.positions["orders", 1] = 70
+
+    scene.stop.on_wait = the_next_catches_up
+    scene.run(monkeypatch)
+    assert scene.is_switched
+
+
+def test_what_breaks_while_a_batch_is_waited_for_is_raised(monkeypatch):
+    scene = Scene()
+    scene.old.polls_until_end = 9
+
+    def the_next_breaks() -> None:
+        if scene.old.polls_until_end == 5:
+            scene.next.failure = LaneBehind("orders/0.0", 1, 2)
+
+    scene.old.on_poll = the_next_breaks
+    with pytest.raises(LaneBehind):
+        scene.run(monkeypatch)
+    assert not scene.is_switched
+
+
+def test_a_job_that_is_stopped_while_a_batch_is_waited_for_does_not_switch(monkeypatch):
+    scene = Scene()
+    scene.old.polls_until_end = 9
+
+    def stop() -> None:
+        scene.stop.is_stopped = True
+
+    scene.old.on_poll = stop
+    scene.run(monkeypatch)
+    assert not scene.is_switched
+
+
+def test_a_batch_of_the_next_generation_that_does_not_end_is_no_moment_for_a_switch(monkeypatch):
     scene = Scene()
     scene.next.positions["orders", 1] = 70
-    getattr(scene, which).ends_its_batch = False
+    scene.next.ends_its_batch = False
     with pytest.raises(TopicChanged, match="did not end"):
         scene.run(monkeypatch)
     assert not scene.is_switched

@@ -36,7 +36,8 @@ RECENT = 40
 FAILED, NOT_ANSWERED = f"{SERVER}, failed", f"{SERVER}, not answered"
 SOURCES = (STORE, SERVER, FAILED, NOT_ANSWERED)
 """What reads are counted by. One that is not answered has failed, too."""
-_PAUSE_S = 0.003
+_PAUSE_S, _LONGEST_PAUSE_S = 0.003, 0.05
+"""A reader rests for as long as its read took, within these: the job needs the processors, too."""
 
 
 class Readers:
@@ -137,8 +138,9 @@ class Readers:
             if number >= READERS:
                 self._await_one(number, reads)
             else:
+                began_s = time.monotonic()
                 self._read_once(number, reads, source)
-                time.sleep(_PAUSE_S if self._keys else 0.01)
+                _rest(began_s if self._keys else None)
 
     def _read_once(self, number: int, reads: Reads, source: random.Random) -> None:
         with self._reading[number]:
@@ -154,10 +156,11 @@ class Readers:
         """Read a key that is being written, or one of a side topic. Others judge reads that fail."""
         sides = list(self._stack.side_keys)[-RECENT:]
         keys = source.choice([each for each in (self._keys, sides) if each] or [[]])
+        began_s = time.monotonic()
         if keys:
             with contextlib.suppress(KeylaneError):
                 tags.read(*source.choice(keys))
-        time.sleep(_PAUSE_S)
+        _rest(began_s)
 
     def _await_one(self, number: int, reads: Reads) -> None:
         try:
@@ -168,6 +171,12 @@ class Readers:
             self._seen[number].append(reads.read_one(topic, key, position))
         finally:
             self._positions.task_done()
+
+
+def _rest(began_s: float | None) -> None:
+    """Pause after a read that began then; None: there was nothing to read."""
+    took_s = _LONGEST_PAUSE_S if began_s is None else time.monotonic() - began_s
+    time.sleep(min(_LONGEST_PAUSE_S, max(_PAUSE_S, took_s)))
 
 
 def count_by_source(seen: list[list[Seen]]) -> Counter[str]:

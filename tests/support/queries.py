@@ -34,7 +34,7 @@ class FakeQuery:
     def check(self) -> None:
         self.raise_failure()
 
-    def has_ended(self, within_s: float) -> bool:  # noqa: ARG002 (the test says when)
+    def finish(self, within_s: float) -> bool:  # noqa: ARG002 (the test says when)
         self.polls_until_end -= 1
         self.on_poll()
         return self.polls_until_end < 0

@@ -181,7 +181,7 @@ class Serving:
         layouts = self._openings.building.writer.layouts if self._openings.building else {}
         names = ", ".join(f"{topic!r} to generation {each.generation}" for topic, each in layouts.items())
         say(f"switching topic {names}")
-        while not self._serving.has_ended(_POLL_S):
+        while not self._serving.finish(_POLL_S):
             self._look([self._serving, building])
             if stop.is_set():
                 return

@@ -67,7 +67,7 @@ class BatchQuery(ABC):
         self._query = (writer.trigger(processingTime=every) if every else writer).start()
         return self._query
 
-    def has_ended(self, within_s: float) -> bool:
+    def finish(self, within_s: float) -> bool:
         """Let no batch follow the one in progress; returns whether that one ended within this time."""
         self._is_stopping = True
         if not self._batch_lock.acquire(timeout=within_s):
@@ -80,7 +80,7 @@ class BatchQuery(ABC):
     def stop(self, within_s: float = STOP_S) -> bool:
         """Stop after the batch in progress; returns whether that batch ended in time."""
         # Stopping a query interrupts its thread, which does no harm between batches.
-        has_ended = self.has_ended(within_s)
+        has_ended = self.finish(within_s)
         self._is_over = True
         if self._query is not None:
             try:

@@ -62,9 +62,8 @@ def get_keys(app: QueryApp, request: Request, topic: str) -> Response[Any]:
     """Answer with a page of the topic's keys in order."""
     use = app.parts()
     read = pages.parse_range(request, topic, use.settings)
-    scan = read.scan
-    if not read.values.raw_keys:
-        scan = replace(scan, span=use.keys.find_span(read.topic, scan.span))
+    span = _span_of(use, read.topic, read.scan.span, raw_keys=read.values.raw_keys)
+    scan = replace(read.scan, span=span)
     page = read_range(use.store, read.topic, scan, read.terms)
     return pages.render_range(page, read, _envelopes(use, read.values))
 
@@ -83,9 +82,9 @@ def find_records(app: QueryApp, request: Request, topic: str) -> Response[Any]:
     """Answer with a page of the records that meet conditions on their fields, or with their number."""
     use = app.parts()
     read = find.parse_find(request, topic, use.settings)
-    decode, scan = use.decoder(as_bytes=False).decode, read.scan
-    if not read.values.raw_keys:
-        scan = scan._replace(span=use.keys.find_span(read.topic, scan.span))
+    decode = use.decoder(as_bytes=False).decode
+    span = _span_of(use, read.topic, read.scan.span, raw_keys=read.values.raw_keys)
+    scan = read.scan._replace(span=span)
     if read.is_count:
         count = count_found(use.store, read.topic, scan, read.terms, decode)
         app.meter.count("FindScanned", count.scanned, read.topic, count.index)
@@ -130,8 +129,8 @@ def get_changes(app: QueryApp, request: Request, topic: str) -> Response[Any]:
     """Answer with the changes of a topic's keys as they come, as Server-Sent Events."""
     use = app.parts()
     read = changes.parse_topic_changes(request, topic, use.settings)
-    if not read.raw_keys:
-        read = read._replace(key=use.keys.find_span(read.topic, Span.of_prefix(read.key)).low)
+    span = _span_of(use, read.topic, Span.of_prefix(read.key), raw_keys=read.raw_keys)
+    read = read._replace(key=span.low)
     source, choose = TopicChanges(use.change_reader, read), None
     if read.asked:
         check_conditions(use.store, read)
@@ -214,6 +213,11 @@ def _keys_of(use: QueryParts, request: Request, topic: str, key: bytes) -> tuple
     if request.query and has_base64_keys(request):
         return (key,)
     return use.keys.find(topic, key)
+
+
+def _span_of(use: QueryParts, topic: str, span: Span, *, raw_keys: bool) -> Span:
+    """Return the span of keys of records that is asked for: by the keys' bytes, or as answers show keys."""
+    return span if raw_keys else use.keys.find_span(topic, span)
 
 
 def _envelopes(use: QueryParts, values: ValueOptions) -> Envelopes:

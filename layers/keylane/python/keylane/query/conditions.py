@@ -77,8 +77,7 @@ class Drive:
     """An index that can lead to the rows, and the interval of it in which they are.
 
     `prefix`: what its members have before the values of its last field. `is_exact`: its members are the rows
-    that meet all conditions on fields, one for each. `number`: of the condition on its last field whose
-    interval it is.
+    that are wanted, one for each. `number`: of the condition on its last field whose interval it is.
     """
 
     index: FieldIndex
@@ -121,7 +120,8 @@ class FieldQuestion(NamedTuple):
 
         Then those of several fields, and those of one.
         """
-        if span != Span():
+        is_of_all_keys = span == Span()
+        if not is_of_all_keys:
             yield Drive(KEYS, Interval(span.low, span.high), b"", is_exact=False)
         by_field: dict[int, list[Condition]] = {}
         for condition in self.conditions:
@@ -131,7 +131,7 @@ class FieldQuestion(NamedTuple):
             own = [by_field.get(field.number, []) for field in index.fields]
             if not all(own):
                 continue  # a record without a value for one of its fields is not in it
-            prefix, is_exact = b"", True
+            prefix, is_exact = b"", is_of_all_keys
             for before in own[:-1]:
                 fixed = next((each for each in before if each.is_equality and each.on_text is None), None)
                 if fixed is None:

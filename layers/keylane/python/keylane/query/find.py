@@ -136,8 +136,7 @@ def _count(
     question = question_of(reading.layout, scan.asked, scan.order)
     exact = [drive for drive in question.drives(scan.span) if drive.is_exact]
     # Members of what has expired are removed by later writes: only their records tell.
-    is_told_by_members = scan.span == Span() and reading.layout.options.ttl_ms is None
-    if exact and scan.after is None and is_told_by_members:
+    if exact and scan.after is None and reading.layout.options.ttl_ms is None:
         return _counts(reading, exact[:1], lanes_of_topic(reading.layout))[0], None, 0, exact[0].index.name
     finder = _Finder(reading, question, scan._replace(limit=MOST_SCANNED), terms, decode)
     rows, next_after, scanned = finder.find()
@@ -171,8 +170,7 @@ class _Finder:
                 )
             return self._driven(drive, scan.after[1 + scan.after[0] :])
         for drive in drives:
-            # None has fewer members. That of keys may.
-            if drive.is_exact and scan.span == Span() and question.is_in_order(drive):
+            if drive.is_exact and question.is_in_order(drive):  # none has fewer members
                 return self._driven(drive, scan.after)
         counts = _counts(self._reading, drives, self._lanes) if len(drives) > 1 else [0]
         chosen = min(

@@ -6,7 +6,8 @@ from keylane.ports import Call
 from keylane.query.kept import check_index, read_kept
 from keylane.query.store import Reading, ReadTerms, Store, Watermarks
 from keylane.state import redis_keys
-from keylane.state.lanes import Lane, lanes_of_topic
+from keylane.state.field_index import KEYS
+from keylane.state.lanes import Lane, index_keys, lanes_of_topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +44,10 @@ def _count(reading: Reading) -> int:
 
 def _commands(reading: Reading, lane: Lane) -> list[tuple[bytes, ...]]:
     """Return the commands that count a lane's keys, one for each part of its index."""
-    options = reading.layout.options
-    name = lane.tag, reading.layout.topic, reading.layout.generation
+    layout, options = reading.layout, reading.layout.options
     if not options.ttl_ms:
-        key = redis_keys.index_key(*name, lane.partition, lane.stripe)
-        return [(b"ZCARD", part) for part in redis_keys.parts_of(key, options.index)]
+        return [(b"ZCARD", part) for part in index_keys(layout, lane, KEYS)]
     # The index may still have keys that have expired: a later write removes them. Their times tell.
-    key = redis_keys.lane_key(*name, b"x", str(lane).encode())
+    key = redis_keys.lane_key(lane.tag, layout.topic, layout.generation, b"x", str(lane).encode())
     since = b"%d" % reading.now_ms
     return [(b"ZCOUNT", part, since, b"+inf") for part in redis_keys.parts_of(key, options.index)]

@@ -109,26 +109,27 @@ def streams(
     bootstrap: str, path: str, last: Sequence[tuple[bytes, bytes]]
 ) -> Iterator[tuple[str, psutil.Process]]:
     """Yield address and process of the application once it has all records; it stops with the block."""
-    port = Ports().any()
-    with tempfile.TemporaryDirectory(prefix="keylane-bench-") as folder, guarded(Path(folder)) as data:
-        values = {
-            "bootstrap": bootstrap,
-            "topic": state.LAYOUT.topic,
-            "port": port,
-            "folder": data / "store",
-        }
-        program = Program(
-            "streams",
-            command_of(os.environ[STREAMS], values),
-            data / "run" / "streams.json",
-            data / "logs" / "streams.log",
-        )
-        program.start()
-        url = f"http://{HOST}:{port}"
+    with application(os.environ[STREAMS], bootstrap, state.LAYOUT.topic) as (url, program):
         program.wait_until(lambda: has_all(url, path, last), START_S)
         process = program.process
         assert process is not None
         yield url, process
+
+
+@contextlib.contextmanager
+def application(command: str, bootstrap: str, topic: str) -> Iterator[tuple[str, Program]]:
+    """Yield the address of an application, by its command (see `command_of`); it stops with the block."""
+    port = Ports().any()
+    with tempfile.TemporaryDirectory(prefix="keylane-bench-") as folder, guarded(Path(folder)) as data:
+        values = {"bootstrap": bootstrap, "topic": topic, "port": port, "folder": data / "store"}
+        program = Program(
+            "streams",
+            command_of(command, values),
+            data / "run" / "streams.json",
+            data / "logs" / "streams.log",
+        )
+        program.start()
+        yield f"http://{HOST}:{port}", program
 
 
 def has_all(url: str, path: str, records: Sequence[tuple[bytes, bytes]]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
+import shlex
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,13 +15,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from peers import QUIET
 
-from keylane_local.process.guard import guarded
-from keylane_local.process.ports import HOST, Ports
-from keylane_local.process.program import Program
 from keylane_local.tools import find_java
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from keylane_local.process.program import Program
 
 JARS = "KEYLANE_PEER_STREAMS_JARS"
 SOURCE = Path(__file__).with_name("StreamsScan.java")
@@ -68,14 +67,8 @@ def scan(topic: str, partitions: int) -> Iterator[Scan]:
         kafka = stack.enter_context(bench_write.kafka())
         admin = AdminClient({**QUIET, "bootstrap.servers": kafka.bootstrap})
         admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(20)
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="keylane-bench-"))
-        data, port = stack.enter_context(guarded(Path(folder))), Ports().any()
-        words = [find_java() or "java", "-Xmx2g", "-cp", f"{os.environ[JARS]}/*", SOURCE]
-        program = Program(
-            "streams",
-            [*map(str, words), kafka.bootstrap, topic, str(port), str(data / "store")],
-            data / "run" / "streams.json",
-            data / "logs" / "streams.log",
-        )
-        program.start()
-        yield Scan(kafka.bootstrap, topic, program, f"http://{HOST}:{port}")
+        java = [find_java() or "java", "-Xmx2g", "-cp", f"{os.environ[JARS]}/*", str(SOURCE)]
+        command = f"{shlex.join(java)} {{bootstrap}} {{topic}} {{port}} {{folder}}"
+        started = peer_lookup.application(command, kafka.bootstrap, topic)
+        url, program = stack.enter_context(started)
+        yield Scan(kafka.bootstrap, topic, program, url)

@@ -139,7 +139,7 @@ class _Reader:
             record = row.answer.record
             logged = record and self.facts.log.of(row.topic, row.key).at(record.partition, record.offset)
             question = now.scan.question
-            if logged is None or not (question.is_met(logged) and question.has_key(row.key)):
+            if logged is None or not (question.is_met(logged) and question.span.has(row.key)):
                 yield f"{_where(row)}: {show_question(question)} has found {logged}"
                 return
             found.append(logged)

@@ -97,10 +97,6 @@ class Question(NamedTuple):
         """The keys that are asked for."""
         return Span.of_prefix(self.prefix.encode())
 
-    def has_key(self, key: bytes) -> bool:
-        """Whether a record of this key may be found."""
-        return key.startswith(self.prefix.encode())
-
     def query(self) -> list[tuple[str, str]]:
         """The parameters of a request."""
         found = [(each.name, _written(each)) for each in self.asked]

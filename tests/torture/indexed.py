@@ -74,7 +74,7 @@ def _check_question(
         if after is None:
             break
     ended_ms, must, may = CLOCK.now_ms(), set(), set()
-    for key in filter(question.has_key, keys):
+    for key in filter(question.span.has, keys):
         key_log = log.of(topic, key)
         newest = key_log.newest()
         if newest is not None and question.is_met(newest):

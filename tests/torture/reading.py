@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 MANY = 20
 _MOST_PAGES = 30
 _OF_GROUP = 0.3
+"""How many finds are of keys that share what stands before the `_`."""
 _BACK_MS = 2_000
 """Reads as of a time go back so far."""
 
@@ -176,7 +177,7 @@ class Reads:
         group, has_group, _ = source.choice(known).partition(b"_")
         if has_group and source.random() < _OF_GROUP:
             question = question._replace(prefix=f"{group.decode()}_")
-            known = list(filter(question.has_key, known))
+            known = list(filter(question.span.has, known))
         noted = source.sample(known, min(MANY, len(known)))
         whole = self._timed("find", topic, known[0])
         rows: list[Seen] = []

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 SHARDS = 3
 _GROUPS = 11
+"""So many beginnings have the keys of a schedule: what stands before the `_`."""
 _LASTING_MS = 3_600_000
 _UNAWARE = 0.2
 """How many records of a mixed topic come from producers that don't know its `partition_by`."""

@@ -270,8 +270,7 @@ class TortureStack:
 
 def slot_of(layout: Layout, key: bytes) -> int:
     """The slot in which readers look for a key."""
-    lane = lane_of_key(layout, key)
-    return routing.slot_for(lane.partition, lane.stripe, layout.partition_count, layout.stripes)
+    return lane_of_key(layout, key).slot
 
 
 def is_primary(node: RedisNode) -> bool:

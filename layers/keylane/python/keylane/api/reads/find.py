@@ -80,7 +80,9 @@ def parse_find(request: Request, topic: str, settings: QuerySettings) -> FindReq
         )
     asked, order, span = parse_conditions(request, _NAMES), _order(request), parse_prefix(request)
     is_count = COUNT_ALONE.of(request)
-    bounds = cursors.digest("find", asked, order, is_count, span.low)
+    # Of all keys it is that of earlier versions, whose cursors continue.
+    of_keys = (span.low,) if span.low else ()
+    bounds = cursors.digest("find", asked, order, is_count, *of_keys)
     after, position = parse_cursor(request, name, bounds), MIN_POSITION.of(request)
     wait_ms = bounded_wait_ms(request, preferred_wait_ms(PREFER.of(request)), settings)
     scan = FindScan(asked, order, LIMIT.of(request), after, position, wait_ms, span)

@@ -1,10 +1,13 @@
 """What the job finds in columns of values for the indexes of fields."""
 
 import json
+import re
 from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from tests.support.fakes import FakeRegistry, FakeTime
 
 from keylane.adapters.registry.decoders import RegistryDecoders
@@ -12,12 +15,22 @@ from keylane.errors import RegistryUnavailable
 from keylane.formats.avro_writer import encoder
 from keylane.formats.confluent import join
 from keylane.formats.json_text import parse_verbatim
-from keylane.model.records import Options
+from keylane.model.records import FIELD_TYPES, Options
 from keylane.state.field_index import indexes_of
+from keylane.state.ordered import ENCODERS, NotOrdered
 from keylane_spark.adapters.framed_values import FramedValues
-from keylane_spark.columns.fields import field_entries
+from keylane_spark.columns import fields
+from keylane_spark.columns.fields import FEW_DOCUMENTS, field_entries
+from keylane_spark.columns.ordered_forms import forms_of
 
 OPTIONS = Options(index=1, fields=(("amount", "number"), ("status", "text")))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_document_is_one_of_few():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fields, "FEW_DOCUMENTS", 0)
+        yield
 
 
 def entries_of(document) -> bytes:
@@ -56,6 +69,15 @@ def test_a_hostile_value_is_counted_and_spoils_no_neighbour(name):
     found, invalid = column(json.dumps(before).encode(), value, json.dumps(after).encode(), None)
     assert (found[0], found[2], found[3]) == (entries_of(before), entries_of(after), b"")
     assert invalid == count
+
+
+def test_few_documents_have_the_entries_that_they_have_among_many(monkeypatch):
+    monkeypatch.setattr(fields, "FEW_DOCUMENTS", FEW_DOCUMENTS)
+    values = [value for value, _ in HOSTILE.values()]
+    times = FEW_DOCUMENTS // len(values) + 1
+    few, invalid_of_few = column(*values)
+    many, invalid_of_many = column(*values * times)
+    assert (many, invalid_of_many) == (few * times, invalid_of_few * times)
 
 
 def test_of_change_events_the_row_has_the_fields():
@@ -108,3 +130,138 @@ def test_a_registry_that_is_away_is_no_value_without_fields():
         with pytest.raises(RegistryUnavailable, match="schema 7: away"):
             field_entries(pa.array([join(7, b"")], pa.binary()), options, decode)
     assert registry.asked == [7]
+
+
+NAMES = st.sampled_from(["a", "b", "c", "a.b", "\u00e9", "field_0"])
+SPELLED = st.from_regex(r"-?(0|[1-9][0-9]{0,20})(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?", fullmatch=True)
+TIMES = st.datetimes().map(lambda when: when.isoformat()) | st.from_regex(
+    r"[0-3][0-9]{3}-[01][0-9]-[0-3][0-9][T ][0-2][0-9]:[0-6][0-9]:[0-6][0-9](\.[0-9]{1,7})?"
+    r"(Z|[+-][0-2][0-9]:[0-6][0-9])?",
+    fullmatch=True,
+)
+TEXTS = st.text(max_size=70) | st.sampled_from(
+    ["x" * 64, "x" * 65, "\u00e9" * 32, "\u00e9" * 33, "a\\b", 'a"b']
+)
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | SPELLED.map("#{}#".format)
+    | SPELLED
+    | TIMES
+    | TEXTS
+    | st.integers()
+    | st.floats(allow_nan=False)
+)
+DOCUMENTS = st.recursive(
+    SCALARS,
+    lambda below: st.lists(below, max_size=3) | st.dictionaries(NAMES, below, max_size=4),
+    max_leaves=12,
+)
+PATHS = st.lists(
+    st.sampled_from(["a", "b", "c", "a.b", "a.b.c", "a.c", "b.a", "\u00e9", "field_0"]),
+    min_size=1,
+    max_size=4,
+    unique=True,
+)
+
+
+@st.composite
+def all_options(draw):
+    fields = sorted((name, draw(st.sampled_from(FIELD_TYPES))) for name in draw(PATHS))
+    names = st.lists(st.sampled_from([name for name, _ in fields]), min_size=1, max_size=3, unique=True)
+    indexes = tuple((f"together_{number}", tuple(draw(names))) for number in range(draw(st.integers(0, 2))))
+    return Options(index=1, fields=tuple(fields), indexes=indexes)
+
+
+@st.composite
+def all_values(draw):
+    """JSON, as it is spelled in one way or another, and what is nearly JSON."""
+    document = draw(st.dictionaries(NAMES, DOCUMENTS, max_size=4) | DOCUMENTS)
+    value = json.dumps(document, ensure_ascii=draw(st.booleans()), indent=draw(st.sampled_from([None, 1])))
+    data = re.sub('"#([^"#]*)#"', r"\1", value).encode(errors="surrogatepass")
+    if draw(st.integers(0, 5)):
+        return data
+    at = draw(st.integers(0, len(data)))
+    return data[:at] + draw(st.binary(max_size=2)) + data[at + draw(st.integers(0, 2)) :]
+
+
+def entries_alone(value, options):
+    if not value:
+        return b"", 0
+    try:
+        return indexes_of(options).entries(parse_verbatim(value.decode()))
+    except ValueError:
+        return b"", 1
+
+
+TWO_TEXTS = Options(index=1, fields=(("a", "texts"), ("b", "text")), indexes=(("together", ("a", "b")),))
+
+
+@given(all_options(), st.lists(st.none() | all_values(), max_size=6))
+@example(TWO_TEXTS, [b'{"a": ["y", "x"], "b": "z"}', b'{"a": "y", "b": "z"}', b'{"a": "y"}'])
+def test_columns_find_in_a_value_what_its_parsed_document_has(options, values):
+    found, invalid = field_entries(pa.array(values, pa.binary()), options)
+    expected = [entries_alone(value, options) for value in values]
+    assert found.to_pylist() == [entries for entries, _ in expected]
+    assert invalid == sum(count for _, count in expected)
+
+
+def test_entries_that_no_envelope_has_room_for_are_none_and_spoil_no_neighbour():
+    many = [f"{number:02}" + "x" * 60 for number in range(64)]
+    options = Options(index=1, fields=tuple((f"tags{number:02}", "texts") for number in range(17)))
+    large = json.dumps({name: many for name, _ in options.fields}).encode()
+    small = b'{"tags00": ["a", "b"], "tags01": 7}'
+    found, invalid = field_entries(pa.array([small, large, small], pa.binary()), options)
+    assert found.to_pylist() == [b"\0\1a\0\1b", b"", b"\0\1a\0\1b"]
+    assert invalid == 1 + 17 + 1
+
+
+def form_alone(kind, spelled):
+    try:
+        return ENCODERS[kind](json.loads(spelled) if spelled.startswith('"') else spelled)
+    except NotOrdered:
+        return None
+
+
+@given(st.lists(SPELLED | SPELLED.map(json.dumps) | st.integers().map(str) | st.just("null")))
+@example(["-0", "0.00", "10", "1.0", "-1", "99999999999999999", "0.0000000000000001", "-0.01", '"007"'])
+def test_numbers_have_by_columns_the_form_that_one_alone_has(spelled):
+    found = forms_of("number", pa.array([each.encode() for each in spelled], pa.binary())).to_pylist()
+    for form, each in zip(found, spelled, strict=True):
+        assert form in {None, form_alone("number", each)}, each
+        is_plain = each.strip('"-').replace(".", "", 1).isdigit() and len(each) <= 18
+        assert (form is not None) is is_plain, each
+
+
+@given(st.lists(TIMES.map(json.dumps) | st.integers(-(10**13), 10**13).map(str)))
+@example(['"1969-12-31T23:59:59.999Z"', '"2026-02-28 10:00:00+02:00"', '"2026-11-27T10:00:00.5"', "0"])
+def test_times_have_by_columns_the_form_that_one_alone_has(spelled):
+    found = forms_of("time", pa.array([each.encode() for each in spelled], pa.binary())).to_pylist()
+    for form, each in zip(found, spelled, strict=True):
+        assert form in {None, form_alone("time", each)}, each
+        assert form is not None or each.startswith('"'), "a number is not looked at alone"
+
+
+def test_a_time_that_is_none_leaves_its_neighbours_to_be_looked_at_alone():
+    good, bad = b'"2026-02-28T10:00:00Z"', b'"2026-02-30T10:00:00Z"'
+    assert forms_of("time", pa.array([good], pa.binary())).null_count == 0
+    assert forms_of("time", pa.array([good, bad, b"7"], pa.binary())).is_null().to_pylist() == [
+        True,
+        True,
+        False,
+    ]
+    options = Options(index=1, fields=(("placed", "time"),))
+    found, invalid = field_entries(
+        pa.array([b'{"placed":%b}' % each for each in (good, bad, b"7")], pa.binary()), options
+    )
+    assert [bool(entries) for entries in found.to_pylist()] == [True, False, True]
+    assert invalid == 1
+
+
+@given(st.lists(TEXTS))
+def test_texts_have_by_columns_the_form_that_one_alone_has(texts):
+    spelled = [json.dumps(text, ensure_ascii=False) for text in texts]
+    found = forms_of("text", pa.array([each.encode() for each in spelled], pa.binary())).to_pylist()
+    for form, each, text in zip(found, spelled, texts, strict=True):
+        assert form in {None, form_alone("text", each)}, each
+        assert (form is not None) is ("\\" not in each and len(text.encode()) <= 64), each

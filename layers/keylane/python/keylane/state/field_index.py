@@ -86,19 +86,20 @@ class FieldIndexes(NamedTuple):
                 invalid += 1
             of_field.append(values)
             for value in values:
-                parts += (_HEADS[field.number][len(value)], value)
+                parts += (HEADS[field.number][len(value)], value)
         for number, _, together in self.indexes[len(self.fields) :]:
             values = [of_field[field.number][0] for field in together if of_field[field.number]]
             if len(values) == len(together):
                 value = ordered.END.join(values)
-                parts += (_HEADS[number][len(value)], value)
+                parts += (HEADS[number][len(value)], value)
         block = b"".join(parts)
         if len(block) > LONGEST_ENTRIES:
             return b"", len(self.fields)
         return block, invalid
 
 
-_HEADS = [[bytes((number, length)) for length in range(256)] for number in range(32)]
+HEADS = [[bytes((number, length)) for length in range(256)] for number in range(32)]
+"""What an entry begins with, by the number of its index and the length of its value."""
 
 
 def indexes_of(options: Options) -> FieldIndexes:

@@ -25,8 +25,10 @@ TEXT_BYTES = 64
 MOST_DIGITS = 120
 END = b"\0"
 CUT = b"\xff"
-_ZERO, _ABOVE, _BELOW = b"\x80", b"\x81", b"\x7f"
-_BASE, _BIAS = 254, 32258
+ZERO, ABOVE, BELOW = b"\x80", b"\x81", b"\x7f"
+"""How numbers begin."""
+BASE, BIAS = 254, 32258
+"""Of their exponents."""
 _LONGEST_EXPONENT = 7
 _COMPLEMENT = bytes(range(255, -1, -1))
 _PAIRS = bytes(min(byte >> 4, 9) * 10 + min(byte & 15, 9) + 1 for byte in range(256))
@@ -76,18 +78,18 @@ def encode_number(text: str) -> bytes:
     first = len(whole) - (len(digits) - len(significant))
     significant = significant.rstrip("0")
     if not significant:
-        return _ZERO
+        return ZERO
     if len(significant) > MOST_DIGITS:
         raise NotOrdered("long", f"has more than {MOST_DIGITS} digits")
     if exponent and len(exponent) > _LONGEST_EXPONENT:
         raise NotOrdered("long", "has too large an exponent")
-    biased = first + int(exponent or 0) + _BIAS
-    if not 0 <= biased < _BASE * _BASE:
+    biased = first + int(exponent or 0) + BIAS
+    if not 0 <= biased < BASE * BASE:
         raise NotOrdered("long", "has too large an exponent")
     if len(significant) % 2:
         significant += "0"
-    body = bytes((biased // _BASE + 1, biased % _BASE + 1)) + bytes.fromhex(significant).translate(_PAIRS)
-    return _BELOW + body.translate(_COMPLEMENT) + CUT if sign else _ABOVE + body
+    body = bytes((biased // BASE + 1, biased % BASE + 1)) + bytes.fromhex(significant).translate(_PAIRS)
+    return BELOW + body.translate(_COMPLEMENT) + CUT if sign else ABOVE + body
 
 
 @lru_cache(maxsize=4096)

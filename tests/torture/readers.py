@@ -37,7 +37,8 @@ FAILED, NOT_ANSWERED = f"{SERVER}, failed", f"{SERVER}, not answered"
 SOURCES = (STORE, SERVER, FAILED, NOT_ANSWERED)
 """What reads are counted by. One that is not answered has failed, too."""
 _PAUSE_S, _LONGEST_PAUSE_S = 0.003, 0.05
-"""A reader rests for as long as its read took, within these: the job needs the processors, too."""
+_RESTS = 3
+"""A reader rests so many times as long as its read took, within these: the job needs processors, too."""
 
 
 class Readers:
@@ -176,7 +177,7 @@ class Readers:
 def _rest(began_s: float | None) -> None:
     """Pause after a read that began then; None: there was nothing to read."""
     took_s = _LONGEST_PAUSE_S if began_s is None else time.monotonic() - began_s
-    time.sleep(min(_LONGEST_PAUSE_S, max(_PAUSE_S, took_s)))
+    time.sleep(min(_LONGEST_PAUSE_S, max(_PAUSE_S, _RESTS * took_s)))
 
 
 def count_by_source(seen: list[list[Seen]]) -> Counter[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -268,6 +269,7 @@ class TortureStack:
         self.cluster.wait_ready(REPAIRED_WITHIN_S)
 
 
+@functools.lru_cache(maxsize=4096)
 def slot_of(layout: Layout, key: bytes) -> int:
     """The slot in which readers look for a key."""
     return lane_of_key(layout, key).slot

@@ -144,13 +144,14 @@ class _FieldReader(NamedTuple):
 
     def entries(self, texts: Sequence[str | None]) -> tuple[pa.BinaryArray, int]:
         """Return as `field_entries`; a text is empty where there is none, None where it can't be read."""
+        invalid = texts.count(None)
         if len(texts) < FEW_DOCUMENTS:
-            found, invalid = [b""] * len(texts), texts.count(None)
+            found = [b""] * len(texts)
             alone = {at: text for at, text in enumerate(texts) if text}
         else:
             documents, alone = self._read(texts)
-            entries, invalid = self._entries(documents)
-            invalid += texts.count(None)
+            entries, count = self._entries(documents)
+            invalid += count
             if not alone:
                 return entries, invalid
             found = entries.to_pylist()
@@ -194,7 +195,7 @@ class _FieldReader(NamedTuple):
         return pc.if_else(too_long, b"", joined), int(np.where(too_long, len(of_field), invalid).sum())
 
     def _entries_alone(self, text: str) -> tuple[bytes, int]:
-        """Of one of few, or of what msgspec refuses: no JSON, or no object where one is expected."""
+        """Of one of few, or of what msgspec refuses: it is not valid JSON, or lacks an object with fields."""
         try:
             return self.indexes.entries(parse_verbatim(text))
         except ValueError:
@@ -217,18 +218,18 @@ def _shape(paths: Sequence[tuple[str, ...]]) -> tuple[type[msgspec.Struct], list
 
     Below a path that ends there are no attributes: what another path has there is in the same JSON.
     """
-    names = list(dict.fromkeys(path[0] for path in paths))
-    attributes = {name: f"field_{number}" for number, name in enumerate(names)}
     fields: list[tuple[str, Any, Any]] = []
-    places: dict[tuple[str, ...], tuple[str, ...]] = {path: (attributes[path[0]],) for path in paths}
-    for name in names:
+    renamed: dict[str, str] = {}
+    places: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for number, name in enumerate(dict.fromkeys(path[0] for path in paths)):
+        attribute = f"field_{number}"
+        renamed[attribute] = name
         below = [path[1:] for path in paths if path[0] == name]
         if () in below:
-            fields.append((attributes[name], msgspec.Raw, _ABSENT))
-            continue
-        shape, own = _shape(below)
-        fields.append((attributes[name], shape | None, None))
-        for path, place in zip(below, own, strict=True):
-            places[name, *path] = (attributes[name], *place)
-    renamed = {attribute: name for name, attribute in attributes.items()}
+            fields.append((attribute, msgspec.Raw, _ABSENT))
+            own: list[tuple[str, ...]] = [()] * len(below)
+        else:
+            shape, own = _shape(below)
+            fields.append((attribute, shape | None, None))
+        places |= {(name, *path): (attribute, *place) for path, place in zip(below, own, strict=True)}
     return msgspec.defstruct("Document", fields, rename=renamed, gc=False), [places[path] for path in paths]

@@ -20,7 +20,8 @@ _NUMBER = r'^(?:-?[0-9]+(?:\.[0-9]+)?|"-?[0-9]+(?:\.[0-9]+)?")$'
 _ZONE = r"(?:Z|[+-][0-9]{2}:[0-9]{2})"
 _TIME = r'^"[12][0-9]{3}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?' + _ZONE + '?"$'
 _ENDS_WITH_ZONE = _ZONE + "$"
-_MICROSECONDS_OF_MS = 3
+_DECIMALS_OF_MS = 3
+"""Of a time in ms that counts microseconds."""
 _POWERS = 10 ** np.arange(_LONGEST_NUMBER + 1, dtype=np.int64)
 _HUNDREDS = 100 ** np.arange(_MOST_PAIRS - 1, -1, -1, dtype=np.int64)
 
@@ -65,9 +66,9 @@ def _of_times(spelled: pa.BinaryArray) -> pa.BinaryArray:
     try:
         times = with_zone.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_numpy()
     except pa.ArrowInvalid:
-        # One is no time, like the 30th of February.
+        # One of them is not a time, like the 30th of February.
         return _of_numbers(spelled)
-    scales = np.full(len(times), _MICROSECONDS_OF_MS)
+    scales = np.full(len(times), _DECIMALS_OF_MS)
     found = _spread(_of_decimals(np.abs(times), times < 0, scales), is_iso)
     return pc.coalesce(found, _of_numbers(spelled))
 
@@ -100,7 +101,6 @@ def _of_decimals(magnitudes: np.ndarray, is_negative: np.ndarray, scales: np.nda
     forms[np.flatnonzero(is_negative), 3 + used[is_negative]] = 255
     forms[:, 0] = np.where(is_zero, ZERO[0], np.where(is_negative, BELOW[0], ABOVE[0]))
     lengths = np.where(is_zero, 1, 3 + used + is_negative)
-    ends = np.cumsum(lengths, dtype=np.int32)
     data = forms[np.arange(forms.shape[1]) < lengths[:, None]]
-    offsets = np.concatenate(([0], ends)).astype(np.int32)
-    return pa.Array.from_buffers(pa.binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
+    return pa.Array.from_buffers(pa.binary(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(data)])

@@ -75,6 +75,13 @@ class Readers:
         if self._positions.qsize() < WAITERS * 2:
             self._positions.put((topic, key, position))
 
+    def drop_positions(self) -> None:
+        """Wait for no more positions than those that are being waited for."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._positions.get_nowait()
+                self._positions.task_done()
+
     def take(self) -> list[list[Seen]]:
         """What each reader has seen since the last call, in order. Waits for positions and reads first."""
         self._positions.join()

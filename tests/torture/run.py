@@ -111,6 +111,8 @@ class Tormentor:
             rebuilt = any(t.lost_data for t in nemesis.troubles) or "switch-layout" in schedule.events
             within_s = REACHED_WITHIN_S + (sum(ends.values()) / REBUILT_PER_S if rebuilt else 0)
             missing = self._wait_reached(ends, written_ms, within_s)
+            if missing:
+                self.readers.drop_positions()
             seen = self.readers.take()
             faults += blind(count_by_source(seen))
             nemesis.troubles += self._unplanned(before, nemesis.troubles, began_s)

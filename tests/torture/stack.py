@@ -125,7 +125,13 @@ class Job:
         stop_now(self.process)
 
     def tail(self) -> str:
-        return tail(self.log, 15)
+        """The last lines of the log, and the last that the job itself has said: Java's errors are long."""
+        said = [
+            line
+            for line in self.log.read_text("utf-8", "replace").splitlines()
+            if line.startswith("keylane:")
+        ]
+        return "\n".join([*said[-40:], "", tail(self.log, 15)])
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ from tests.torture.listeners import Listeners
 from tests.torture.over_http import ServerSource
 from tests.torture.reading import Reads, Seen
 from tests.torture.sources import SERVER, STORE, WAIT_MS, NoAnswer, StoreSource
+from tests.torture.stack import rest
 from tests.torture.tags import TagReads
 
 from keylane.errors import KeylaneError
@@ -37,8 +38,6 @@ FAILED, NOT_ANSWERED = f"{SERVER}, failed", f"{SERVER}, not answered"
 SOURCES = (STORE, SERVER, FAILED, NOT_ANSWERED)
 """What reads are counted by. One that is not answered has failed, too."""
 _PAUSE_S, _LONGEST_PAUSE_S = 0.003, 0.05
-_RESTS = 3
-"""A reader rests so many times as long as its read took, within these: the job needs processors, too."""
 
 
 class Readers:
@@ -148,7 +147,7 @@ class Readers:
             else:
                 began_s = time.monotonic()
                 self._read_once(number, reads, source)
-                _rest(began_s if self._keys else None)
+                rest(began_s, _PAUSE_S if self._keys else _LONGEST_PAUSE_S, _LONGEST_PAUSE_S)
 
     def _read_once(self, number: int, reads: Reads, source: random.Random) -> None:
         with self._reading[number]:
@@ -168,7 +167,7 @@ class Readers:
         if keys:
             with contextlib.suppress(KeylaneError):
                 tags.read(*source.choice(keys))
-        _rest(began_s)
+        rest(began_s, _PAUSE_S, _LONGEST_PAUSE_S)
 
     def _await_one(self, number: int, reads: Reads) -> None:
         try:
@@ -179,12 +178,6 @@ class Readers:
             self._seen[number].append(reads.read_one(topic, key, position))
         finally:
             self._positions.task_done()
-
-
-def _rest(began_s: float | None) -> None:
-    """Pause after a read that began then; None: there was nothing to read."""
-    took_s = _LONGEST_PAUSE_S if began_s is None else time.monotonic() - began_s
-    time.sleep(min(_LONGEST_PAUSE_S, max(_PAUSE_S, _RESTS * took_s)))
 
 
 def count_by_source(seen: list[list[Seen]]) -> Counter[str]:

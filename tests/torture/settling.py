@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tests.servers.own import CLOCK
 from tests.torture.configurations import RETAINED
 from tests.torture.sources import LAYOUT_TTL_S, TERMS
-from tests.torture.stack import wait_until
+from tests.torture.stack import rest, wait_until
 
 from keylane.errors import KeylaneError
 from keylane.query.latest import read_latest
@@ -74,11 +74,13 @@ def wait_settled(side: Side, since_s: float, *, judged: bool = True, complete: b
     until_s = time.monotonic() + AGREES_WITHIN_S
     partitions, left = len(side.partitions()), "nothing was read"
     answers: dict[bytes, Answer] = {}
+    asked_s = time.monotonic()
     with _reader(side) as read:
         while left:
             if time.monotonic() > until_s:
                 raise AssertionError(f"{side.name!r} has not settled within {AGREES_WITHIN_S} s: {left}")
-            time.sleep(0.02)
+            rest(asked_s, 0.02, 0.1)
+            asked_s = time.monotonic()
             try:
                 answers = {key: read(key) for key in sorted(side.journal.written)}
             except KeylaneError as error:

@@ -8,10 +8,12 @@ the driver (`main`) and, as Spark's daemon module, in the workers.
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import functools
 import json
 import mmap
 import os
+import signal
 import struct
 import sys
 import time
@@ -34,6 +36,8 @@ PORTS = "TORTURE_PORTS"
 CLOCK_FILE = "TORTURE_CLOCK_FILE"
 CUT_FILE = "TORTURE_CUT_FILE"
 DAEMON_MODULE = "tests.torture.outside_daemon"
+SHOW_STACKS = signal.SIGUSR1
+"""What the job's Python processes answer with the stacks of their threads, in the job's log."""
 _FETCH_BYTES = 16 * 1024
 _WINDOW_BYTES = 200_000
 _OFFSET = struct.Struct("<q")
@@ -50,6 +54,7 @@ def set_clock(file: Path, offset_ms: int) -> None:
 
 def change(environment: os._Environ[str]) -> None:
     """Change this process as the environment says."""
+    faulthandler.register(SHOW_STACKS)
     link_all_clusters({int(port): proxy for port, proxy in json.loads(environment[PORTS]).items()})
     _follow(Path(environment[CLOCK_FILE]))
     fetch_little()

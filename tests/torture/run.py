@@ -133,7 +133,7 @@ class Tormentor:
         faults += self.readers.broken
         if broken or self.stack.job.has_ended:
             faults.append(
-                f"the job {'has ended' if self.stack.job.has_ended else 'runs'}:\n{self.stack.job.tail()}"
+                f"the job {'has ended' if self.stack.job.has_ended else 'runs'}:\n{self.stack.job.report()}"
             )
         return Outcome(
             schedule,

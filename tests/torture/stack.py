@@ -72,6 +72,7 @@ REPAIRED_WITHIN_S = 60
 _REST_S, _LONGEST_REST_S = 0.02, 1.0
 _RESTS = 3
 _NICENESS = -4
+_STACKS_S, _STACKS_CHARACTERS = 1.0, 20_000
 
 
 class Job:
@@ -130,14 +131,24 @@ class Job:
         """Kill its remaining processes."""
         stop_now(self.process)
 
-    def tail(self) -> str:
-        """The last lines of the log, and the last that the job itself has said: Java's errors are long."""
-        said = [
-            line
-            for line in self.log.read_text("utf-8", "replace").splitlines()
-            if line.startswith("keylane:")
-        ]
-        return "\n".join([*said[-40:], "", tail(self.log, 15)])
+    def report(self) -> str:
+        """What it has said last, and what its Python threads are doing; Java's errors are long."""
+        lines = self._read_log(0).splitlines()
+        said = [line for line in lines if line.startswith("keylane:")]
+        return "\n".join([*said[-40:], "", *lines[-15:], "", self._stacks()])
+
+    def _stacks(self) -> str:
+        if self.has_ended:
+            return ""
+        size = self.log.stat().st_size
+        for process in [self.process, *self.workers()]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(outside.SHOW_STACKS)
+        time.sleep(_STACKS_S)
+        return self._read_log(size)[:_STACKS_CHARACTERS]
+
+    def _read_log(self, begin: int) -> str:
+        return self.log.read_bytes()[begin:].decode("utf-8", "replace")
 
 
 @dataclass(slots=True)

@@ -77,7 +77,7 @@ def zombie(world: World, _: Event) -> None:
     except psutil.TimeoutExpired:
         first.end()
         raise AssertionError("the zombie still ran 60 s after it woke up") from None
-    assert code == 3, f"the zombie ended with {code}:\n{first.tail()}"
+    assert code == 3, f"the zombie ended with {code}:\n{first.report()}"
 
 
 def clock_jump(world: World, event: Event) -> None:

@@ -162,7 +162,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def do_POST(self) -> None:
-        payload = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        size = int(self.headers.get("Content-Length") or 0)
+        payload = self.rfile.read(size)
+        if len(payload) < size:
+            # The runtime was killed while it sent this: a part of an answer is none.
+            self.close_connection = True
+            return
         match = _PATH.match(self.path)
         if match and match[3]:
             self.server.api.take_init_error(payload)

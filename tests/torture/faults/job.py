@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 import psutil
+from confluent_kafka import Producer
 from tests.torture.faults.world import is_alive, kill_all, stopped
 from tests.torture.outside import set_clock
 from tests.torture.stack import wait_until
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
 
 CLOCK_JUMPS_MS = (3_600_000, -3_600_000, 7_000, -7_000)
 SWITCHED_WITHIN_S = 180
-CUT_WITHIN_S = 60
+CUT_WITHIN_S, BURST_EVERY_S = 60, 5
+BURST_RECORDS = 1_000
+_KEYS, _FLUSHED_WITHIN_S = 8, 60
 
 
 def kill_driver(world: World, event: Event) -> None:
@@ -46,13 +50,33 @@ def kill_worker(world: World, _: Event) -> None:
 
 
 def cut_rows(world: World, _: Event) -> None:
-    """Let the rows of a task end early, without an error, as Spark ends the workers of a failed query."""
+    """Let the rows of a task end early, without an error, as Spark ends the workers of a failed query.
+
+    A job that keeps up has no tasks: all its batches are small. Then it gets many records at once.
+    """
     cut = world.stack.cut_file
     cut.touch()
     try:
-        wait_until(lambda: not cut.exists(), CUT_WITHIN_S, "no task had more than one Arrow batch")
+        for _ in range(CUT_WITHIN_S // BURST_EVERY_S):
+            with contextlib.suppress(TimeoutError):
+                wait_until(lambda: not cut.exists(), BURST_EVERY_S, "")
+                return
+            _write_burst(world)
+        raise TimeoutError(f"no task had more than one Arrow batch within {CUT_WITHIN_S} s")
     finally:
         cut.unlink(missing_ok=True)
+
+
+def _write_burst(world: World) -> None:
+    """Write more records to each topic than one small batch may have."""
+    producer = Producer(
+        {"bootstrap.servers": world.stack.kafka.bootstrap, "enable.idempotence": True, "log_level": 2}
+    )
+    for topic, shape in world.stack.shapes.items():
+        for number in range(BURST_RECORDS):
+            key = b"%d-%03d" % (world.seed, number % _KEYS)
+            producer.produce(topic, key=key, value=b"burst-%d" % number, partition=shape.partition_of(key))
+    assert not producer.flush(_FLUSHED_WITHIN_S), "the records did not reach the broker"
 
 
 def pause_driver(world: World, event: Event) -> None:

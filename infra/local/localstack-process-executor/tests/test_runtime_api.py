@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import socket
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -103,6 +104,23 @@ def test_a_runtime_that_ends_during_an_invocation_fails_it(api, caller, runtime)
     assert answer.failed
     assert b"Runtime.ExitError" in answer.payload
     assert b"RequestId: r1 Error: exit status 3" in answer.payload
+
+
+@pytest.mark.parametrize("sent", [b"", b'"do'], ids=["nothing", "its beginning"])
+def test_an_answer_that_a_killed_runtime_has_sent_in_part_is_none(api, caller, runtime, sent):
+    waiting = caller.submit(api.invoke, "r1", HEADERS, b"{}", 20)
+    runtime("GET", "invocation/next")
+    host, port = api.address.split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as killed:
+        head = f"POST {PREFIX}/invocation/r1/response HTTP/1.1\r\nContent-Length: 6\r\n\r\n"
+        killed.sendall(head.encode() + sent)
+        killed.shutdown(socket.SHUT_WR)
+        assert killed.recv(1) == b""
+    assert not waiting.done()
+    api.end("the process was killed")
+    answer = waiting.result(20)
+    assert answer.failed
+    assert b"the process was killed" in answer.payload
 
 
 def test_an_invocation_that_no_runtime_received_can_be_retried(api, caller):

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
-from tests.servers.own import READY_WITHIN_S, guarded, own_cluster, own_kafka, wait_writable
+from tests.servers.own import (
+    READY_WITHIN_S,
+    guarded,
+    own_cluster,
+    own_kafka,
+    shorten_jvm_starts,
+    wait_writable,
+)
 from tests.support.only_if_named import leave_out
 
 from keylane.formats import json_text
@@ -29,9 +36,7 @@ if TYPE_CHECKING:
 
 TESTS = Path(__file__).parent
 
-# The tests' JVMs live for seconds: the second compiler would take more time than it gives back, and so would
-# a collector with threads of its own.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+shorten_jvm_starts()
 
 # How long an example takes says more about the machine than about the code. The gate tries the same examples
 # each time; others with --hypothesis-profile=random, which prints what brings a failure back.

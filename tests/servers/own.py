@@ -51,6 +51,15 @@ def eventually(condition: Callable[[], bool], within_s: float = 60) -> None:
         time.sleep(0.02)
 
 
+def shorten_jvm_starts() -> None:
+    """Set the options of the JVMs that this process starts, unless there are some.
+
+    The tests' JVMs live for seconds: the second compiler would take more time than it gives back, and so
+    would a collector with threads of its own.
+    """
+    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+
 @contextlib.contextmanager
 def own_cluster(data: Path, *, appendonly: bool = False) -> Iterator[RedisCluster]:
     """Yield a cluster of three primaries and three replicas, once every node knows it as complete."""

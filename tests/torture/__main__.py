@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from tests.servers.own import shorten_jvm_starts
 from tests.torture.configurations import (
     CONFIGURATIONS,
     Configuration,
@@ -41,6 +42,7 @@ PER_STACK = 50
 
 def main(arguments: list[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
+    shorten_jvm_starts()
     seed = random.SystemRandom().randrange(1_000_000) if given.seed is None else given.seed
     planned = [_drawn(seed + number, given) for number in range(given.n)]
     if given.replay:

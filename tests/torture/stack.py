@@ -90,8 +90,6 @@ class Job:
             log=self.log,
             cwd=folder,
             env={
-                # As in all tests: most of a short life goes into compiling what is fast already.
-                "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
                 **environment,
                 "KEYLANE_CHECKPOINT": str(self.checkpoint),
                 "JAVA_HOME": str(Path(java).resolve().parents[1]),
@@ -144,7 +142,7 @@ class Job:
         for process in [self.process, *self.workers()]:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(outside.SHOW_STACKS)
-        time.sleep(_STACKS_S)
+        time.sleep(_STACKS_S)  # nothing says that all have answered
         return self._read_log(size)[:_STACKS_CHARACTERS]
 
     def _read_log(self, begin: int) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
-from tests.torture.faults.world import stopped
+from tests.torture.faults.world import produce_to_topics, stopped
 from tests.torture.stack import wait_until
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from keylane.model.kafka import TopicPartition as Source
 
 _RECORDS = 20
-_KEYS = 8
 _EXPIRES_AFTER_MS = 1_000
 _TIMEOUT_S = 60
 
@@ -51,17 +50,13 @@ def hang_transaction(world: World, event: Event) -> None:
     producer = Producer(options)
     producer.init_transactions(_TIMEOUT_S)
     producer.begin_transaction()
-    for topic, shape in world.stack.shapes.items():
-        for number in range(_RECORDS):
-            key = b"%d-%03d" % (world.seed, number % _KEYS)
-            producer.produce(
-                topic,
-                key=key,
-                value=b"hanging-%d-%d" % (world.seed, number),
-                partition=shape.partition_of(key),
-                on_delivery=lambda _, sent: offsets.update({(sent.topic(), sent.partition()): sent.offset()}),
-            )
-    assert not producer.flush(_TIMEOUT_S), "the records did not reach the broker"
+    produce_to_topics(
+        world,
+        producer,
+        _RECORDS,
+        f"hanging-{world.seed}",
+        on_delivery=lambda _, sent: offsets.update({(sent.topic(), sent.partition()): sent.offset()}),
+    )
     time.sleep(event.seconds * 4)
     if not expires and event.variant:
         producer.commit_transaction(_TIMEOUT_S)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 from confluent_kafka import Producer
-from tests.torture.faults.world import is_alive, kill_all, stopped
+from tests.torture.faults.world import is_alive, kill_all, produce_to_topics, stopped
 from tests.torture.outside import set_clock
 from tests.torture.stack import wait_until
 
@@ -25,7 +25,6 @@ CLOCK_JUMPS_MS = (3_600_000, -3_600_000, 7_000, -7_000)
 SWITCHED_WITHIN_S = 180
 CUT_WITHIN_S, BURST_EVERY_S = 60, 5
 BURST_RECORDS = 1_000
-_KEYS, _FLUSHED_WITHIN_S = 8, 60
 
 
 def kill_driver(world: World, event: Event) -> None:
@@ -72,11 +71,7 @@ def _write_burst(world: World) -> None:
     producer = Producer(
         {"bootstrap.servers": world.stack.kafka.bootstrap, "enable.idempotence": True, "log_level": 2}
     )
-    for topic, shape in world.stack.shapes.items():
-        for number in range(BURST_RECORDS):
-            key = b"%d-%03d" % (world.seed, number % _KEYS)
-            producer.produce(topic, key=key, value=b"burst-%d" % number, partition=shape.partition_of(key))
-    assert not producer.flush(_FLUSHED_WITHIN_S), "the records did not reach the broker"
+    produce_to_topics(world, producer, BURST_RECORDS, "burst")
 
 
 def pause_driver(world: World, event: Event) -> None:

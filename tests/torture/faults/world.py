@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
@@ -13,8 +13,12 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Iterable, Iterator
 
+    from confluent_kafka import Producer
     from tests.torture.stack import TortureStack
     from tests.torture.writing import Writers
+
+_KEYS = 8
+_ACKNOWLEDGED_WITHIN_S = 60
 
 
 @dataclass(slots=True)
@@ -65,6 +69,19 @@ class World:
         yield
         for trouble in begun:
             trouble.ended_s = time.monotonic()
+
+
+def produce_to_topics(world: World, producer: Producer, records: int, name: str, **options: Any) -> None:
+    """Produce records of the schedule's keys to each of its topics, and wait until Kafka has them.
+
+    `name`: the beginning of the values. `options`: of `produce`.
+    """
+    for topic, shape in world.stack.shapes.items():
+        for number in range(records):
+            key = b"%d-%03d" % (world.seed, number % _KEYS)
+            value = f"{name}-{number}".encode()
+            producer.produce(topic, key=key, value=value, partition=shape.partition_of(key), **options)
+    assert not producer.flush(_ACKNOWLEDGED_WITHIN_S), "the records did not reach the broker"
 
 
 @contextlib.contextmanager

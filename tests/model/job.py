@@ -118,8 +118,9 @@ class Jobs:
         # Chunks of one record: a batch is several chunks, sent as those of a large one.
         enter(patch(partition_chunks, "MAX_RECORDS", 1))
         enter(patch(partition_chunks, "COMPARED_RECORDS", 1))
-        enter(patch(batch_writer, "FEW_ROWS", 1))
-        enter(patch(lane_writer, "PAYS_FROM_RECORDS", 1))
+        enter(patch(batch_writer, "MAX_RECORDS", 1))
+        for module in (lane_writer, batch_writer):
+            enter(patch(module, "PAYS_FROM_RECORDS", 1))
         enter(patch(open_topics, "check_eviction_policy"))
         enter(patch(topic_query, "batch_ends", side_effect=lambda *_: self._ends))
         return self

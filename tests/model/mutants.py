@@ -167,7 +167,7 @@ MUTANTS = (
     _mutant(
         "members of small chunks: what is encoded together with other lanes is in no index of fields",
         "spark/keylane_spark/stream/batch_writer.py",
-        "            and not chunk.lane.options.fields\n",
+        "    if lane.options.fields:\n        return None\n",
         "",
         "fields",
     ),

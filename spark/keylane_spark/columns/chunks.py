@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from keylane.model.records import Options
 from keylane_spark.columns.encoding import encode_of_lanes, encode_records
@@ -81,16 +83,64 @@ class Folded:
         )
 
 
-def encode_together(chunks: Sequence[Folded], key_prefixes: Sequence[bytes]) -> list[Chunk]:
-    """As `Folded.encode` of chunks of different lanes, at least one. None of them is `ordered`."""
+def encode_together(
+    chunks: Sequence[Folded], key_prefixes: Sequence[bytes], are_msets: Sequence[bool]
+) -> list[Chunk]:
+    """As `Folded.encode` of chunks of different lanes, at least one.
+
+    `are_msets`: whether the lane takes the chunk as an MSET and nothing else; it is `ordered` then.
+    """
     records = Records.joined([chunk.records for chunk in chunks])
     counts = [len(chunk.records) for chunk in chunks]
     tombstones = np.add.reduceat(records.tombstones, np.cumsum([0, *counts[:-1]])).tolist()
     encoded = encode_of_lanes(records, counts, key_prefixes)
     return [
-        Chunk(chunk.end_offset, chunk.newest_timestamp_ms, count, bool(deleted), arguments)
-        for chunk, count, deleted, arguments in zip(chunks, counts, tombstones, encoded, strict=True)
+        Chunk(
+            chunk.end_offset,
+            chunk.newest_timestamp_ms,
+            count,
+            bool(deleted),
+            arguments,
+            OrderedWrites(count, arguments, (), 0) if is_mset else None,
+        )
+        for chunk, count, deleted, arguments, is_mset in zip(
+            chunks, counts, tombstones, encoded, are_msets, strict=True
+        )
     ]
+
+
+def fold_together(
+    records: Records, counts: Sequence[int], options: Options
+) -> tuple[list[Folded], list[int]]:
+    """The folds of several lanes' records, one lane behind the other, and their bytes: each is one chunk.
+
+    `counts`: how many records each lane has, at least one. No key is in two lanes.
+    """
+    ends: NDArray[np.int64] = np.cumsum(counts)
+    begins = ends - np.array(counts, np.int64)
+    offsets = (records.offsets[ends - 1] + 1).tolist()
+    newest_ms = np.maximum.reduceat(records.timestamps_ms, begins).tolist()
+    repeats = _repeats(records)
+    if repeats is not None and most_per_key(options, len(records)) > 1:
+        parts = zip(begins.tolist(), ends.tolist(), strict=True)
+        alone = [_fold_alone(records.part(begin, end), options) for begin, end in parts]
+        return alone, [int(each.records.sizes.sum()) for each in alone]
+    if repeats is not None:
+        last = repeats.following == len(records)
+        records = _in_rising_order(repeats, records).where(last)
+        ends = np.cumsum(np.add.reduceat(last, begins))
+    bounds = [0, *ends.tolist()]
+    folded = [
+        Folded(records.part(begin, end), offset, newest)
+        for (begin, end), offset, newest in zip(pairwise(bounds), offsets, newest_ms, strict=True)
+    ]
+    return folded, np.add.reduceat(records.sizes, bounds[:-1]).tolist()
+
+
+def _fold_alone(records: Records, options: Options) -> Folded:
+    """The fold of a lane's records."""
+    keyed = _KeyedRecords(records, options)
+    return replace(keyed.fold(0, len(keyed), 0), end_offset=int(records.offsets[-1]) + 1)
 
 
 class Folder:
@@ -133,10 +183,9 @@ class Folder:
         self._open = replace(rest, records=rest.records.copy(), end_offset=end_offset)
         self.open_bytes = int(rest.records.sizes.sum())
 
-    def hold(self, records: Records, size_bytes: int) -> None:
-        """Take records of different keys as the open chunk: there is none yet, and they fit into one."""
-        end_offset, newest_ms = int(records.offsets[-1]) + 1, int(records.timestamps_ms.max())
-        self._open, self.open_bytes = Folded(records, end_offset, newest_ms), size_bytes
+    def hold(self, folded: Folded, size_bytes: int) -> None:
+        """Take the fold of some records as the open chunk: there is none yet."""
+        self._open, self.open_bytes = folded, size_bytes
 
     @property
     def open_chunk(self) -> Folded | None:
@@ -212,9 +261,16 @@ class _KeyedRecords:
         if self._most_per_key == 1 and not order_falls:
             return rows.where(repeats.following[start:end] >= end)
         own = Repeats(repeats.codes[start:end])
-        if order_falls:
-            rows = replace(rows, order_ms=risen(own, rows.order))
+        rows = _in_rising_order(own, rows)
         return rows.where(kept(own, rows.timestamps_ms, rows.tombstones, self._options))
+
+
+def _in_rising_order(repeats: Repeats, records: Records) -> Records:
+    """The records, ordered by the highest timestamp of their key so far, where one is lower."""
+    again = np.flatnonzero(repeats.previous >= 0)
+    if (records.order[repeats.previous[again]] > records.order[again]).any():
+        return replace(records, order_ms=risen(repeats, records.order))
+    return records
 
 
 def _repeats(records: Records) -> Repeats | None:

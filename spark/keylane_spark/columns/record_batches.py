@@ -32,6 +32,8 @@ _CODEC, _APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
 _ABORT_TYPE = 0
 _MAX_GROUP_BYTES = 16 * 1024 * 1024
 """Batches are parsed together until they have this size, as large as Spark's own Arrow batches."""
+_TOGETHER_BYTES = 4 * 1024 * 1024
+"""The same for those of several pieces."""
 _INT32_MAX = 2**31 - 1
 _Bound: TypeAlias = int | NDArray[np.int64]
 
@@ -105,20 +107,26 @@ def parse_batches(
 def parse_together(
     pieces: Sequence[Piece], *, with_headers: bool = False
 ) -> tuple[Rows, NDArray[np.int64]] | None:
-    """The rows of all pieces, one piece behind the other, and how many each has; None for too many at a time.
+    """The rows of the first pieces, one behind the other, and how many each of these has.
 
-    Raises BatchError, without saying of which piece.
+    They are as many pieces as are parsed together; None where the first one is too large by itself, or none
+    has rows. Raises BatchError, without saying of which piece.
     """
     batches: list[_Batch] = []
     owners: list[int] = []
     size = 0
     for number, piece in enumerate(pieces):
+        own = []
         for batch in _visible(_read_batches(piece.data, piece.begin, piece.end), piece.aborted):
-            batches.append(batch)
-            owners.append(number)
+            own.append(batch)
             size += len(batch.records)
-            if size > _MAX_GROUP_BYTES:
-                return None
+            if size > _TOGETHER_BYTES:
+                break
+        if size > _TOGETHER_BYTES:
+            pieces = pieces[:number]
+            break
+        batches += own
+        owners += [number] * len(own)
     if not batches:
         return None
     numbers = np.repeat(np.array(owners), [batch.record_count for batch in batches])
@@ -216,16 +224,14 @@ def _parse_records(
     data = batches[0].records if len(batches) == 1 else b"".join(batch.records for batch in batches)
     if len(data) > _INT32_MAX:
         raise ValueError("they have more than 2 GiB")
-    bodies, at = [], 0
-    for batch in batches:
-        begins, stop = find_bodies(data, at, batch.record_count)
-        at += len(batch.records)
-        if stop != at:
-            raise ValueError(f"a batch has {at - stop} bytes behind its last record")
-        bodies.append(begins)
     counts = [batch.record_count for batch in batches]
+    bounds = np.cumsum([0, *(len(batch.records) for batch in batches)])
+    bodies, stops = find_bodies(data, bounds[:-1].tolist(), counts)
+    if (stops != bounds[1:]).any():
+        behind = (bounds[1:] - stops)[stops != bounds[1:]]
+        raise ValueError(f"a batch has {behind[0]} bytes behind its last record")
     view = np.frombuffer(data, np.uint8)
-    position = np.concatenate(bodies) + 1
+    position = bodies + 1
     time_delta, position = read_varints(view, position)
     offset_delta, position = read_varints(view, position)
     offsets = offset_delta + np.repeat(np.array([batch.base_offset for batch in batches]), counts)

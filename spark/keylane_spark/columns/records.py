@@ -30,9 +30,15 @@ class _Columns:
         selection = pa.array(mask)
         return self._map(lambda each: each[mask] if isinstance(each, np.ndarray) else each.filter(selection))
 
+    def take(self, order: NDArray[np.int64]) -> Self:
+        """A copy of the rows of these numbers."""
+        numbers = pa.array(order)
+        return self._map(lambda each: each[order] if isinstance(each, np.ndarray) else each.take(numbers))
+
     def part(self, start: int, end: int) -> Self:
         """The rows [start, end), without a copy."""
-        return self._map(lambda each: each[start:end])
+        columns = [getattr(self, name) for name in self.__slots__]
+        return type(self)(*[None if each is None else each[start:end] for each in columns])
 
     def _map(self, change: Callable[[Any], Any]) -> Self:
         columns = (getattr(self, name) for name in self.__slots__)
@@ -61,8 +67,8 @@ class Rows(_Columns):
 
     @property
     def held_bytes(self) -> int:
-        """The bytes of keys and values, roughly, without a look at each."""
-        return int(self.keys.nbytes + self.values.nbytes)
+        """The bytes of keys, values and headers, roughly, without a look at each."""
+        return int(self.keys.nbytes + self.values.nbytes + (self.headers.nbytes if self.headers else 0))
 
     @classmethod
     def joined(cls, parts: Sequence[Rows]) -> Rows:

@@ -1,22 +1,30 @@
 """Writes one micro-batch into its lanes, on the driver (small batches) or in a task (large ones).
 
-Few rows of many partitions go through each step together; others are a partition's own, see
-`partition_chunks`.
+Rows of many partitions go through each step together, if those of each fit into a chunk; others are a
+partition's own, see `partition_chunks`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from keylane.model.kafka import TopicPartition
 from keylane.model.records import Layout
 from keylane_spark.adapters.framed_values import NO_REGISTRY, FramedReaders
-from keylane_spark.adapters.lane import OffsetRange
-from keylane_spark.adapters.lane_writer import LaneWriter
-from keylane_spark.columns.chunks import Chunk, encode_together
-from keylane_spark.columns.records import Rows, stored_records
+from keylane_spark.adapters.lane import LaneTarget, OffsetRange
+from keylane_spark.adapters.lane_writer import PAYS_FROM_RECORDS, LaneWriter
+from keylane_spark.columns.chunks import (
+    MAX_BYTES,
+    MAX_RECORDS,
+    Chunk,
+    Folded,
+    encode_together,
+    fold_together,
+)
+from keylane_spark.columns.records import Records, Rows, stored_records
 from keylane_spark.columns.routing import lane_column
 from keylane_spark.columns.transforms import TopicTransform
 from keylane_spark.stream.partition_chunks import NOWHERE, ChunkSender, PartitionChunks, ValueRules
@@ -25,9 +33,8 @@ from keylane_spark.telemetry.tally import Tally
 NO_TRANSFORMS: Mapping[str, TopicTransform] = {}
 MAX_OPEN_BYTES = 64 * 1024 * 1024
 """The most that the open chunks of all lanes may hold: a task's partition may have thousands of stripes."""
-FEW_ROWS, FEW_BYTES = 100, 64 * 1024
-"""Up to so many rows of a partition wait for those of others: each step by columns costs the same for few."""
-MAX_WAITING_BYTES = 8 * 1024 * 1024
+MAX_TOGETHER_BYTES = 4 * 1024 * 1024
+"""Rows of several partitions that go through the steps together: each step costs the same for few."""
 
 
 class BatchWriter:
@@ -51,12 +58,19 @@ class BatchWriter:
         self._sender = ChunkSender(lanes)
         self._framed = framed
         self._transforms = transforms
+        self._alone = {topic for topic, each in layouts.items() if self._rules_of(each).changes_values(each)}
+        """Topics whose values are changed before they are stored."""
         self._partitions: dict[TopicPartition, PartitionChunks] = {}
         self._open_bytes = 0
         self._waiting: dict[TopicPartition, Rows] = {}
         self._waiting_bytes = 0
         self._read_to_end: set[TopicPartition] = set()
         """Those that wait, and have no more rows."""
+        self._read: list[TopicPartition] = []
+        """Those of which the chunks are open, and have all their rows."""
+        self._read_bytes = 0
+        self._finished: set[TopicPartition] = set()
+        """Those of which all was sent."""
         self.left: dict[TopicPartition, str] = {}
         """Partitions whose range was not read to its end, because their leaders went away; and why."""
 
@@ -94,12 +108,13 @@ class BatchWriter:
         """
         if source not in self.ranges:
             return
-        if len(rows) <= FEW_ROWS and source not in self._partitions and source not in self._waiting:
+        is_first = source not in self._partitions and source not in self._waiting
+        if is_first and source[0] not in self._alone and len(rows) <= MAX_RECORDS:
             held_bytes = rows.held_bytes
-            if held_bytes <= FEW_BYTES:
+            if held_bytes <= MAX_BYTES:
                 self._waiting[source] = rows
                 self._waiting_bytes += held_bytes
-                if self._waiting_bytes > MAX_WAITING_BYTES:
+                if self._waiting_bytes > MAX_TOGETHER_BYTES:
                     self._add_waiting()
                 return
         if source in self._waiting:
@@ -128,7 +143,7 @@ class BatchWriter:
         for source, rows in waiting.items():
             topics.setdefault(source[0], {})[source] = rows
         for topic, own in topics.items():
-            together = self._add_together(self._layouts[topic], own) if len(own) > 1 else set()
+            together = self._add_together(self._layouts[topic], own) if len(own) > 1 else {}
             for source, rows in own.items():
                 if source not in together:
                     self._add(source, rows)
@@ -141,33 +156,47 @@ class BatchWriter:
     ) -> Collection[TopicPartition]:
         """Add rows of a topic's partitions that have no chunks; returns those of which the rows were added.
 
-        The others have rows without a key, or strays, or their values are changed before they are stored.
+        The others have rows without a key, strays, or more rows than a chunk of theirs carries.
         """
-        if self._rules_of(layout).changes_values(layout):
-            return set()
-        waiting = {source: rows for source, rows in waiting.items() if not rows.keys.null_count}
-        if not waiting:
-            return set()
-        rows = Rows.joined([*waiting.values()])
-        records = stored_records(rows, layout.options)
-        counts = [len(each) for each in waiting.values()]
+        parts = [
+            (source, rows)
+            for source, rows in sorted(waiting.items())
+            if not rows.keys.null_count and self._chunks(source).fits_one_chunk(len(rows))
+        ]
+        if not parts:
+            return ()
+        records = stored_records(Rows.joined([rows for _, rows in parts]), layout.options)
         numbers = lane_column(records.keys, layout)
-        partitions = np.repeat([partition for _, partition in waiting], counts)
-        is_stray = numbers // layout.stripes != partitions
-        are_distinct = len(records.keys.unique()) == len(records)
+        partitions = np.repeat([partition for (_, partition), _ in parts], [len(rows) for _, rows in parts])
+        with_strays = np.unique(partitions[numbers // layout.stripes != partitions])
+        if len(with_strays):
+            own = ~np.isin(partitions, with_strays)
+            records, numbers, partitions = records.where(own), numbers[own], partitions[own]
+            parts = [each for each in parts if each[0][1] not in with_strays]
+        if not parts:
+            return ()
         sizes = records.sizes
-        ends = np.cumsum(counts).tolist()
-        added = set()
-        for source, begin, end in zip(waiting, [0, *ends[:-1]], ends, strict=True):
-            rows_of = slice(begin, end)
-            if is_stray[rows_of].any():
-                continue
-            chunks = self._chunks(source)
-            part = records.part(begin, end)
-            chunks.add_own(part, sizes[rows_of], numbers[rows_of], are_distinct=are_distinct)
-            self._note_open(chunks.open_bytes)
-            added.add(source)
-        return added
+        ends = np.cumsum([len(rows) for _, rows in parts])
+        left_bytes = 0 if records.left_bytes is None else records.left_bytes
+        totals = np.add.reduceat(sizes + left_bytes, [0, *ends[:-1]]).tolist()
+        begin = 0
+        for (source, rows), end, total in zip(parts, ends.tolist(), totals, strict=True):
+            self._chunks(source).note_own(rows, records.part(begin, end), total)
+            begin = end
+        self._hold_together(layout, records, numbers)
+        return {source for source, _ in parts}
+
+    def _hold_together(self, layout: Layout, records: Records, numbers: NDArray[np.int32]) -> None:
+        """Fold records, those of a partition behind those of another, and hold the folds as chunks."""
+        if layout.stripes > 1:
+            order = np.argsort(numbers, kind="stable")
+            records, numbers = records.take(order), numbers[order]
+        begins = np.flatnonzero(np.diff(numbers, prepend=-1))
+        counts = np.diff(begins, append=len(numbers)).tolist()
+        chunks, sizes = fold_together(records, counts, layout.options)
+        for number, folded, held_bytes in zip(numbers[begins].tolist(), chunks, sizes, strict=True):
+            self._partitions[layout.topic, number // layout.stripes].hold(number, folded, held_bytes)
+            self._note_open(held_bytes)
 
     def finish(self, partitions: Collection[TopicPartition]) -> None:
         """Move the watermarks of these partitions, with or without records, and wait for all replies."""
@@ -193,8 +222,8 @@ class BatchWriter:
 
     def finish_reached(self) -> None:
         """Move the watermarks to the last rows that came, and wait for all replies."""
-        reached = self.reached.items()
-        self._finish({source: OffsetRange(self.ranges[source].begin, end) for source, end in reached})
+        reached = {each: end for each, end in self.reached.items() if each not in self._finished}
+        self._finish({each: OffsetRange(self.ranges[each].begin, end) for each, end in reached.items()})
 
     def note_range_read(self, source: TopicPartition) -> None:
         """Note that the partition's rows have all come: its range has been read to its end."""
@@ -202,7 +231,12 @@ class BatchWriter:
         if source in self._waiting:
             self._read_to_end.add(source)
         elif chunks is None or not chunks.is_stopped:
-            self._chunks(source).reached = self.ranges[source].end
+            chunks = self._chunks(source)
+            chunks.reached = self.ranges[source].end
+            self._read.append(source)
+            self._read_bytes += chunks.open_bytes
+            if self._read_bytes > MAX_TOGETHER_BYTES:
+                self._finish_read()
 
     def note_written(
         self,
@@ -223,29 +257,52 @@ class BatchWriter:
 
     def _finish(self, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
         self._add_waiting()
-        for source in ranges:
-            self._chunks(source).send_strays()
-        encoded = self._encode_small(ranges)
-        for source, last in ranges.items():
-            self._chunks(source).finish(last, encoded.get(source, {}))
+        self._send(ranges)
         self._sender.flush()
-        self._open_bytes = sum(each.open_bytes for each in self._partitions.values())
 
-    def _encode_small(self, sources: Collection[TopicPartition]) -> dict[TopicPartition, dict[int, Chunk]]:
-        """The open chunks of few records, by partition and lane number, encoded together."""
-        small = [
-            (source, number, chunk.lane.key_prefix, folded)
+    def _finish_read(self) -> None:
+        """Move the watermarks of partitions that were read to their end; `finish_reached` waits for it."""
+        read, self._read, self._read_bytes = self._read, [], 0
+        self._finished.update(read)
+        ranges = {each: self.ranges[each] for each in read}
+        self._send({each: OffsetRange(given.begin, given.end) for each, given in ranges.items()})
+
+    def _send(self, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
+        """Send all that is open of these partitions, and move their watermarks."""
+        for source in ranges:
+            chunks = self._chunks(source)
+            self._open_bytes -= chunks.open_bytes
+            chunks.send_strays()
+        for sources in self._in_groups(ranges):
+            encoded = self._encode_together(sources)
+            for source in sources:
+                self._chunks(source).finish(ranges[source], encoded.get(source, {}))
+
+    def _in_groups(self, sources: Iterable[TopicPartition]) -> Iterator[list[TopicPartition]]:
+        """The partitions, so many at a time that their open chunks are not too large together."""
+        group: list[TopicPartition] = []
+        group_bytes = 0
+        for source in sources:
+            group.append(source)
+            group_bytes += self._chunks(source).open_bytes
+            if group_bytes > MAX_TOGETHER_BYTES:
+                yield group
+                group, group_bytes = [], 0
+        yield group
+
+    def _encode_together(self, sources: Iterable[TopicPartition]) -> dict[TopicPartition, dict[int, Chunk]]:
+        """The open chunks that can be encoded together, by partition and lane number."""
+        found = [
+            (source, number, chunk.lane.key_prefix, folded, is_mset)
             for source in sources
             for number, chunk in self._chunks(source).own.items()
-            if (folded := chunk.folder.open_chunk)
-            and len(folded.records) <= FEW_ROWS
-            and not chunk.lane.options.fields
-            and chunk.folder.open_bytes <= FEW_BYTES
+            if (folded := chunk.folder.open_chunk) and (is_mset := _is_mset(chunk.lane, folded)) is not None
         ]
         encoded: dict[TopicPartition, dict[int, Chunk]] = {}
-        if len(small) > 1:
-            _, _, prefixes, chunks = zip(*small, strict=True)
-            for (source, number, _, _), chunk in zip(small, encode_together(chunks, prefixes), strict=True):
+        if len(found) > 1:
+            _, _, prefixes, chunks, are_msets = zip(*found, strict=True)
+            together = encode_together(chunks, prefixes, are_msets)
+            for (source, number, *_), chunk in zip(found, together, strict=True):
                 encoded.setdefault(source, {})[number] = chunk
         return encoded
 
@@ -262,3 +319,16 @@ class BatchWriter:
 
     def _rules_of(self, layout: Layout) -> ValueRules:
         return ValueRules(self._framed, self._transforms.get(layout.topic))
+
+
+def _is_mset(lane: LaneTarget, folded: Folded) -> bool | None:
+    """Whether a chunk may go as a transaction of one MSET, or goes as a call.
+
+    None where it has more than its records: it is encoded by itself.
+    """
+    if lane.options.fields:
+        return None
+    in_order = lane.in_order
+    if in_order is None or len(folded.records) < PAYS_FROM_RECORDS:
+        return False
+    return True if in_order.has_records_only and not folded.records.values.null_count else None

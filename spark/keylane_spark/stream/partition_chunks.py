@@ -145,13 +145,8 @@ class PartitionChunks:
             self.reached = self.stopped_at = found.stopped_at
         return found.rows
 
-    def _add_records(
-        self, records: Records, numbers: NDArray[np.int32], sizes: NDArray[np.int64] | None = None
-    ) -> None:
-        """Add records to the chunks of their lanes, whose `numbers` are as of `lane_column`.
-
-        `sizes`: of records of different keys, for lanes whose chunks have none yet, and room for them.
-        """
+    def _add_records(self, records: Records, numbers: NDArray[np.int32]) -> None:
+        """Add records to the chunks of their lanes, whose `numbers` are as of `lane_column`."""
         is_one = bool((numbers == numbers[:1]).all())
         lanes = numbers[:1].tolist() if is_one else np.unique(numbers).tolist()
         if any(number not in self.own for number in lanes):
@@ -159,13 +154,8 @@ class PartitionChunks:
             self.tally.add_strays(records.keys.filter(pa.array(is_stray)), self._partition, self._layout)
         for number in sorted(lanes, key=lambda each: each in self.own):  # strays first
             part = records if is_one else records.where(numbers == number)
-            chunk = self.own.get(number)
-            if chunk and sizes is not None:
-                chunk.folder.hold(part, int(sizes[numbers == number].sum()))
-                continue
-            if chunk:
-                most = COMPARED_RECORDS if self._sender.lanes.is_compared(chunk.lane) else MAX_RECORDS
-                for folded in chunk.folder.add(part, most):
+            if chunk := self.own.get(number):
+                for folded in chunk.folder.add(part, self._most_records(chunk.lane)):
                     self._apply(chunk, folded)
                 continue
             if number not in self._strays:
@@ -174,23 +164,26 @@ class PartitionChunks:
             for folded in chunk.folder.add(part):
                 self._put_strays(chunk, folded)
 
-    def add_own(
-        self,
-        records: Records,
-        sizes: NDArray[np.int64],
-        numbers: NDArray[np.int32],
-        *,
-        are_distinct: bool,
-    ) -> None:
-        """Add records of the partition's own lanes, whose chunks have none yet, and room for them.
+    def _most_records(self, lane: LaneTarget) -> int:
+        """How many records a chunk of this lane may carry."""
+        return COMPARED_RECORDS if self._sender.lanes.is_compared(lane) else MAX_RECORDS
 
-        `sizes`: theirs. `numbers`: as of `lane_column`. `are_distinct`: their keys.
+    def fits_one_chunk(self, count: int) -> bool:
+        """Whether so many records fit into one chunk of any of the partition's lanes."""
+        return all(count <= self._most_records(chunk.lane) for chunk in self.own.values())
+
+    def note_own(self, rows: Rows, records: Records, record_bytes: int) -> None:
+        """Note rows of which all records are in the partition's own lanes: `hold` takes their folds.
+
+        `record_bytes`: their total, as of `Records.total_bytes`.
         """
-        self.reached = int(records.offsets[-1]) + 1
-        left_bytes = 0 if records.left_bytes is None else int(records.left_bytes.sum())
-        self.tally.add_rows(len(records), len(records))
-        self.tally.add(records, int(sizes.sum()) + left_bytes)
-        self._add_records(records, numbers, sizes if are_distinct else None)
+        self.reached = int(rows.offsets[-1]) + 1
+        self.tally.add_rows(len(rows), len(records))
+        self.tally.add(records, record_bytes)
+
+    def hold(self, number: int, folded: Folded, size_bytes: int) -> None:
+        """Take the fold of some records of a lane as its open chunk; it has none yet."""
+        self.own[number].folder.hold(folded, size_bytes)
 
     def send_strays(self) -> None:
         """Send the open chunks of strays."""

@@ -8,7 +8,7 @@ import json
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 
 import pyarrow as pa
 
@@ -23,6 +23,7 @@ from keylane_spark.stream.openings import WriterSpec
 from keylane_spark.stream.partition_chunks import NOWHERE
 from keylane_spark.telemetry.tally import Tally
 
+_COUNTS = [field.name for field in fields(Tally)]
 _COLUMNS = {
     "topic": "string",
     "partition": "int",
@@ -33,7 +34,7 @@ _COLUMNS = {
     "parked": "string",
     "left": "string",
     "reached": "long",
-    **{field.name: "long" for field in fields(Tally)},
+    **dict.fromkeys(_COUNTS, "long"),
 }
 _ARROW_TYPES = {"string": pa.string(), "int": pa.int32(), "long": pa.int64()}
 TALLY_SCHEMA = ", ".join(f"{name} {kind}" for name, kind in _COLUMNS.items())
@@ -110,7 +111,7 @@ class PartitionWriter(ABC):
                 "stopped_at": stopped.get((topic, partition), NOWHERE),
                 "failure": failures.get((topic, partition), ""),
                 "reached": reached.get((topic, partition), self.ranges[topic, partition].begin),
-                **asdict(tally),
+                **{name: getattr(tally, name) for name in _COUNTS},
             }
             for (topic, partition), tally in tallies.items()
         ]

@@ -49,6 +49,9 @@ from keylane_spark.telemetry.tally import Tally
 
 _PARTITIONS_PER_MS = 2
 """For so many partitions an idle query looks for new records one millisecond later."""
+_ASK_SPARK_S = 0.5
+"""How often the JVM is asked whether the query still runs: ten times a second are a fifth of what an idle
+driver computes."""
 MOST_TRACES = 32
 """How many traces of its records a batch's span is linked to."""
 
@@ -114,6 +117,7 @@ class TopicQuery(ReadingQuery):
         self._seen_topics: object = None
         self._lag_at_first: tuple[float, int] | None = None
         self._polling: PollingDelay | None = None
+        self._ask_spark_at_s = 0.0
         self._planner: BatchPlanner | None = None
         self._registry = RegistryWatch(opening.writer.framed.judge, context.clock)
         self._stop_faulty()
@@ -156,7 +160,10 @@ class TopicQuery(ReadingQuery):
 
     def check(self) -> None:
         """Raise what broke the query, if anything has; TopicChanged where what held it back is over."""
-        super().check()
+        self.raise_failure()
+        if (now_s := self._context.clock.monotonic_s()) >= self._ask_spark_at_s:
+            self._ask_spark_at_s = now_s + _ASK_SPARK_S
+            super().check()
         if self._polling is not None:
             self._polling.relax()
         self._registry.check(list(self.held_back.values()))

@@ -24,6 +24,7 @@ from keylane_spark.columns.records import Rows
 from keylane_spark.columns.transforms import TopicTransform
 from keylane_spark.config.transforms import Transform
 from keylane_spark.stream import batch_writer as batch_module
+from keylane_spark.stream import partition_chunks as chunks_module
 from keylane_spark.stream.batch_writer import BatchWriter
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class NotedLanes:
 
     calls: list[tuple] = field(default_factory=list)
     parked: set[LaneTarget] = field(default_factory=set)
+    pays_from: int = 2**31
+    """From so many records on a chunk's commands are noted, too."""
 
     def is_parked(self, lane) -> bool:
         return lane in self.parked
@@ -54,6 +57,10 @@ class NotedLanes:
             "has_tombstones": chunk is not None and chunk.has_tombstones,
         }
         records = decoded(lane, chunk) if chunk else []
+        if chunk and chunk.ordered and chunk.count >= self.pays_from:
+            writes = chunk.ordered
+            others = [bytes(each) for each in writes.others]
+            more["ordered"] = writes.count, bytes(writes.arguments), others, writes.other_count
         self.calls.append(("apply", lane, covered.begin, covered.end, records, more))
 
     def put_strays(self, lane, chunk, source_partition, after) -> None:
@@ -423,15 +430,25 @@ ROWS = st.tuples(
     st.integers(0, 11),
     st.sampled_from([b"v", b"", b"a longer value", None]),
     st.sampled_from(["own", "own", "own", "own", "stray", "no key"]),
+    st.integers(0, 9),
 )
+OPTIONS = [
+    Options(),
+    Options(headers=True, max_value_bytes=5),
+    Options(history_count=2),
+    Options(insert_once=True),
+    Options(ttl_ms=1000),
+    Options(index=1, marker_ms=50),
+]
 
 
+@settings(max_examples=300)
 @given(
-    st.dictionaries(st.integers(0, 5), st.lists(ROWS, min_size=1, max_size=6), min_size=2, max_size=6),
+    st.dictionaries(st.integers(0, 5), st.lists(ROWS, min_size=1, max_size=9), min_size=2, max_size=6),
     st.booleans(),
     st.sampled_from([1, 3]),
-    st.sampled_from([Options(), Options(headers=True, max_value_bytes=5), Options(history_count=2)]),
-    st.integers(2, 7),
+    st.sampled_from(OPTIONS),
+    st.integers(2, 9),
 )
 def test_rows_of_many_partitions_are_written_together_as_they_are_one_by_one(
     rows_of, can_stray, stripes, options, step
@@ -441,26 +458,30 @@ def test_rows_of_many_partitions_are_written_together_as_they_are_one_by_one(
 
     def columns(partition, rows, first_offset):
         found = []
-        for number, value, kind in rows:
+        for number, value, kind, _ in rows:
             of = (partition + 1) % 6 if kind == "stray" and can_stray else partition
             found.append((None if kind == "no key" and can_stray else keys[of][number], value))
-        headers = [[("h", b"x")] if value else [] for _, value, _ in rows]
-        return some_rows(*found, first_offset=first_offset, headers=headers)
+        headers = [[("h", b"x")] if value else [] for _, value, *_ in rows]
+        times = np.array([time for *_, time in rows], np.int64)
+        return replace(some_rows(*found, first_offset=first_offset, headers=headers), timestamps_ms=times)
 
-    def written(few_rows):
+    def written(*, together_bytes=10**6, **alone):
         lanes, writer = a_writer(layout)
+        lanes.pays_from = 3
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(batch_module, "FEW_ROWS", few_rows)
+            changed = {"PAYS_FROM_RECORDS": 3, "MAX_TOGETHER_BYTES": together_bytes, **alone}
+            for name, value in changed.items():
+                patch.setattr(batch_module, name, value)
+            for name, most in {"MAX_RECORDS": 6, "COMPARED_RECORDS": 4}.items():
+                patch.setattr(chunks_module, name, most)
             for partition, rows in rows_of.items():
                 for first in range(0, len(rows), step):
                     writer.write(("orders", partition), columns(partition, rows[first : first + step], first))
                 if partition % 2:
                     writer.note_range_read(("orders", partition))
-            reached, before = (
-                writer.reached,
-                {source: each.written for source, each in writer.tallies.items()},
-            )
-            writer.finish([("orders", partition) for partition in range(6)])
+            reached = writer.reached
+            before = {source: each.written for source, each in writer.tallies.items()}
+            writer.finish_reached()
         sent = {}
         for name, lane, *others in (call for call in lanes.calls if call[0] != "flush"):
             sent.setdefault(lane, []).append((name, *others))
@@ -468,7 +489,10 @@ def test_rows_of_many_partitions_are_written_together_as_they_are_one_by_one(
         strays = {lane: sorted(map(repr, calls)) for lane, calls in sent.items()}
         return own, strays, writer.tallies, reached, before
 
-    assert written(100) == written(0)
+    one_by_one = written(MAX_RECORDS=0, _is_mset=lambda *_: None)
+    assert written() == one_by_one
+    # Where more waits than may, what was read to its end is sent before the rest comes.
+    assert written(together_bytes=20)[:4] == one_by_one[:4]
 
 
 def test_rows_that_wait_are_written_though_only_their_number_is_asked_for():

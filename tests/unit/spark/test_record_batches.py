@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+
+import google_crc32c
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -33,6 +36,7 @@ from keylane_spark.columns.record_batches import (
 from keylane_spark.columns.records import Rows
 
 END = 2**62
+HEAD_BYTES = 61
 
 
 def seen(data: bytes, begin: int = 0, end: int = END, aborted=()) -> list[Sent]:
@@ -99,10 +103,14 @@ def test_pieces_of_several_logs_parsed_together_have_what_each_has(several, data
     assert together == apart
 
 
-def test_pieces_that_are_too_large_together_are_not_parsed_together(monkeypatch):
+def test_as_many_pieces_are_parsed_together_as_are_not_too_large_when_decompressed(monkeypatch):
     data = a_batch(Sent(5, 1, b"k", b"v" * 50, ()), codec=GZIP)
-    assert parse_together([Piece(data, 0, END)] * 3) is not None
-    monkeypatch.setattr(record_batches, "_MAX_GROUP_BYTES", 100)
+    rows, counts = parse_together([Piece(data, 0, END)] * 3)
+    assert (len(rows), counts.tolist()) == (3, [1, 1, 1])
+    monkeypatch.setattr(record_batches, "_TOGETHER_BYTES", 140)
+    rows, counts = parse_together([Piece(data, 0, END)] * 3)
+    assert (len(rows), counts.tolist()) == (2, [1, 1])
+    monkeypatch.setattr(record_batches, "_TOGETHER_BYTES", 10)
     assert parse_together([Piece(data, 0, END)] * 3) is None
 
 
@@ -139,6 +147,31 @@ def test_a_byte_that_was_changed_is_noticed(log, data):
 def test_records_of_equal_and_of_different_lengths_are_found(lengths):
     records = [Sent(offset, value=b"x" * length) for offset, length in enumerate(lengths)]
     assert seen(a_batch(*records)) == records
+
+
+@pytest.mark.parametrize(("batches", "longest"), [(3, 1), (3, 20_000), (200, 1), (200, 300)])
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=5, deadline=None)
+def test_records_of_several_batches_are_found_at_once(batches, longest, seed):
+    chance = random.Random(seed)
+    records, data = [], b""
+    for number in range(batches):
+        size = chance.randrange(longest)
+        lengths = [size] * chance.randint(1, 90) + [chance.randrange(longest)] * chance.randrange(3)
+        lengths += [chance.randrange(100) for _ in range(chance.choice([0, 0, 9]))]
+        batch = [Sent(1000 * number + at, value=b"x" * length) for at, length in enumerate(lengths)]
+        records += batch
+        data += a_batch(*batch)
+    assert seen(data) == records
+
+
+def test_a_record_that_ends_in_the_next_batch_is_not_read():
+    one, other = bytearray(a_batch(Sent(0, value=b"one"))), a_batch(Sent(1, value=b"other"))
+    for at in (HEAD_BYTES, one.rindex(b"one") - 1):  # the lengths of the record and of its value
+        one[at] += 2
+    one[17:21] = google_crc32c.value(bytes(one[21:])).to_bytes(4, "big")
+    with pytest.raises(BatchError, match="a batch has -1 bytes behind its last record"):
+        seen(bytes(one) + other)
 
 
 def test_times_of_the_log_replace_those_of_the_producer():

@@ -120,7 +120,7 @@ def test_a_batch_a_second_takes_the_load_of_a_large_topic():
 def test_the_answer_on_the_page_is_that_of_the_calculator():
     sized = size(LARGE)
     page = (ROOT / "docs" / "operate" / "sizing.md").read_text(encoding="utf-8")
-    numbers = {4: "four"}
+    numbers = {3: "three", 4: "four"}
     answer = f"one driver and {numbers[sized.executors]} executors of {sizing.EXECUTOR_CORES} cores"
     assert f"{answer}, {sized.shards} shards, {sized.brokers} brokers." in page
     full = 1e6 / costs.HEARTBEATS_PER_S / costs.HEARTBEAT_US_PER_LANE

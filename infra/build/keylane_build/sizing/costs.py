@@ -28,11 +28,11 @@ __all__ = [
     "REBUILD",
 ]  # besides those below: the calculator has all its figures from here
 
-# Measured on 2 cores with one broker and three primaries: a backlog of a million records of 14 + 170 bytes in
-# topics of 9 x 1, 100 x 1, 1,000 x 1 and 1,000 x 4 lanes; and by the benchmarks.
+# Measured on 2 cores with one broker and three primaries: backlogs of 1 and 1.5 million records of 14 + 170
+# bytes in topics of 9 x 1, 100 x 1, 1,000 x 1 and 1,000 x 4 lanes; and by the benchmarks.
 WORKER_US_PER_RECORD = 1.3
-WORKER_MS_PER_LANE = 2.3
-"""Of each lane that a batch writes: its fetches, and two round trips to Redis."""
+WORKER_MS_PER_LANE = 0.7
+"""Of each lane that a batch writes: two round trips to Redis, and its share of what the driver does."""
 JVM_US_PER_RECORD = 0.3
 REDIS_US_PER_WRITE = 2.2
 HEARTBEAT_US_PER_LANE = 8.0
@@ -51,7 +51,7 @@ DISK_USED = 0.6
 
 MEASURED = (
     ("a worker's CPU of a record", WORKER_US_PER_RECORD, "µs", "1.32 with 9 lanes"),
-    ("a worker's CPU of a lane in a batch", WORKER_MS_PER_LANE, "ms", "from 1.99 and 3.75 µs a record"),
+    ("a worker's CPU of a lane in a batch", WORKER_MS_PER_LANE, "ms", "from 1.25 and 2.12 µs a record"),
     ("Spark's JVM, CPU of a record", JVM_US_PER_RECORD, "µs", "0.26, [ingest](../benchmarks.md#ingest)"),
     ("a primary's CPU of a record", REDIS_US_PER_WRITE, "µs", "2.16 with 9 lanes, 1.43 with 1,000"),
     ("the driver's CPU of a lane in a heartbeat", HEARTBEAT_US_PER_LANE, "µs", "8.2 ms with 1,000 lanes"),

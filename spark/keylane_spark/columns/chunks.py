@@ -126,8 +126,10 @@ def fold_together(
         alone = [_fold_alone(records.part(begin, end), options) for begin, end in parts]
         return alone, [int(each.records.sizes.sum()) for each in alone]
     if repeats is not None:
+        if _order_falls(records.order, repeats.previous):
+            records = replace(records, order_ms=risen(repeats, records.order))
         last = repeats.following == len(records)
-        records = _in_rising_order(repeats, records).where(last)
+        records = records.where(last)
         ends = np.cumsum(np.add.reduceat(last, begins))
     bounds = [0, *ends.tolist()]
     folded = [
@@ -253,24 +255,22 @@ class _KeyedRecords:
         return Folded(rows, end_offset, newest_ms)
 
     def _fold_repeats(self, repeats: Repeats, rows: Records, start: int, end: int) -> Records:
-        before = repeats.previous[start:end]
-        again = np.flatnonzero(before >= start)
-        if not len(again):
+        before = repeats.previous[start:end] - start
+        if (before < 0).all():
             return rows
-        order_falls = (rows.order[before[again] - start] > rows.order[again]).any()
+        order_falls = _order_falls(rows.order, before)
         if self._most_per_key == 1 and not order_falls:
             return rows.where(repeats.following[start:end] >= end)
         own = Repeats(repeats.codes[start:end])
-        rows = _in_rising_order(own, rows)
+        if order_falls:
+            rows = replace(rows, order_ms=risen(own, rows.order))
         return rows.where(kept(own, rows.timestamps_ms, rows.tombstones, self._options))
 
 
-def _in_rising_order(repeats: Repeats, records: Records) -> Records:
-    """The records, ordered by the highest timestamp of their key so far, where one is lower."""
-    again = np.flatnonzero(repeats.previous >= 0)
-    if (records.order[repeats.previous[again]] > records.order[again]).any():
-        return replace(records, order_ms=risen(repeats, records.order))
-    return records
+def _order_falls(order: NDArray[np.int64], before: NDArray[np.int64]) -> bool:
+    """Whether a row's order is lower than that of the row of its key before it; `before`: < 0 for none."""
+    again = np.flatnonzero(before >= 0)
+    return bool((order[before[again]] > order[again]).any())
 
 
 def _repeats(records: Records) -> Repeats | None:

@@ -68,7 +68,8 @@ class Rows(_Columns):
     @property
     def held_bytes(self) -> int:
         """The bytes of keys, values and headers, roughly, without a look at each."""
-        return int(self.keys.nbytes + self.values.nbytes + (self.headers.nbytes if self.headers else 0))
+        columns = self.keys, self.values, self.headers
+        return sum(int(each.nbytes) for each in columns if each is not None)
 
     @classmethod
     def joined(cls, parts: Sequence[Rows]) -> Rows:

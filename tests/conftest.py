@@ -16,6 +16,7 @@ from tests.servers.own import (
     shorten_jvm_starts,
     wait_writable,
 )
+from tests.support import cpu_profile
 from tests.support.only_if_named import leave_out
 
 from keylane.formats import json_text
@@ -65,6 +66,15 @@ They come before all folders, in an order in which few of these servers run that
 job of a stack takes a part of a core even if nothing happens.
 """
 IN_PROCESSES = "PYTEST_XDIST_WORKER" in os.environ
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--cpu-profile", metavar="FOLDER", help="write CPU seconds by test file and process there")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if folder := config.getoption("--cpu-profile"):
+        cpu_profile.register(config, Path(folder))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -14,6 +14,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from keylane_local import jars as jar_list
 from keylane_local import tools
+from keylane_local.setup import pip_settings
 from keylane_local.setup.ivy import BROKER, Ivy
 from keylane_local.setup.runner import ATTEMPTS, Runner, SetupError, Stamp, say
 
@@ -29,6 +31,8 @@ MIN_PYTHON = (3, 11)
 LOCALSTACK = "localstack-core[runtime]==4.14.0"
 # One of LocalStack's pinned dependencies supports no newer Python.
 MAX_LOCALSTACK_PYTHON = (3, 13)
+UV = "uv==0.13.9"
+"""Installs packages with a fifth of pip's processor time."""
 LAMBDA_PACKAGES = ("awslambdaric", "boto3")
 # setuptools, which builds the executor, is one of LocalStack's packages.
 _FROM_SOURCE = ("--no-deps", "--no-build-isolation", "--force-reinstall")
@@ -69,6 +73,7 @@ class Setup:
         self.runner = Runner(root, tools_dir)
         site_packages = "lib/python*/site-packages/pyspark/jars"
         self.ivy = Ivy(self.runner, root, tools_dir, lambda: self.venv.glob(site_packages))
+        self._uv_lock = threading.Lock()
         self._pom_of_databases = (root / "tests" / "databases" / "pom.xml").resolve()
         self._pom_of_registry = (root / "tests" / "registry" / "pom.xml").resolve()
 
@@ -93,10 +98,9 @@ class Setup:
         stamp.clear()
         self._make_venv("python", sys.executable, ".venv")
         # The client without extras: with some, pip takes it for no other set, as `.[dev]` asks for.
-        packages = ["-e", ".[dev]", "-e", "clients/python"]
-        install = [str(self.venv_python), *_PIP_INSTALL, *packages, "-c", "constraints.txt"]
-        self.runner.run("python", "packages", install, attempts=ATTEMPTS)
-        # pip compiles only what it copies. Where PYTHONDONTWRITEBYTECODE is set, as in many containers, each
+        packages = ["-e", ".[dev]", "-e", "clients/python", "-c", "constraints.txt"]
+        self._install("python", "packages", self.venv, *packages)
+        # Only what is copied has been compiled. Where PYTHONDONTWRITEBYTECODE is set, as in many containers, each
         # process would compile these again.
         compile_all = [str(self.venv_python), "-m", "compileall", "-q", *OWN_SOURCES]
         self.runner.run("python", "bytecode", compile_all)
@@ -244,16 +248,14 @@ class Setup:
         if stamp.is_current() and venv_python.exists():
             return
         stamp.clear()
-        run, install = self.runner.run, [str(venv_python), *_PIP_INSTALL]
+        run = self.runner.run
         run("localstack", "virtual environment", [python, "-m", "venv", str(folder)])
-        pinned = ["-c", str(ours / "constraints.txt"), LOCALSTACK]
-        run("localstack", "packages", [*install, *pinned], attempts=ATTEMPTS)
-        run("localstack", "executor", [*install, *_FROM_SOURCE, str(executor)])
+        self._install("localstack", "packages", folder, "-c", str(ours / "constraints.txt"), LOCALSTACK)
+        run("localstack", "executor", [str(venv_python), *_PIP_INSTALL, *_FROM_SOURCE, str(executor)])
         run("localstack", "for this Python", [str(venv_python), "-I", str(ours / "backport.py")])
         # The packages of Lambda's runtime only, so that a package missing in the layer is missing here, too.
         run("localstack", "functions", [sys.executable, "-m", "venv", str(lambda_folder)])
-        install = [str(lambda_folder / "bin" / "python"), *_PIP_INSTALL, "-c", str(pins), *LAMBDA_PACKAGES]
-        run("localstack", "runtime client", install, attempts=ATTEMPTS)
+        self._install("localstack", "runtime client", lambda_folder, "-c", str(pins), *LAMBDA_PACKAGES)
         stamp.write()
 
     def archive(self) -> None:
@@ -287,9 +289,20 @@ class Setup:
         if stamp.is_current():
             return
         self._make_venv(step, sys.executable, str(folder))
-        install = [str(folder / "bin" / "python"), *_PIP_INSTALL, "--no-deps", "-r", str(pins)]
-        self.runner.run(step, title, install, attempts=ATTEMPTS)
+        self._install(step, title, folder, "--no-deps", "-r", str(pins))
         stamp.write()
+
+    def _install(self, step: str, title: str, venv: Path, *packages: str) -> None:
+        """Install packages into a virtual environment, from where its pip would take them."""
+        python = str(venv / "bin" / "python")
+        uv = self.tools / UV
+        with self._uv_lock:
+            if not (uv / "bin" / "uv").exists():
+                command = [python, *_PIP_INSTALL, "--target", str(uv), UV]
+                self.runner.run(step, "uv", command, attempts=ATTEMPTS)
+        command = [str(uv / "bin" / "uv"), "pip", "install", "--python", python, "--compile-bytecode", *packages]
+        environment = {**os.environ, **pip_settings.for_uv(python)}
+        self.runner.run(step, title, command, attempts=ATTEMPTS, env=environment)
 
     def _make_venv(self, step: str, python: str, folder: str) -> None:
         self.runner.run(step, "virtual environment", [python, "-m", "venv", "--clear", folder])

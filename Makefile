@@ -24,7 +24,7 @@ SPARK ?=
 SPARK_TESTS = -m 'cluster or not cluster' $(PYTEST_ARGS) tests/unit/spark tests/integration/cluster/test_spark_submit.py \
 	$(addprefix tests/integration/job/test_,job.py views.py transforms.py engine_ended.py polling.py spark_bounds.py log_reader.py)
 
-.PHONY: help setup setup-python setup-check setup-sam setup-tests setup-localstack demo test unit integration e2e
+.PHONY: help setup setup-python setup-check setup-sam setup-tests setup-localstack demo test test-profile unit integration e2e
 .PHONY: containers long databases spark-cluster spark-versions check example docs setup-docs
 .PHONY: lint-infra audit generate tour release layer layer-requirements image-requirements jar-checksums sizing package-job build
 .PHONY: up down status deploy-local clean soak torture torture-mutants model model-mutants under-fire upgrade compat
@@ -65,6 +65,9 @@ setup-localstack: setup
 test: setup-tests  ## All tests, on real servers of their own, in two processes side by side (WORKERS=0: in one)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder \
 		--durations 40 --durations-min 5 $(PYTEST_ARGS)
+
+test-profile: setup-tests  ## `make test` with a table of its CPU seconds, by folder and by what is started
+	@$(MAKE) --no-print-directory test PYTEST_ARGS="--cpu-profile=build/cpu-profile $(PYTEST_ARGS)"
 
 unit: setup-python  ## The tests that need no server (about a minute)
 	@$(BIN)/python -m pytest -n $(WORKERS) tests/unit infra/local/localstack-process-executor/tests $(PYTEST_ARGS)

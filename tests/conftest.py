@@ -69,7 +69,9 @@ IN_PROCESSES = "PYTEST_XDIST_WORKER" in os.environ
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--cpu-profile", metavar="FOLDER", help="write CPU seconds by test file and process there")
+    parser.addoption(
+        "--cpu-profile", metavar="FOLDER", help="write CPU seconds by test file and process there"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -100,8 +100,8 @@ class Setup:
         # The client without extras: with some, pip takes it for no other set, as `.[dev]` asks for.
         packages = ["-e", ".[dev]", "-e", "clients/python", "-c", "constraints.txt"]
         self._install("python", "packages", self.venv, *packages)
-        # Only what is copied has been compiled. Where PYTHONDONTWRITEBYTECODE is set, as in many containers, each
-        # process would compile these again.
+        # Only what is copied has been compiled. Where PYTHONDONTWRITEBYTECODE is set, as in many containers,
+        # each process would compile these again.
         compile_all = [str(self.venv_python), "-m", "compileall", "-q", *OWN_SOURCES]
         self.runner.run("python", "bytecode", compile_all)
         stamp.write()
@@ -300,7 +300,15 @@ class Setup:
             if not (uv / "bin" / "uv").exists():
                 command = [python, *_PIP_INSTALL, "--target", str(uv), UV]
                 self.runner.run(step, "uv", command, attempts=ATTEMPTS)
-        command = [str(uv / "bin" / "uv"), "pip", "install", "--python", python, "--compile-bytecode", *packages]
+        command = [
+            str(uv / "bin" / "uv"),
+            "pip",
+            "install",
+            "--python",
+            python,
+            "--compile-bytecode",
+            *packages,
+        ]
         environment = {**os.environ, **pip_settings.for_uv(python)}
         self.runner.run(step, title, command, attempts=ATTEMPTS, env=environment)
 

@@ -59,6 +59,15 @@ def setup(bootstrap, tmp_path):
 
 
 @pytest.fixture
+def uv(bootstrap, setup, monkeypatch):
+    """Pretend that uv has been installed, and that pip has no settings."""
+    program = setup.tools / bootstrap.UV / "bin" / "uv"
+    program.parent.mkdir(parents=True)
+    program.touch()
+    monkeypatch.setattr(bootstrap.pip_settings, "for_uv", lambda _: {})
+
+
+@pytest.fixture
 def root_with_apt(programs, monkeypatch, tmp_path):
     """Make this process look like root's on a system with apt; return the log of apt's calls."""
     calls = tmp_path / "apt calls"
@@ -365,7 +374,7 @@ def test_a_failure_beside_a_successful_step_is_reported(bootstrap, setup, monkey
 
 
 @pytest.fixture
-def localstack_step(bootstrap, setup, tmp_path, monkeypatch):
+def localstack_step(bootstrap, setup, uv, tmp_path, monkeypatch):
     """Return the localstack step with recorded instead of executed commands, and the record."""
     for name in ("localstack_setup/constraints.txt", "localstack-process-executor/pyproject.toml"):
         path = setup.root / "infra" / "local" / name
@@ -422,7 +431,7 @@ def test_an_unknown_step_is_named(bootstrap, capsys):
     assert "no such step: jar" in capsys.readouterr().out
 
 
-def test_the_sources_that_are_not_copied_are_compiled_at_their_places(bootstrap, setup, monkeypatch):
+def test_the_sources_that_are_not_copied_are_compiled_at_their_places(bootstrap, setup, uv, monkeypatch):
     for name in ("pyproject.toml", "constraints.txt", "clients/python/pyproject.toml"):
         (setup.root / name).parent.mkdir(parents=True, exist_ok=True)
         (setup.root / name).touch()
@@ -457,7 +466,7 @@ def test_a_class_archive_that_cannot_be_created_is_skipped(setup, programs, caps
     assert "skipped" in capsys.readouterr().out
 
 
-def test_sams_environment_is_created_once_and_again_if_its_pins_change(setup, monkeypatch):
+def test_sams_environment_is_created_once_and_again_if_its_pins_change(setup, uv, monkeypatch):
     pins = setup.root / "infra" / "sam" / "requirements.txt"
     pins.parent.mkdir(parents=True)
     pins.write_text("aws-sam-cli==1.0\n")
@@ -469,7 +478,7 @@ def test_sams_environment_is_created_once_and_again_if_its_pins_change(setup, mo
 
     monkeypatch.setattr(setup.runner, "run", run)
     setup.sam()
-    assert [command[1:3] for command in commands] == [["-m", "venv"], ["-m", "pip"]]
+    assert [command[1:3] for command in commands] == [["-m", "venv"], ["pip", "install"]]
     assert "--no-deps" in commands[1]
     assert commands[1][-1] == str(pins)
     setup.sam()
@@ -477,3 +486,24 @@ def test_sams_environment_is_created_once_and_again_if_its_pins_change(setup, mo
     pins.write_text("aws-sam-cli==1.1\n")
     setup.sam()
     assert len(commands) == 4
+
+
+def test_uv_is_installed_once_and_gets_the_settings_of_pip(bootstrap, setup, monkeypatch):
+    calls = []
+    uv = setup.tools / bootstrap.UV / "bin" / "uv"
+
+    def run(step, what, command, *, attempts=1, env=None):
+        calls.append((command, env))
+        if what == "uv":
+            uv.parent.mkdir(parents=True)
+            uv.touch()
+
+    monkeypatch.setattr(setup.runner, "run", run)
+    monkeypatch.setattr(bootstrap.pip_settings, "for_uv", lambda python: {"UV_DEFAULT_INDEX": python})
+    setup._install("sam", "one", setup.venv, "a")
+    setup._install("lint", "two", setup.venv, "b")
+    python = str(setup.venv_python)
+    begins = [[python, "-m", "pip"], [str(uv), "pip", "install"], [str(uv), "pip", "install"]]
+    assert [command[:3] for command, _ in calls] == begins
+    assert [command[-1] for command, _ in calls] == [bootstrap.UV, "a", "b"]
+    assert [env and env["UV_DEFAULT_INDEX"] for _, env in calls] == [None, python, python]

@@ -24,6 +24,9 @@ SPARK ?=
 SPARK_TESTS = -m 'cluster or not cluster' $(PYTEST_ARGS) tests/unit/spark tests/integration/cluster/test_spark_submit.py \
 	$(addprefix tests/integration/job/test_,job.py views.py transforms.py engine_ended.py polling.py spark_bounds.py log_reader.py)
 
+# Where this is set, as in many containers, each process of pytest would rewrite and compile all tests again.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help setup setup-python setup-check setup-sam setup-tests setup-localstack demo test test-profile unit integration e2e
 .PHONY: containers long databases spark-cluster spark-versions check example docs setup-docs
 .PHONY: lint-infra audit generate tour release layer layer-requirements image-requirements jar-checksums sizing package-job build

@@ -40,6 +40,7 @@ _PIP_INSTALL = ("-m", "pip", "install", "--disable-pip-version-check")
 OWN_SOURCES = ("layers", "spark", "infra/local", "server", "infra/build", "clients/python")
 JAVA_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-jre-headless")
 REDIS_PACKAGES = ("redis-server", "valkey-server", "valkey")
+BROWSER_PACKAGES = ("chromium-headless-shell", "chromium")
 JAVA_HINT = (
     "Java 17 or newer is missing. Debian, Ubuntu: sudo apt-get install openjdk-17-jre-headless;"
     ' macOS: brew install openjdk@17 && export JAVA_HOME="$(brew --prefix openjdk@17)"'
@@ -127,7 +128,7 @@ class Setup:
             return
         try:
             self.runner.apt_install(
-                "browser", ("chromium",), BROWSER_HINT, lambda: tools.find_chromium() is not None
+                "browser", BROWSER_PACKAGES, BROWSER_HINT, lambda: tools.find_chromium() is not None
             )
         except SetupError as error:
             say("browser", f"skipped, and so are the tests that need it: {error}")

@@ -1,4 +1,4 @@
-"""The templates under cfn-lint: theirs are clean, and each of our rules finds what it is there for."""
+"""cfn-lint with our rules: each finds what it is there for. `make lint-infra` runs it on the templates."""
 
 from __future__ import annotations
 
@@ -250,9 +250,3 @@ def test_rule_finds(found, name):
 @pytest.mark.parametrize("name", ALLOWED)
 def test_rules_allow(found, name):
     assert not {each for each in found[name] if each.startswith("E")}
-
-
-def test_the_projects_templates_are_clean():
-    command = templates.cfn_lint(templates.all_templates(ROOT))
-    done = subprocess.run(command, cwd=ROOT, env=templates.environment(), capture_output=True, check=False)
-    assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()

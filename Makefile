@@ -100,7 +100,7 @@ compat: setup-tests  ## REST Proxy's documented requests and real clients (COMPA
 check: setup-check  ## Lint, format, types, import rules, templates, advisories, two side by side
 	@$(MAKE) --no-print-directory -j2 lint-infra lint-code audit
 
-lint-code: setup-python
+lint-code: setup-check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

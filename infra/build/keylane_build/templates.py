@@ -1,6 +1,6 @@
 """`python -m keylane_build.templates`: all checks of the templates that need no account.
 
-1. cfn-lint (which applies SAM's transform) with the rules of infra/lint, on the templates as they are written.
+1. cfn-lint, which applies SAM's transform, and the rules of infra/lint, on the templates as they are written.
 2. Each combination of parameters of infra/lint/combinations.toml, samconfig.toml and docs/operate/deploy.md,
    after SAM's transform, with values for all conditions and functions: Rules, references, limits, cfn-lint.
 3. Generated combinations, in which every two values of two parameters meet.

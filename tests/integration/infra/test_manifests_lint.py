@@ -38,4 +38,4 @@ def test_what_kubernetes_would_refuse_is_found(found, number, name):
     file, *_, message = BROKEN[name]
     lines = [line for line in found if f"/{number}-{file}" in line.partition(": ")[0]]
     assert len(lines) == len(templates.KUBERNETES)
-    assert all(message in line for line in lines)
+    assert any(message in line for line in lines)  # an older version may report what is missing instead

@@ -84,16 +84,17 @@ def check_combinations(root: Path) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(SIDE_BY_SIDE) as programs:
         for text, name in deployed.templates.items():
             (Path(folder) / name).write_text(text, encoding="utf-8")
-        linted = programs.submit(lint_resolved, Path(folder))
+        names = sorted(deployed.templates.values())
+        linted = [programs.submit(lint_resolved, Path(folder), names[part::2]) for part in range(2)]
         weak = programs.submit(scanners.run_checkov, root, all_templates(root))
         refused = programs.submit(scanners.run_parliament, deployed.policies)
-        yield from linted.result()
+        for each in linted:
+            yield from each.result()
         yield from accepted.compare(refused.result() | weak.result(), accepted.read_accepted(root))
 
 
-def lint_resolved(folder: Path) -> list[str]:
+def lint_resolved(folder: Path, names: Sequence[str]) -> list[str]:
     """Return the errors that cfn-lint finds in resolved templates. Warnings are for templates as written."""
-    names = sorted(path.name for path in folder.glob("*.json"))
     command = [program("cfn-lint"), "--ignore-checks", "W", "I", "--regions", "eu-central-1"]
     command += ["--format", "parseable", "--", *names]
     done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)

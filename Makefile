@@ -29,7 +29,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help setup setup-python setup-check setup-sam setup-tests setup-localstack demo test test-profile unit integration e2e
 .PHONY: containers long databases spark-cluster spark-versions check example docs setup-docs
-.PHONY: lint-infra audit generate tour release layer layer-requirements image-requirements jar-checksums sizing package-job build
+.PHONY: lint-infra lint-code audit generate tour release layer layer-requirements image-requirements jar-checksums sizing package-job build
 .PHONY: up down status deploy-local clean soak torture torture-mutants model model-mutants under-fire upgrade compat
 .PHONY: bench bench-lookup bench-ingest bench-events bench-freshness bench-coldstart bench-read bench-write bench-outage bench-wait bench-serve bench-idle bench-scale bench-peers bench-migrate bench-leaders bench-find bench-compare
 
@@ -103,13 +103,16 @@ long: setup-tests  ## The tests of failures that take half a minute each, which 
 compat: setup-tests  ## REST Proxy's documented requests and real clients (COMPAT_ARGS=--lambda, --localstack, or '--url URL')
 	@$(BIN)/python -m tests.compat $(COMPAT_ARGS)
 
-check: lint-infra audit  ## Lint, format, types, import rules, templates, advisories
+check: setup-check  ## Lint, format, types, import rules, templates, advisories, two side by side
+	@$(MAKE) --no-print-directory -j2 lint-infra lint-code audit
+
+lint-code: setup-check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-lint-infra: setup-check  ## cfn-lint, sam validate, checkov, parliament on all combinations of parameters; Kubernetes' schemas
+lint-infra: setup-check  ## cfn-lint, checkov, parliament on all combinations of parameters; Kubernetes' schemas
 	$(BIN)/python -m keylane_build.templates
 
 audit: setup-check  ## SBOMs of layer, job and images into build/sbom, and pip-audit, where its advisories can be reached

@@ -1,4 +1,17 @@
-"""The spaces that the model visits: where the steps begin, and which steps there are."""
+"""The spaces that the model visits: where the steps begin, and which steps there are.
+
+It leaves out:
+
+- more than three keys and a few records, stripes, histories, `insert_once`, partitioners, and views;
+- threads: a batch, a beat and a read come one after the other, and a switch has only the next generation's
+  reading beside it;
+- replicas that answer readers, parked lanes, migrating slots beyond a refused call, full nodes, and clocks
+  that differ: the torture and the integration tests have them;
+- Kafka's leaders and their epochs, open transactions, topics that are deleted or created again;
+- the loss of a topic's records (`{keylane}`) or of its stray totals, which always lack what there is;
+- a first stray that retention removes before anything has read one, a record that compaction has left in
+  another partition, and readers that keep an older layout over a failover.
+"""
 
 from __future__ import annotations
 
@@ -151,6 +164,7 @@ _COMPACTED = tuple(
 _PAIRS = ((SET,), (STRAY,), (SET, OTHER), (SET, STRAY), (OTHER_STRAY, OTHER))
 
 SPACES = (
+    # Batches of one record after the other, of which all but the last go as transactions.
     Space("plain", Bounds(3, 1), Bounds(4, 1), (*_logs(2), *_CHUNKS), (*_logs(2), *_CHUNKS)),
     Space(
         *("index", Bounds(2, 1), Bounds(3, 1)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from tests.support.cloudformation import ROOT
@@ -11,8 +12,9 @@ from keylane_build.stack.loading import load_template
 from keylane_build.stack.matrix import MAIN, expand
 
 
+@cache
 def expanded(**parameters: str) -> dict[str, Any]:
-    """The template with these parameters; the others have their defaults. Requires SAM's tools."""
+    """The template with these parameters; the others have their defaults. Requires SAM's tools. Read only."""
     [found] = expand(ROOT, templates.program("python"), load_template(ROOT / MAIN), [parameters])
     assert "error" not in found, found
     return found

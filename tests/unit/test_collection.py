@@ -1,7 +1,8 @@
-"""Every test runs: the commands of the Makefile collect all files of tests, in the same order each time.
+"""Every test runs: the commands of the Makefile collect all files of tests.
 
-pytest collects for each command, in processes of its own: only then is it known what its settings leave out,
-and whether the order of tests depends on the order of a set, which xdist refuses. All run at the same time.
+pytest collects for each command, in processes of its own: only then is it known what its settings leave out.
+All run at the same time. That the order of tests does not depend on that of a set is what xdist checks, whose
+processes differ in the seeds of their hashes: `make test` ends at once where they have collected other tests.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from tests.support.project_files import ROOT, project_files
 if TYPE_CHECKING:
     from pathlib import Path
 
-SEEDS = ("1", "2")
 WITHIN_S = 240
 OWN_TARGETS = {"containers": "docker", "spark-cluster": "cluster", "databases": "databases", "long": "long"}
 """Targets that alone run the tests with a marker, which `make test` leaves out."""
@@ -60,7 +60,7 @@ def pytest_arguments(target: str) -> list[str]:
     return shlex.split(call)[3:]
 
 
-def start(arguments: list[str], seed: str, to: Path) -> subprocess.Popen[str]:
+def start(arguments: list[str], to: Path) -> subprocess.Popen[str]:
     """Begin to collect, without what takes most of the time and decides nothing here.
 
     That is rewritten assertions, and the test cases that schemathesis makes, in the document's order.
@@ -74,7 +74,7 @@ def start(arguments: list[str], seed: str, to: Path) -> subprocess.Popen[str]:
         return subprocess.Popen(
             command,
             cwd=ROOT,
-            env=variables | {"PYTHONHASHSEED": seed},
+            env=variables,
             stdout=log,
             stderr=subprocess.STDOUT,
             text=True,
@@ -90,31 +90,30 @@ def end(process: subprocess.Popen[str], to: Path) -> Collection:
 
 
 @pytest.fixture(scope="module")
-def collections(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Collection]:
-    """What targets collect, by target and hash seed."""
+def collections(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Collection]:
+    """What each target collects."""
     folder = tmp_path_factory.mktemp("collected")
-    wanted = [*(("test", seed) for seed in SEEDS), *((target, SEEDS[0]) for target in OWN_TARGETS)]
     begun = {}
     try:
-        for target, seed in wanted:
-            to = folder / f"{target}-{seed}.json"
-            begun[target, seed] = start(pytest_arguments(target), seed, to), to
-        return {key: end(*each) for key, each in begun.items()}
+        for target in ("test", *OWN_TARGETS):
+            to = folder / f"{target}.json"
+            begun[target] = start(pytest_arguments(target), to), to
+        return {target: end(*each) for target, each in begun.items()}
     finally:
         for process, _ in begun.values():
             process.kill()
 
 
 @pytest.fixture(scope="module")
-def gate(collections: dict[tuple[str, str], Collection]) -> Collection:
+def gate(collections: dict[str, Collection]) -> Collection:
     """What `make test` collects."""
-    return collections["test", SEEDS[0]]
+    return collections["test"]
 
 
 @pytest.fixture(scope="module")
-def own(collections: dict[tuple[str, str], Collection]) -> dict[str, Collection]:
+def own(collections: dict[str, Collection]) -> dict[str, Collection]:
     """What the targets of OWN_TARGETS collect, by their marker."""
-    return {marker: collections[target, SEEDS[0]] for target, marker in OWN_TARGETS.items()}
+    return {marker: collections[target] for target, marker in OWN_TARGETS.items()}
 
 
 def test_every_file_of_tests_is_collected_and_has_a_test(gate: Collection):
@@ -134,13 +133,6 @@ def test_each_test_runs_with_make_test_or_with_a_target_of_its_own(
         assert gate.marked(marker) == set(collection.chosen)
         assert gate.marked(marker).isdisjoint(collection.left_out)
     assert set(gate.left_out) == {each for collection in own.values() for each in collection.chosen}
-
-
-def test_the_order_of_tests_does_not_depend_on_the_order_of_sets(collections: dict[Any, Collection]):
-    one, other = (collections["test", seed].chosen for seed in SEEDS)
-    different = [pair for pair in zip(one, other, strict=False) if pair[0] != pair[1]]
-    assert different[:3] == []
-    assert len(one) == len(other)
 
 
 @pytest.mark.parametrize("marker", MARKERS)

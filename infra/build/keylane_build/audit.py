@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from keylane_build.stack.scanners import program
 from keylane_local.tools import project_root
 
 FOLDER = "build/sbom"
+SIDE_BY_SIDE = 2
+"""How many programs run at once."""
 
 
 def shipped() -> dict[str, list[str]]:
@@ -72,12 +75,21 @@ def main() -> int:
     """Write the SBOMs and run the audit; return 1 if a vulnerability is known."""
     found = shipped()
     everything = sorted({pin for pins in found.values() for pin in pins})
-    with tempfile.TemporaryDirectory() as folder:
-        for name, pins in found.items():
-            write_sbom(_requirements(folder, name, pins), project_root() / FOLDER / f"{name}.json")
-        output = run_audit(_requirements(folder, "everything", everything))
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(SIDE_BY_SIDE) as programs:
+        audited = programs.submit(run_audit, _requirements(folder, "everything", everything))
+        written = [
+            programs.submit(write_sbom, _requirements(folder, name, pins), _sbom(name))
+            for name, pins in found.items()
+        ]
+        for each in written:
+            each.result()
+        output = audited.result()
     print(f"{', '.join(sorted(found))}: {render_audit(output)}", flush=True)
     return 1 if describe_audit(output)[2] else 0
+
+
+def _sbom(name: str) -> Path:
+    return project_root() / FOLDER / f"{name}.json"
 
 
 def _requirements(folder: str, name: str, pins: list[str]) -> Path:

@@ -1,11 +1,13 @@
 """`python -m keylane_build.templates`: all checks of the templates that need no account.
 
-1. cfn-lint with the rules of infra/lint, and `sam validate`, on the templates as they are written.
+1. cfn-lint, which applies SAM's transform, and the rules of infra/lint, on the templates as they are written.
 2. Each combination of parameters of infra/lint/combinations.toml, samconfig.toml and docs/operate/deploy.md,
    after SAM's transform, with values for all conditions and functions: Rules, references, limits, cfn-lint.
 3. Generated combinations, in which every two values of two parameters meet.
 4. checkov, and parliament on all policies: what they find is fixed, or accepted in infra/lint/accepted.toml.
 5. The manifests of infra/kubernetes against the schemas of the oldest and of a new version of Kubernetes.
+
+Most of the time is that of other programs, which run side by side.
 """
 
 import os
@@ -14,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from keylane_build.stack import accepted, checks, matrix, scanners
@@ -26,6 +29,8 @@ KUSTOMIZATION = "kustomization.yaml"
 """Which kubectl reads, and Kubernetes does not know."""
 KUBERNETES = ("1.30", "1.37")
 """The versions whose schemas manifests must fit: the oldest of docs/operate/kubernetes.md, and a new one."""
+SIDE_BY_SIDE = 2
+"""How many checks run at once, and how many programs of the largest one."""
 # sam requires a region, although it calls no AWS service here.
 _OFFLINE = {"AWS_DEFAULT_REGION": "us-east-1", "SAM_CLI_TELEMETRY": "0"}
 
@@ -51,16 +56,17 @@ def all_templates(root: Path) -> list[str]:
 
 
 def check_as_written(root: Path) -> Iterator[str]:
-    """Yield what cfn-lint, our rules and SAM find in the templates as they are written."""
-    for command in (
+    """Yield what cfn-lint and our rules find in the templates as they are written."""
+    done = subprocess.run(
         cfn_lint(all_templates(root)),
-        [program("sam"), "validate", "--lint", "--template", "template.yaml"],
-    ):
-        done = subprocess.run(
-            command, cwd=root, env=environment(), capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            yield done.stdout + done.stderr
+        cwd=root,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        yield done.stdout + done.stderr
     for path in all_templates(root):
         # Unlike those of resources, outputs and bytes, cfn-lint does not know this limit.
         count = len(load_template(root / path).get("Parameters") or {})
@@ -75,23 +81,26 @@ def check_combinations(root: Path) -> Iterator[str]:
         deployed.add(name, stack)
     yield from sorted(deployed.problems)
     yield from deployed.missing_branches()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(SIDE_BY_SIDE) as programs:
         for text, name in deployed.templates.items():
             (Path(folder) / name).write_text(text, encoding="utf-8")
-        yield from lint_resolved(Path(folder))
-    found = scanners.run_parliament(deployed.policies) | scanners.run_checkov(root, all_templates(root))
-    yield from accepted.compare(found, accepted.read_accepted(root))
+        names = sorted(deployed.templates.values())
+        linted = [programs.submit(lint_resolved, Path(folder), names[part::2]) for part in range(2)]
+        weak = programs.submit(scanners.run_checkov, root, all_templates(root))
+        refused = programs.submit(scanners.run_parliament, deployed.policies)
+        for each in linted:
+            yield from each.result()
+        yield from accepted.compare(refused.result() | weak.result(), accepted.read_accepted(root))
 
 
-def lint_resolved(folder: Path) -> Iterator[str]:
-    """Yield the errors that cfn-lint finds in resolved templates. Warnings are for templates as written."""
-    names = sorted(path.name for path in folder.glob("*.json"))
+def lint_resolved(folder: Path, names: Sequence[str]) -> list[str]:
+    """Return the errors that cfn-lint finds in resolved templates. Warnings are for templates as written."""
     command = [program("cfn-lint"), "--ignore-checks", "W", "I", "--regions", "eu-central-1"]
     command += ["--format", "parseable", "--", *names]
     done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
     if done.returncode and not done.stdout:
-        yield done.stderr
-    yield from done.stdout.splitlines()
+        return [done.stderr]
+    return done.stdout.splitlines()
 
 
 def check_pairs(root: Path) -> Iterator[str]:
@@ -120,15 +129,20 @@ CHECKS: dict[str, Callable[[Path], Iterator[str]]] = {
 }
 
 
+def run(title: str) -> tuple[list[str], float]:
+    """Return what a check finds, and the seconds that it took."""
+    begun = time.monotonic()
+    return list(CHECKS[title](project_root())), time.monotonic() - begun
+
+
 def main() -> int:
     """Run the checks; return 1 if one of them fails."""
     failed = 0
-    for title, check in CHECKS.items():
-        begun = time.monotonic()
-        problems = list(check(project_root()))
-        failed += len(problems)
-        print(*problems, sep="\n", end="\n" if problems else "")
-        print(f"{title}: {len(problems) or 'no'} problems, {time.monotonic() - begun:.0f} s", flush=True)
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as checks_at_once:
+        for title, (problems, seconds) in zip(CHECKS, checks_at_once.map(run, CHECKS), strict=True):
+            failed += len(problems)
+            print(*problems, sep="\n", end="\n" if problems else "")
+            print(f"{title}: {len(problems) or 'no'} problems, {seconds:.0f} s", flush=True)
     return 1 if failed else 0
 
 

@@ -1,4 +1,4 @@
-"""The templates under cfn-lint: theirs are clean, and each of our rules finds what it is there for."""
+"""cfn-lint with our rules: each finds what it is there for. `make lint-infra` runs it on the templates."""
 
 from __future__ import annotations
 
@@ -57,6 +57,7 @@ Resources:
 """
 KEPT = "    DeletionPolicy: Delete\n    UpdateReplacePolicy: Delete\n"
 REDRIVE = "RedrivePolicy: {deadLetterTargetArn: a, maxReceiveCount: 1}"
+ARN = "arn:${AWS::Partition}:sqs:${AWS::Region}:${AWS::AccountId}:q"
 BROKEN = {
     "a function without a log group": ("E9101", FUNCTION),
     "a log group that is kept for ever": (
@@ -68,17 +69,10 @@ BROKEN = {
         f"  Queue:\n    Type: AWS::SQS::Queue\n{KEPT}    Properties: {{SqsManagedSseEnabled: true}}\n",
     ),
     "a target of events without dead letters": ("E9102", EVENTS),
-    "a star in actions": (
-        "E9103",
-        ROLE % ('"sqs:*"', "!Sub 'arn:${AWS::Partition}:sqs:${AWS::Region}:${AWS::AccountId}:q'"),
-    ),
+    "a star in actions": ("E9103", ROLE % ('"sqs:*"', f"!Sub '{ARN}'")),
     "all resources, where a condition holds": (
         "E9103",
-        ROLE
-        % (
-            '"sqs:SendMessage"',
-            "!If [IsHere, '*', !Sub 'arn:${AWS::Partition}:sqs:${AWS::Region}:${AWS::AccountId}:q']",
-        ),
+        ROLE % ('"sqs:SendMessage"', f"!If [IsHere, '*', !Sub '{ARN}']"),
     ),
     "all resources": ("E9103", ROLE % ('["sqs:SendMessage"]', "['*']")),
     "a queue that is not encrypted": (
@@ -107,6 +101,8 @@ BROKEN = {
     ),
     "a cache that is not encrypted at rest": ("E9104", CACHE % "TransitEncryptionEnabled: true"),
 }
+OUTPUT = "  O{}: {{Value: a}}\n"
+HANDLE = "AWS::CloudFormation::WaitConditionHandle"
 TOPIC = "  Topic: {Type: AWS::SNS::Topic, Properties: {KmsMasterKeyId: alias/own}}\n"
 MISPLACED = {
     "a function in Globals": """
@@ -178,29 +174,14 @@ BROKEN |= {
     "a function's name of 65 characters": ("E3031", LOGGED % f"      FunctionName: {'f' * 65}\n"),
     "a role's name of 65 characters": (
         "E3033",
-        (
-            ROLE
-            % ('"sqs:SendMessage"', "!Sub 'arn:${AWS::Partition}:sqs:${AWS::Region}:${AWS::AccountId}:q'")
-        ).replace("Properties:\n", f"Properties:\n      RoleName: {'r' * 65}\n", 1),
+        ROLE.replace("Properties:\n", f"Properties:\n      RoleName: {'r' * 65}\n", 1)
+        % ('"sqs:SendMessage"', f"!Sub '{ARN}'"),
     ),
     "an alarm's name of 256 characters": ("E3033", ALARM % ("a" * 256)),
-    "501 resources": ("E3010", "".join(TOPIC.replace("Topic:", f"T{number}:") for number in range(501))),
-    "201 outputs": (
-        "E6010",
-        "Outputs:\n"
-        + "".join(f"  O{number}: {{Value: a}}\n" for number in range(201))
-        + "Resources:\n"
-        + TOPIC,
-    ),
-    "a megabyte": (
-        "E1002",
-        "".join(
-            TOPIC.replace("Topic:", f"T{number}:").replace(
-                "{Type", f"{{Metadata: {{A: {'x' * 3000}}}, Type", 1
-            )
-            for number in range(340)
-        ),
-    ),
+    # Of a kind that few rules are about.
+    "501 resources": ("E3010", "".join(f"  T{number}: {{Type: {HANDLE}}}\n" for number in range(501))),
+    "201 outputs": ("E6010", f"Outputs:\n{''.join(map(OUTPUT.format, range(201)))}Resources:\n{TOPIC}"),
+    "a megabyte": ("E1002", TOPIC.replace("{Type", f"{{Metadata: {{A: {'x' * 10**6}}}, Type", 1)),
 }
 ALLOWED = {
     "a parameter that is looked up in a list of rules": RULES
@@ -215,9 +196,7 @@ ALLOWED = {
         "    Metadata: {Keylane: {AllowStar: no resources}}\n    Properties:\n      Assume",
         1,
     ),
-    "a function with its log group": FUNCTION
-    + "      LoggingConfig: {LogGroup: !Ref Group}\n"
-    + f"  Group:\n    Type: AWS::Logs::LogGroup\n{KEPT}    Properties: {{RetentionInDays: 7}}\n",
+    "a function with its log group": LOGGED % "",
 }
 
 
@@ -250,9 +229,3 @@ def test_rule_finds(found, name):
 @pytest.mark.parametrize("name", ALLOWED)
 def test_rules_allow(found, name):
     assert not {each for each in found[name] if each.startswith("E")}
-
-
-def test_the_projects_templates_are_clean():
-    command = templates.cfn_lint(templates.all_templates(ROOT))
-    done = subprocess.run(command, cwd=ROOT, env=templates.environment(), capture_output=True, check=False)
-    assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()

@@ -33,14 +33,9 @@ IN_WHEEL = {
 def project(tmp_path):
     """A checkout of a small project."""
     folder = tmp_path / "project"
-    files = (
-        "src/one/__init__.py",
-        "src/one/deep/two.lua",
-        "page/index.html",
-        "infra/a.yaml",
-        "infra/b/c.yaml",
-    )
-    for name in (*files, "one.toml", "other.toml"):
+    of_package = ("src/one/__init__.py", "src/one/deep/two.lua")
+    beside = ("page/index.html", "infra/a.yaml", "infra/b/c.yaml", "one.toml", "other.toml")
+    for name in (*of_package, *beside):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(name)
     (folder / "pyproject.toml").write_text(PYPROJECT)
@@ -123,20 +118,12 @@ def test_a_file_that_names_a_path_of_this_machine_is_named(tmp_path):
 
 
 def test_what_pyproject_ships_exists_and_has_what_the_commands_read():
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"][
-        "targets"
-    ]
-    files = contents.tracked(ROOT)
-    found = contents.expect_in_wheel(settings["wheel"], files)
+    hatch = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]
+    found = contents.expect_in_wheel(hatch["build"]["targets"]["wheel"], contents.tracked(ROOT))
     for name in (
-        "pom.xml",
-        "keylane.toml",
-        "infra/jars.sha256",
-        "clients/console/index.html",
-        "template.yaml",
+        *("pom.xml", "keylane.toml", "template.yaml", "infra/jars.sha256", "clients/console/index.html"),
+        *("events/env.json", "functions/query/handler.py", "examples/flights-board/page/index.html"),
     ):
-        assert f"keylane_local/shipped/{name}" in found
-    for name in ("events/env.json", "functions/query/handler.py", "examples/flights-board/page/index.html"):
         assert f"keylane_local/shipped/{name}" in found
     assert any(name.startswith("keylane_spark/adapters/library/") and name.endswith(".lua") for name in found)
     assert not any("tests" in name.split("/") or name.startswith("keylane_build") for name in found)

@@ -252,21 +252,8 @@ def test_the_command_line_prints_sizes_and_names_missing_options(capsys):
     assert "| shards | 3 (the least) |" in printed
     assert "sam deploy --parameter-overrides CacheNodeType=cache.r7g.large CacheShards=3" in printed
     assert "| lanes | `3 * 13` | 39 |" in printed
-    command.main(
-        [
-            "--mb-per-s",
-            "22",
-            "--reads-per-s",
-            "1",
-            "--keys",
-            "1",
-            "--partitions",
-            "48",
-            "--retention-h",
-            "24",
-            "--indexed",
-        ]
-    )
+    options = "--mb-per-s 22 --reads-per-s 1 --keys 1 --partitions 48 --retention-h 24 --indexed"
+    command.main(options.split())
     printed = capsys.readouterr().out
     assert "| records/s | 100,000 |" in printed
     assert "| partitions x stripes | 48 x 1 |" in printed

@@ -32,10 +32,8 @@ class Account:
 
     def __call__(self, command):
         self.asked.append(" ".join(command))
-        operation, name = (
-            command[2],
-            command[command.index("--stack-name") + 1] if "--stack-name" in command else "",
-        )
+        operation = command[2]
+        name = command[command.index("--stack-name") + 1] if "--stack-name" in command else ""
         if operation == "describe-stack-resources":
             found = [{"LogicalResourceId": "Pipeline", "PhysicalResourceId": "nested"}]
             return json.dumps({"StackResources": found})
@@ -43,15 +41,8 @@ class Account:
             key, value = ("LogGroup", "jobs") if name == "nested" else ("KafkaClusterArn", VALUES["ARN"])
             return json.dumps({"Stacks": [{"Outputs": [{"OutputKey": key, "OutputValue": value}]}]})
         if operation == "describe-stack-events":
-            return json.dumps(
-                {
-                    "StackEvents": [
-                        event(9, "CREATE_COMPLETE"),
-                        event(2, "CREATE_IN_PROGRESS"),
-                        event(5, "CREATE_FAILED", "Api"),
-                    ]
-                }
-            )
+            events = (9, "CREATE_COMPLETE"), (2, "CREATE_IN_PROGRESS"), (5, "CREATE_FAILED", "Api")
+            return json.dumps({"StackEvents": [event(*each) for each in events]})
         if operation == "tail":
             return "ready: epoch 1\n  of account 123456789012"
         return ""
@@ -103,9 +94,8 @@ def test_without_a_deployment_the_page_says_so():
 
 
 def test_the_workflow_keeps_the_page_whatever_happened():
-    steps = yaml.safe_load((ROOT / ".github/workflows/smoke.yml").read_text("utf-8"))["jobs"]["smoke"][
-        "steps"
-    ]
+    workflow = yaml.safe_load((ROOT / ".github/workflows/smoke.yml").read_text("utf-8"))
+    steps = workflow["jobs"]["smoke"]["steps"]
     [page] = [each for each in steps if "keylane_build.smoke_page" in each.get("run", "")]
     [kept] = [each for each in steps if "upload-artifact" in each.get("uses", "")]
     [smoke] = [each for each in steps if "keylane smoke" in each.get("run", "")]

@@ -16,6 +16,8 @@ from tests.unit.docs.documents import Document
 from keylane_client.cli.commands import keylane
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.unit.docs.console import Command
     from tests.unit.docs.documents import Fault
 
@@ -24,60 +26,54 @@ PAGES = sorted(project_files(".md"))
 MAKE_TARGETS = console.makefile_targets((ROOT / "Makefile").read_text(encoding="utf-8"))
 ROUTES = json.loads((ROOT / "docs" / "openapi.json").read_text(encoding="utf-8"))["paths"]
 
-each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-
 
 @cache
 def document(page: Path) -> Document:
     return Document(page.read_text(encoding="utf-8"))
 
 
+@cache
+def texts_of_tests() -> dict[str, str]:
+    """The texts of all files of tests, by file name."""
+    tests: dict[str, str] = {}
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        tests[path.name] = tests.get(path.name, "") + path.read_text(encoding="utf-8")
+    return tests
+
+
+def link_faults(page: Path) -> list[Fault]:
+    def anchors_of(path: str) -> set[str]:
+        return document(page.parent / path).anchors()
+
+    return documents.link_faults(document(page), lambda path: (page.parent / path).exists(), anchors_of)
+
+
+def file_faults(page: Path) -> list[Fault]:
+    return documents.file_faults(
+        document(page), lambda path: (ROOT / path).exists() or (page.parent / path).exists()
+    )
+
+
+CHECKS: dict[str, Callable[[Path], list[Fault]]] = {
+    "links lead somewhere": link_faults,
+    "files that are named exist": file_faults,
+    "tests that are cited exist": lambda page: documents.citation_faults(document(page), texts_of_tests()),
+    "commands and requests of console blocks exist": lambda page: [
+        fault for command in console.commands(document(page)) for fault in command_faults(command)
+    ],
+    "cells of tables are not too long": lambda page: documents.cell_faults(document(page)),
+    "words are those of the field": lambda page: documents.word_faults(document(page)),
+}
+
+
 def shown(page: Path, faults: list[Fault]) -> str:
     return "".join(f"\n{page.relative_to(ROOT)}:{fault.line}: {fault.text}" for fault in faults)
 
 
-@each_page
-def test_every_link_leads_somewhere(page: Path):
-    def anchors_of(path: str) -> set[str]:
-        return document(page.parent / path).anchors()
-
-    faults = documents.link_faults(document(page), lambda path: (page.parent / path).exists(), anchors_of)
-    assert not faults, shown(page, faults)
-
-
-@each_page
-def test_every_file_that_is_named_exists(page: Path):
-    def exists(path: str) -> bool:
-        return (ROOT / path).exists() or (page.parent / path).exists()
-
-    faults = documents.file_faults(document(page), exists)
-    assert not faults, shown(page, faults)
-
-
-@each_page
-def test_every_test_that_is_cited_exists(page: Path):
-    tests: dict[str, str] = {}
-    for path in (ROOT / "tests").rglob("test_*.py"):
-        tests[path.name] = tests.get(path.name, "") + path.read_text(encoding="utf-8")
-    faults = documents.citation_faults(document(page), tests)
-    assert not faults, shown(page, faults)
-
-
-@each_page
-def test_every_command_and_request_of_a_console_block_exists(page: Path):
-    faults = [fault for command in console.commands(document(page)) for fault in command_faults(command)]
-    assert not faults, shown(page, faults)
-
-
-@each_page
-def test_no_cell_of_a_table_is_too_long(page: Path):
-    faults = documents.cell_faults(document(page))
-    assert not faults, shown(page, faults)
-
-
-@each_page
-def test_words_are_those_of_the_field(page: Path):
-    faults = documents.word_faults(document(page))
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("check", CHECKS)
+def test_of_every_page(check: str, page: Path):
+    faults = CHECKS[check](page)
     assert not faults, shown(page, faults)
 
 

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 FOUND = template("infra/observability.yaml")
 MAIN = template()
 ALARMS = of_type(FOUND, "AWS::CloudWatch::Alarm")
+OF_SERVER = of_type(template("infra/server.yaml"), "AWS::CloudWatch::Alarm")
+EVERY_ALARM = [*((name, False) for name in ALARMS), *((name, True) for name in OF_SERVER)]
+PAGE_OF_SERVER = (ROOT / "docs" / "operate" / "fargate.md").read_text(encoding="utf-8")
 PAGE = (ROOT / "docs" / "operate" / "troubleshooting.md").read_text(encoding="utf-8")
 QUERY_LIMIT = 2048
 """Characters of a metric's expression: the API's reference of MetricDataQuery."""
@@ -34,11 +37,13 @@ PUBLISHED = {
 }
 """Namespace -> metrics that AWS publishes in it, by the services' guides, as far as alarms use them."""
 TOPIC = {"Fn::If": ["IsNewTopic", {"Ref": "Topic"}, {"Ref": "AlarmTopicArn"}]}
+GIVEN_TOPIC = {"Fn::If": ["HasAlarmTopic", [{"Ref": "AlarmTopicArn"}], {"Ref": "AWS::NoValue"}]}
 
 
-@pytest.mark.parametrize("name", ALARMS)
-def test_an_alarm_says_what_to_do_and_where_its_section_is(name):
-    description = ALARMS[name]["Properties"]["AlarmDescription"]
+@pytest.mark.parametrize(("name", "of_server"), EVERY_ALARM, ids=[name for name, _ in EVERY_ALARM])
+def test_an_alarm_says_what_to_do_and_where_and_notifies_when_it_rings_and_when_it_is_over(name, of_server):
+    properties = (OF_SERVER if of_server else ALARMS)[name]["Properties"]
+    description = properties["AlarmDescription"]
     found, action, link = re.fullmatch(
         r"(.+?)\. (.+): docs/operate/troubleshooting\.md#(\w+)", description
     ).groups()
@@ -48,6 +53,8 @@ def test_an_alarm_says_what_to_do_and_where_its_section_is(name):
     assert len(description) <= 1024
     section = PAGE.partition(f"\n### {name}\n")[2].partition("\n###")[0]
     assert "**Do:**" in section
+    assert properties["AlarmActions"] == properties["OKActions"] == (GIVEN_TOPIC if of_server else [TOPIC])
+    assert not of_server or f"`{name}`" in PAGE_OF_SERVER
 
 
 def watched(node: Any) -> Iterator[tuple[str, str]]:
@@ -72,34 +79,19 @@ def test_alarms_on_services_of_aws_watch_metrics_that_these_publish():
     assert found == {(namespace, name) for namespace, names in PUBLISHED.items() for name in names}
 
 
-@pytest.mark.parametrize("name", ALARMS)
-def test_an_alarm_notifies_when_it_rings_and_when_it_is_over(name):
-    properties = ALARMS[name]["Properties"]
-    assert properties["AlarmActions"] == properties["OKActions"] == [TOPIC]
-
-
-def test_full_memory_is_seen_on_each_of_the_first_shards():
-    """Metrics Insights has no LIKE, so that each node is named."""
-    [metric] = ALARMS["CacheFills"]["Properties"]["Metrics"]
-    query = metric["Expression"]["Fn::Sub"]
-    nodes = re.findall(r"CacheClusterId = '\$\{CacheName\}-(\d{4})-001'", query)
-    assert nodes == [f"{number:04d}" for number in range(1, len(nodes) + 1)]
-    assert query.count(" OR ") == len(nodes) - 1
-    longest = query.replace("${CacheName}", "x" * 30)
-    assert len(nodes) >= 20
-    assert len(longest) <= QUERY_LIMIT
-
-
-@pytest.mark.parametrize("alarm", ["CacheBusy", "ReplicasBehind"])
-def test_cpu_and_lag_are_seen_on_two_nodes_of_each_of_the_first_shards(alarm):
-    """After a failover the second node is the primary, and the first one its replica."""
+@pytest.mark.parametrize(
+    ("alarm", "nodes", "least"),
+    [("CacheFills", (1,), 20), ("CacheBusy", (1, 2), 15), ("ReplicasBehind", (1, 2), 15)],
+)
+def test_full_memory_cpu_and_lag_are_seen_on_nodes_of_each_of_the_first_shards(alarm, nodes, least):
+    """Metrics Insights has no LIKE, so each is named. After a failover the second node is the primary."""
     [metric] = ALARMS[alarm]["Properties"]["Metrics"]
     query = metric["Expression"]["Fn::Sub"]
-    nodes = re.findall(r"CacheClusterId = '\$\{CacheName\}-(\d{4}-\d{3})'", query)
-    shards = range(1, len(nodes) // 2 + 1)
-    assert nodes == [f"{shard:04d}-{node:03d}" for shard in shards for node in (1, 2)]
-    assert query.count(" OR ") == len(nodes) - 1
-    assert len(shards) >= 15
+    named = re.findall(r"CacheClusterId = '\$\{CacheName\}-(\d{4}-\d{3})'", query)
+    shards = range(1, len(named) // len(nodes) + 1)
+    assert named == [f"{shard:04d}-{node:03d}" for shard in shards for node in nodes]
+    assert query.count(" OR ") == len(named) - 1
+    assert len(shards) >= least
     assert len(query.replace("${CacheName}", "x" * 30)) <= QUERY_LIMIT
 
 

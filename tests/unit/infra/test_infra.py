@@ -11,6 +11,8 @@ from tests.support.cloudformation import of_type, template
 NETWORK = template("infra/network.yaml")
 PIPELINE = template("infra/pipeline.yaml")
 CLIENTS = {"FunctionsGroup", "JobGroup"}
+OF_FUNCTIONS = ("KafkaBootstrap", "KafkaSecurityProtocol", "KafkaSaslMechanism", "RedisNodes", "RedisTls")
+"""Parameters of the job that functions have as variables."""
 NESTED = ("network", "kafka", "cache", "pipeline", "observability", "deployments", "edge", "key", "server")
 
 
@@ -98,33 +100,21 @@ def test_both_engines_give_the_job_the_same_variables():
     assert {"KEYLANE_JOB_METRICS", "KEYLANE_METRICS_NAMESPACE", "KEYLANE_KAFKA_SECURITY_PROTOCOL"} < of_emr
 
 
+def variable_of(parameter: str) -> str:
+    return "KEYLANE" + re.sub("([A-Z])", r"_\1", parameter).upper()
+
+
 def test_the_job_reaches_kafka_and_redis_by_the_addresses_and_the_protocol_of_the_functions():
     main = template()["Resources"]
     job = main["Pipeline"]["Properties"]["Parameters"]
     function = main["ProduceFunction"]["Properties"]["Environment"]["Variables"]
-    for parameter, variable in (
-        ("KafkaBootstrap", "KAFKA_BOOTSTRAP"),
-        ("KafkaSecurityProtocol", "KAFKA_SECURITY_PROTOCOL"),
-        ("KafkaSaslMechanism", "KAFKA_SASL_MECHANISM"),
-        ("RedisNodes", "REDIS_NODES"),
-        ("RedisTls", "REDIS_TLS"),
-    ):
-        assert job[parameter] == function[f"KEYLANE_{variable}"], parameter
+    for parameter in OF_FUNCTIONS:
+        assert job[parameter] == function[variable_of(parameter)], parameter
 
 
-@pytest.mark.parametrize(
-    ("variable", "parameter"),
-    [
-        ("KEYLANE_KAFKA_BOOTSTRAP", "KafkaBootstrap"),
-        ("KEYLANE_KAFKA_SECURITY_PROTOCOL", "KafkaSecurityProtocol"),
-        ("KEYLANE_KAFKA_SASL_MECHANISM", "KafkaSaslMechanism"),
-        ("KEYLANE_REDIS_NODES", "RedisNodes"),
-        ("KEYLANE_REDIS_TLS", "RedisTls"),
-        ("KEYLANE_REDIS_USERNAME", "RedisUsername"),
-        ("KEYLANE_CREATE_TOPICS", "CreateTopics"),
-    ],
-)
-def test_both_engines_give_a_variable_the_value_of_its_parameter(variable, parameter):
+@pytest.mark.parametrize("parameter", [*OF_FUNCTIONS, "RedisUsername", "CreateTopics"])
+def test_both_engines_give_a_variable_the_value_of_its_parameter(parameter):
+    variable = variable_of(parameter)
     [container] = PIPELINE["Resources"]["Task"]["Properties"]["ContainerDefinitions"]
     assert {"Name": variable, "Value": {"Ref": parameter}} in container["Environment"]
     starter = PIPELINE["Resources"]["Starter"]["Properties"]

@@ -75,21 +75,14 @@ def test_kubectl_reads_every_file_of_the_folder():
 
 
 @pytest.mark.parametrize("name", PODS)
-def test_each_setting_of_a_container_is_one_that_its_program_reads(name):
+def test_a_container_has_all_settings_that_must_be_set_and_none_that_its_program_does_not_read(name):
     own = [each["name"] for each in CONTAINERS[name]["env"]]
+    needed = {"KEYLANE_KAFKA_BOOTSTRAP", "KEYLANE_REDIS_NODES"}
+    assert needed | ({"KEYLANE_ACCESS"} if name == "server" else set()) <= {*own, *SHARED}
     assert own
     assert CONTAINERS[name]["envFrom"] == [{"configMapRef": {"name": "keylane-settings"}}]
     for variable in [*own, *SHARED]:
         assert READ_BY[variable] & PARTS[name], variable
-
-
-@pytest.mark.parametrize("name", PODS)
-def test_a_container_has_all_that_must_be_set(name):
-    given = {each["name"] for each in CONTAINERS[name]["env"]} | SHARED.keys()
-    needed = {"KEYLANE_KAFKA_BOOTSTRAP", "KEYLANE_REDIS_NODES"} | (
-        {"KEYLANE_ACCESS"} if name == "server" else set()
-    )
-    assert needed <= given
 
 
 def test_secrets_are_references_to_the_one_secret_that_the_page_makes():
@@ -107,17 +100,10 @@ def test_secrets_are_references_to_the_one_secret_that_the_page_makes():
 @pytest.mark.parametrize("name", PODS)
 def test_images_are_those_that_are_built(name):
     images = {each["name"]: f"{each['newName']}:{each['newTag']}" for each in KUSTOMIZATION["images"]}
-    image = CONTAINERS[name]["image"]
-    assert image == f"keylane-{name}"
-    assert (
-        f"docker build --platform linux/amd64 --tag {images[image]} --file infra/docker/{name}.Dockerfile"
-        in PAGE
-    )
-
-
-def test_executors_have_the_image_of_the_job():
-    [job] = [each for each in KUSTOMIZATION["images"] if each["name"] == "keylane-job"]
-    assert CONFIG.spark["spark.kubernetes.container.image"] == f"{job['newName']}:{job['newTag']}"
+    assert CONTAINERS[name]["image"] == f"keylane-{name}"
+    options = f"--tag {images[f'keylane-{name}']} --file infra/docker/{name}.Dockerfile"
+    assert f"docker build --platform linux/amd64 {options}" in PAGE
+    assert CONFIG.spark["spark.kubernetes.container.image"] == images["keylane-job"], "that of executors"
 
 
 def test_executors_start_with_a_module_that_exists():
@@ -171,8 +157,7 @@ def test_selectors_find_their_pods():
 
 
 def test_there_is_one_job_at_a_time():
-    assert JOB["spec"]["replicas"] == 1
-    assert JOB["kind"] == "StatefulSet"
+    assert (JOB["kind"], JOB["spec"]["replicas"]) == ("StatefulSet", 1)
 
 
 def test_executors_find_the_driver_by_its_name_also_before_it_is_ready():

@@ -95,24 +95,6 @@ def test_widgets_do_not_overlap():
     assert max(x for x, _ in cells) < 24
 
 
-def test_nested_stacks_get_their_required_parameters_and_no_unknown_ones():
-    main = template()
-    for name, stack in of_type(main, "AWS::CloudFormation::Stack").items():
-        nested = template(stack["Properties"]["TemplateURL"])["Parameters"]
-        given = stack["Properties"]["Parameters"].keys()
-        assert given <= nested.keys(), name
-        assert given >= {each for each, described in nested.items() if "Default" not in described}, name
-
-
-def test_the_used_outputs_of_nested_stacks_exist():
-    text = json.dumps(template())
-    stacks = of_type(template(), "AWS::CloudFormation::Stack")
-    for name, stack in stacks.items():
-        outputs = template(stack["Properties"]["TemplateURL"]).get("Outputs", {})
-        asked = set(re.findall(rf'"{name}", "Outputs\.(\w+)"|{name}\.Outputs\.(\w+)', text))
-        assert {one or other for one, other in asked} <= outputs.keys(), name
-
-
 def test_all_functions_log_json_at_a_level_that_keeps_the_metrics():
     """Metrics are lines without a level of their own: Lambda takes them as INFO."""
     logging = template("template.yaml")["Globals"]["Function"]["LoggingConfig"]

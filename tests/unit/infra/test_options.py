@@ -14,20 +14,10 @@ RESOURCES = MAIN["Resources"]
 API = RESOURCES["Api"]["Properties"]
 NESTED = ("network", "kafka", "cache", "pipeline")
 NO_VALUE = {"Ref": "AWS::NoValue"}
-OPTIONS = {
-    "CorsOrigin": "",
-    "DomainName": "",
-    "CertificateArn": "",
-    "HostedZoneId": "",
-    "WebAclArn": "",
-    "VpcEndpointIds": "",
-    "TierA": "",
-    "TierB": "",
-    "TierC": "",
-    "KafkaMaxVolumeGiB": 0,
-    "KmsKeyArn": "",
-    "CacheRotationDays": 0,
-}
+TIERS = ("TierA", "TierB", "TierC")
+OF_THE_EDGE = ("CorsOrigin", "DomainName", "CertificateArn", "HostedZoneId", "WebAclArn", "VpcEndpointIds")
+OPTIONS = dict.fromkeys((*OF_THE_EDGE, *TIERS, "KmsKeyArn"), "")
+OPTIONS |= dict.fromkeys(("KafkaMaxVolumeGiB", "CacheRotationDays"), 0)
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -82,13 +72,12 @@ def test_a_private_api_allows_nobody_whom_a_policy_of_the_callers_own_decides_ab
     assert MAIN["Conditions"]["HasCallerPolicy"] == {"Fn::Or": own}
 
 
-@pytest.mark.parametrize("tier", ["TierA", "TierB", "TierC"])
+@pytest.mark.parametrize("tier", TIERS)
 def test_a_tier_is_a_usage_plan_of_its_four_parts(tier):
     plan = RESOURCES[f"PlanOf{tier}"]
     assert plan["Condition"] == f"Has{tier}"
-    parts = {
-        part: {"Fn::Select": [part, {"Fn::Split": [":", {"Ref": tier}]}]} for part in range(4)
-    }  # NAME:RATE:BURST:QUOTA
+    words = {"Fn::Split": [":", {"Ref": tier}]}  # NAME:RATE:BURST:QUOTA
+    parts = [{"Fn::Select": [part, words]} for part in range(4)]
     properties = plan["Properties"]
     assert properties["UsagePlanName"]["Fn::Sub"][1] == {"Tier": parts[0]}
     assert properties["Throttle"] == {"RateLimit": parts[1], "BurstLimit": parts[2]}
@@ -159,10 +148,8 @@ def test_whoever_uses_queues_bucket_or_passwords_may_use_their_key():
         for role in of_type(MAIN, "AWS::IAM::Role")
         if "ManagedPolicyArns" in RESOURCES[role]["Properties"]
     }
-    assert {role for role, policies in attached.items() if "DataKeyPolicy" in policies} == {
-        "ProduceRole",
-        "DrainRole",
-    }
+    with_key = {role for role, policies in attached.items() if "DataKeyPolicy" in policies}
+    assert with_key == {"ProduceRole", "DrainRole"}
     for policy in ("ReaderSecretPolicy", "CounterSecretPolicy"):
         condition, allowed, _ = RESOURCES[policy]["Properties"]["PolicyDocument"]["Statement"][1]["Fn::If"]
         assert (condition, allowed["Action"]) == ("HasKey", "kms:Decrypt")

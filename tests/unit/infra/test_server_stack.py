@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 
-import pytest
 from tests.support.cloudformation import ROOT, of_type, template
 
 from keylane.model.routes import EXPLORE, PRODUCE, QUERY
@@ -15,14 +14,10 @@ from keylane_server.options import AUTHORIZATIONS, TOKENS
 FOUND = template("infra/server.yaml")
 RESOURCES = FOUND["Resources"]
 PARAMETERS = FOUND["Parameters"]
-ALARMS = of_type(FOUND, "AWS::CloudWatch::Alarm")
 PAGE = (ROOT / "docs" / "operate" / "fargate.md").read_text(encoding="utf-8")
-TROUBLES = (ROOT / "docs" / "operate" / "troubleshooting.md").read_text(encoding="utf-8")
 DOCKERFILE = (ROOT / "infra" / "docker" / "server.Dockerfile").read_text(encoding="utf-8")
 [CONTAINER] = RESOURCES["Task"]["Properties"]["ContainerDefinitions"]
 VARIABLES = {each["Name"]: each["Value"] for each in CONTAINER["Environment"]}
-ROWS = dict(re.findall(r"^\| `([A-Z]\w+)` \| (.+?) \| .+ \|$", PAGE, re.MULTILINE))
-PLACEHOLDERS = {"KafkaClusterArn"}
 
 
 def attributes(resource, key):
@@ -39,16 +34,14 @@ def test_the_server_has_every_variable_of_the_functions_whose_handlers_it_runs()
 
 
 def test_the_server_prints_its_metrics_for_cloudwatch_in_a_namespace_of_its_stack():
-    [container] = RESOURCES["Task"]["Properties"]["ContainerDefinitions"]
-    assert "--emf" in container["Command"]
+    assert "--emf" in CONTAINER["Command"]
     assert VARIABLES["KEYLANE_METRICS_NAMESPACE"] == {"Fn::Sub": "Keylane/${AWS::StackName}"}
-    assert container["LogConfiguration"]["LogDriver"] == "awslogs", "CloudWatch Logs reads the lines"
+    assert CONTAINER["LogConfiguration"]["LogDriver"] == "awslogs", "CloudWatch Logs reads the lines"
 
 
 def test_the_page_pushes_the_image_that_it_deploys_into_the_repository_that_it_makes():
-    page = (ROOT / "docs" / "operate" / "fargate.md").read_text("utf-8")
-    [made] = re.findall(r"aws ecr create-repository --repository-name (\S+)", page)
-    images = re.findall(r"(?:IMAGE|Image)=[0-9]{12}\S+?/(\S+):1", page)
+    [made] = re.findall(r"aws ecr create-repository --repository-name (\S+)", PAGE)
+    images = re.findall(r"(?:IMAGE|Image)=[0-9]{12}\S+?/(\S+):1", PAGE)
     assert len(images) > 2
     assert set(images) == {made}
 
@@ -114,15 +107,6 @@ def test_an_update_of_the_stack_does_not_undo_the_scaling():
     assert "DesiredCount" not in RESOURCES["Service"]["Properties"]
 
 
-def test_the_page_has_the_parameters_of_the_template_with_their_defaults():
-    assert ROWS.keys() == PARAMETERS.keys()
-    for name, described in PARAMETERS.items():
-        default = described.get("Default", "required")
-        none = default == "" or name in PLACEHOLDERS
-        assert ROWS[name] == ("none" if none else default if default == "required" else f"`{default}`"), name
-        assert len(described["Description"]) > 15, name
-
-
 def test_the_page_says_which_outputs_of_a_stack_of_template_yaml_are_which_parameters():
     section = PAGE.partition("\n## Beside a stack of template.yaml\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (`.+?) \| (.+) \|$", section, re.MULTILINE)[1:]
@@ -135,19 +119,3 @@ def test_the_page_says_which_outputs_of_a_stack_of_template_yaml_are_which_param
     users = of_type(template("infra/cache.yaml"), "AWS::ElastiCache::User")
     assert users["Server"]["Properties"]["UserName"] == "server"
     assert ("`RedisUsername`", "none: `server`") in rows
-
-
-@pytest.mark.parametrize("name", PARAMETERS)
-def test_a_parameter_is_used(name):
-    text = (ROOT / "infra" / "server.yaml").read_text(encoding="utf-8")
-    assert re.search(rf"!Ref {name}\b|\$\{{{name}\}}", text)
-
-
-@pytest.mark.parametrize("name", ALARMS)
-def test_an_alarm_says_what_to_do_where_its_section_is_and_notifies_the_given_topic(name):
-    properties = ALARMS[name]["Properties"]
-    assert properties["AlarmDescription"].endswith(f": docs/operate/troubleshooting.md#{name.lower()}")
-    assert "**Do:**" in TROUBLES.partition(f"\n### {name}\n")[2].partition("\n###")[0]
-    assert f"`{name}`" in PAGE
-    topic = {"Fn::If": ["HasAlarmTopic", [{"Ref": "AlarmTopicArn"}], {"Ref": "AWS::NoValue"}]}
-    assert properties["AlarmActions"] == properties["OKActions"] == topic

@@ -13,6 +13,7 @@ import pytest
 from keylane_local import jars, tools
 from keylane_local.setup import runner
 
+KAFKA = "kafka_2.13-4.3.1.jar"
 SCRIPT = Path(tools.__file__).parents[1] / "bootstrap.py"
 
 
@@ -53,7 +54,7 @@ def setup(bootstrap, tmp_path):
     (root / "pom.xml").write_text("<project/>")
     (root / "infra").mkdir()
     of_nothing = hashlib.sha256(b"").hexdigest()
-    names = ("kafka_2.13-4.3.1.jar", "a.jar", "all.tar.gz")
+    names = (KAFKA, "a.jar", "all.tar.gz")
     (root / jars.LIST).write_text("".join(f"{of_nothing}  {name}\n" for name in names))
     return bootstrap.Setup(root, root / ".keylane-tools")
 
@@ -94,18 +95,14 @@ def test_an_old_java_or_a_stub_is_not_used(programs, script):
     assert tools.find_java() is None
 
 
-def test_java_home_comes_before_the_path(programs, tmp_path, monkeypatch):
-    programs("java", """echo 'openjdk version "17"'""")
-    home = programs("java", """echo 'openjdk version "21.0.1"'""", tmp_path / "home" / "bin")
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
-    assert tools.find_java() == home
-
-
-def test_a_java_home_that_is_too_old_does_not_hide_the_java_on_path(programs, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("version", "is_used"), [("21.0.1", True), ("11", False)])
+def test_java_home_comes_before_the_path_unless_it_is_too_old(
+    programs, tmp_path, monkeypatch, version, is_used
+):
     java = programs("java", """echo 'openjdk version "17"'""")
-    programs("java", """echo 'openjdk version "11"'""", tmp_path / "home" / "bin")
+    home = programs("java", f"""echo 'openjdk version "{version}"'""", tmp_path / "home" / "bin")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
-    assert tools.find_java() == java
+    assert tools.find_java() == (home if is_used else java)
 
 
 def test_valkey_serves_where_redis_is_too_old(programs):
@@ -134,10 +131,8 @@ def test_root_with_apt_installs_what_is_missing_and_starts_no_service(
         chmod +x "{folder}/redis-server" """
     )
     setup.redis()
-    assert calls.read_text().splitlines() == [
-        "1 update",
-        "1 install -y --no-install-recommends redis-server",
-    ]
+    installed = "1 install -y --no-install-recommends redis-server"
+    assert calls.read_text().splitlines() == ["1 update", installed]
 
 
 def test_packages_are_tried_in_order_and_the_lists_are_updated_once(setup, bootstrap, root_with_apt):
@@ -147,9 +142,7 @@ def test_packages_are_tried_in_order_and_the_lists_are_updated_once(setup, boots
             step()
     lines = [line.split()[-1] for line in calls.read_text().splitlines()]
     assert lines.count("update") == 1
-    assert dict.fromkeys(lines) == dict.fromkeys(
-        ("update", *bootstrap.JAVA_PACKAGES, *bootstrap.REDIS_PACKAGES)
-    )
+    assert [*dict.fromkeys(lines)] == ["update", *bootstrap.JAVA_PACKAGES, *bootstrap.REDIS_PACKAGES]
 
 
 def test_installed_programs_are_not_installed_again(setup, programs, root_with_apt):
@@ -173,6 +166,14 @@ def test_a_browser_that_cannot_be_installed_is_reported_and_no_failure(setup, pr
     assert capsys.readouterr().out == ""
 
 
+def pom_of(setup, name):
+    """The file of what tests alone need."""
+    pom = setup.root / "tests" / name / "pom.xml"
+    pom.parent.mkdir(parents=True)
+    pom.write_text("<project/>")
+    return pom
+
+
 def _with_ivy(setup, programs, script):
     jars = setup.venv / "lib" / "python3.11" / "site-packages" / "pyspark" / "jars"
     jars.mkdir(parents=True)
@@ -188,7 +189,7 @@ def test_jars_are_fetched_once_and_again_if_one_is_missing_or_the_pom_changes(se
     setup.jars()
     setup.jars()
     assert runs() == 1
-    assert sorted(path.name for path in (setup.tools / "jars").iterdir()) == ["a.jar", "kafka_2.13-4.3.1.jar"]
+    assert sorted(path.name for path in (setup.tools / "jars").iterdir()) == ["a.jar", KAFKA]
     (setup.tools / "jars" / "a.jar").unlink()
     setup.jars()
     assert runs() == 2
@@ -214,9 +215,7 @@ def test_a_jar_that_is_not_the_one_of_the_list_is_named_and_not_taken(
 
 
 def test_another_archive_of_the_registry_is_named_and_not_unpacked(setup, bootstrap, programs, tmp_path):
-    pom = setup.root / "tests" / "registry" / "pom.xml"
-    pom.parent.mkdir(parents=True)
-    pom.write_text("<project/>")
+    pom_of(setup, "registry")
     _with_ivy(setup, programs, "mkdir -p registry.new; printf other > registry.new/all.tar.gz")
     programs("tar", f'touch "{tmp_path}/unpacked"')
     with pytest.raises(bootstrap.SetupError, match=r"all\.tar\.gz has the SHA-256 d9298a10"):
@@ -280,11 +279,8 @@ def test_the_environment_of_the_older_spark_has_its_packages_before_those_of_the
 
 
 def test_a_failed_download_is_retried(setup, programs, capsys):
-    runs = _with_ivy(
-        setup,
-        programs,
-        "[ -e tried ] || { touch tried; exit 1; }\nmkdir -p jars.new; touch jars.new/kafka_2.13-4.3.1.jar",
-    )
+    fails_once = "[ -e tried ] || { touch tried; exit 1; }"
+    runs = _with_ivy(setup, programs, f"{fails_once}\nmkdir -p jars.new; touch jars.new/{KAFKA}")
     setup.jars()
     assert runs() == 2
     assert "attempt 2 of 3" in capsys.readouterr().out
@@ -309,14 +305,8 @@ def test_ivy_that_fetches_nothing_is_a_failure(setup, bootstrap, programs):
 
 
 def test_the_registry_is_fetched_once_and_again_if_its_pom_changes(setup, programs):
-    pom = setup.root / "tests" / "registry" / "pom.xml"
-    pom.parent.mkdir(parents=True)
-    pom.write_text("<project/>")
-    runs = _with_ivy(
-        setup,
-        programs,
-        "mkdir -p registry.new; touch registry.new/all.tar.gz",
-    )
+    pom = pom_of(setup, "registry")
+    runs = _with_ivy(setup, programs, "mkdir -p registry.new; touch registry.new/all.tar.gz")
     programs("tar", 'touch "$4/a.jar"')
     setup.registry()
     setup.registry()
@@ -329,9 +319,7 @@ def test_the_registry_is_fetched_once_and_again_if_its_pom_changes(setup, progra
 
 
 def test_the_jars_of_databases_are_fetched_once_and_checked(setup, bootstrap, programs):
-    pom = setup.root / "tests" / "databases" / "pom.xml"
-    pom.parent.mkdir(parents=True)
-    pom.write_text("<project/>")
+    pom = pom_of(setup, "databases")
     other = f'[ "$(wc -l < "{setup.root}/runs")" = 1 ] || printf other > databases.new/all.tar.gz'
     runs = _with_ivy(setup, programs, f"mkdir -p databases.new; touch databases.new/all.tar.gz; {other}")
     setup.databases()
@@ -420,15 +408,12 @@ def test_localstack_gets_an_older_python_if_this_one_is_too_new(
     assert ran
 
 
-def test_an_old_python_is_rejected(bootstrap, monkeypatch, capsys):
+def test_an_old_python_and_an_unknown_step_are_named(bootstrap, monkeypatch, capsys):
+    assert bootstrap.main(["jar"]) == 2
+    assert "no such step: jar" in capsys.readouterr().out
     monkeypatch.setattr(sys, "version_info", (3, 9, 2, "final", 0))
     assert bootstrap.main([]) == 1
     assert "needs Python 3.11 or newer, this is 3.9.2" in capsys.readouterr().out
-
-
-def test_an_unknown_step_is_named(bootstrap, capsys):
-    assert bootstrap.main(["jar"]) == 2
-    assert "no such step: jar" in capsys.readouterr().out
 
 
 def test_the_sources_that_are_not_copied_are_compiled_at_their_places(bootstrap, setup, uv, monkeypatch):

@@ -44,6 +44,16 @@ def test_what_cannot_be_told_is_said_not_to_be():
     assert "no known one" in guess_partitioner(own, 9).reason
 
 
+EXPLAINED = "it explains all of 40 keys"
+MURMUR2 = PartitionerGuess("murmur2", is_guarded=False, reason=EXPLAINED)
+
+
+def rendered(folder, found: dict[str, TopicFound]):
+    """The topics of the file that is written for these."""
+    (folder / "keylane.toml").write_text(render_topics(found))
+    return load(folder / "keylane.toml").topics
+
+
 def new(*arguments: str, text: str | None = None, exit_code: int = 0) -> str:
     result = CliRunner().invoke(keylane, ["new", *arguments], input=text)
     if isinstance(result.exception, BadInput):
@@ -83,43 +93,33 @@ def test_what_logs_in_is_kept_and_passwords_are_not(tmp_path, monkeypatch):
 
 
 def test_several_topics_have_a_table_each_and_one_without_keys_none(tmp_path):
-    guess = PartitionerGuess("crc32", is_guarded=False, reason="it explains all of 40 keys")
+    guess = PartitionerGuess("crc32", is_guarded=False, reason=EXPLAINED)
     found = {
         "b.c": TopicFound(3, guess, has_schemas=True),
         "lines": TopicFound(1, guess, has_keys=False),
         "a": TopicFound(3, guess),
     }
-    (tmp_path / "keylane.toml").write_text(render_topics(found))
-    topics = load(tmp_path / "keylane.toml").topics
+    topics = rendered(tmp_path, found)
     assert {name: each.value_format for name, each in topics.items()} == {"b.c": "registry", "a": "auto"}
     assert all(each.partitioner == "crc32" for each in topics.values())
 
 
 def test_the_topic_of_a_table_gets_its_envelope_and_the_fields_of_its_keys(tmp_path):
-    guess = PartitionerGuess("murmur2", is_guarded=False, reason="it explains all of 40 keys")
     fields = (('a "b"', "string"), ("id", "integer"))
-    found = {
-        "shop.items": TopicFound(3, guess, has_events=True, key_fields=fields),
-        "plain": TopicFound(3, guess),
-    }
-    (tmp_path / "keylane.toml").write_text(render_topics(found))
-    topics = load(tmp_path / "keylane.toml").topics
-    assert {name: each.envelope for name, each in topics.items()} == {
-        "shop.items": "debezium",
-        "plain": "none",
-    }
+    table = TopicFound(3, MURMUR2, has_events=True, key_fields=fields)
+    found = {"shop.items": table, "plain": TopicFound(3, MURMUR2)}
+    topics = rendered(tmp_path, found)
+    assert (topics["shop.items"].envelope, topics["plain"].envelope) == ("debezium", "none")
     assert topics["shop.items"].options.key_fields == fields
 
 
 def test_keys_with_a_schema_get_it_and_those_of_a_registry_their_format(tmp_path):
-    guess = PartitionerGuess("murmur2", is_guarded=False, reason="it explains all of 40 keys")
     schema = '{"type":"struct","fields":[{"type":"int32","field":"i\\u00fc\x7f\\""}],"name":"a.Key"}'
     found = {
-        "with-schema": TopicFound(3, guess, key_schema=schema),
-        "registered": TopicFound(3, guess, has_schemas=True, has_events=True, has_registry_keys=True),
+        "with-schema": TopicFound(3, MURMUR2, key_schema=schema),
+        "registered": TopicFound(3, MURMUR2, has_schemas=True, has_events=True, has_registry_keys=True),
     }
-    (tmp_path / "keylane.toml").write_text(render_topics(found))
-    topics = load(tmp_path / "keylane.toml").topics
+    topics = rendered(tmp_path, found)
     assert topics["with-schema"].options.key_schema == schema
     registered = topics["registered"]
     assert (registered.key_format, registered.envelope) == ("registry", "debezium")
@@ -150,17 +150,15 @@ def test_an_answer_that_cannot_be_right_is_refused(tmp_path, option, given):
 
 @pytest.mark.parametrize("partitions", [0, 12])
 def test_stripes_that_were_proposed_are_in_the_file_with_their_reason(tmp_path, partitions):
-    guess = PartitionerGuess("murmur2", is_guarded=False, reason="it explains all of 40 keys")
     proposed = propose_stripes(partitions or NEW_PARTITIONS, divide(3))
-    text = render_topics({"orders": TopicFound(partitions, guess, proposed)})
+    text = render_topics({"orders": TopicFound(partitions, MURMUR2, proposed)})
     assert f"the fullest shard has {proposed.fullest:.2f} times the mean at most, up to 12 shards" in text
     (tmp_path / "keylane.toml").write_text(text)
     assert load(tmp_path / "keylane.toml").topics["orders"].stripes == proposed.stripes > 1
 
 
 def test_a_cluster_that_no_stripes_fill_evenly_is_said_to_be_uneven():
-    guess = PartitionerGuess("murmur2", is_guarded=False, reason="")
-    text = render_topics({"orders": TopicFound(3, guess, Proposal(7, 1.42, 3, 12))})
+    text = render_topics({"orders": TopicFound(3, MURMUR2, Proposal(7, 1.42, 3, 12))})
     assert "stripes = 7 # the fullest shard has 1.42 times the mean: no number gives less here" in text
 
 

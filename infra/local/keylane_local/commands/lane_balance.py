@@ -52,13 +52,15 @@ def rebalance(owners: Sequence[int], shards: int) -> Owners:
     """
     moved = list(owners)
     spare = _count_spare(owners, shards)
+    left = _slots_by_shard(owners, shards)
     order = sorted(range(shards), key=lambda shard: spare[shard])
     while len(order) > 1:
         to, source = order[0], order[-1]
         count = min(-spare[to], spare[source])
         if count > 0:
-            for slot in _slots_of(moved, source)[:count]:
+            for slot in left[source][:count]:
                 moved[slot] = to
+            del left[source][:count]
         spare[to], spare[source] = spare[to] + count, spare[source] - count
         order = [shard for shard in order if spare[shard] or shard not in {to, source}]
     return moved
@@ -71,8 +73,8 @@ def scatter(owners: Sequence[int], shards: int, seed: int) -> Owners:
     chance = random.Random(seed)  # noqa: S311 (a simulation)
     given = [
         slot
-        for shard in range(shards)
-        for slot in sorted(_slots_of(owners, shard), key=lambda _: chance.random())[: max(spare[shard], 0)]
+        for shard, slots in enumerate(_slots_by_shard(owners, shards))
+        for slot in sorted(slots, key=lambda _: chance.random())[: max(spare[shard], 0)]
     ]
     given.sort(key=lambda _: chance.random())
     for shard in range(shards):
@@ -91,8 +93,11 @@ def _count_spare(owners: Sequence[int], shards: int) -> list[int]:
     return [owned[shard] - wanted[shard] for shard in range(shards)]
 
 
-def _slots_of(owners: Sequence[int], shard: int) -> list[int]:
-    return [slot for slot, owner in enumerate(owners) if owner == shard]
+def _slots_by_shard(owners: Sequence[int], shards: int) -> list[list[int]]:
+    found: list[list[int]] = [[] for _ in range(shards)]
+    for slot, owner in enumerate(owners):
+        found[owner].append(slot)
+    return found
 
 
 def count_lanes(owners: Sequence[int], shards: int, partitions: int, stripes: int) -> list[int]:

@@ -70,13 +70,19 @@ def environment(tmp_path):
         process.stop()
 
 
+@pytest.fixture
+def process(environment):
+    """An environment of HANDLER that has started."""
+    made = environment()
+    made.start()
+    return made
+
+
 def invoked(process, event, *, request_id="r1", timeout_s=30.0):
     return process.invoke(Invocation(request_id, "arn:f", "Root=1-2", json.dumps(event).encode(), timeout_s))
 
 
-def test_a_handler_sees_what_it_sees_on_lambda(environment):
-    process = environment()
-    process.start()
+def test_a_handler_sees_what_it_sees_on_lambda(process):
     outcome = invoked(process, {"a": 1})
     told = json.loads(outcome.answer.payload)
     assert not outcome.answer.failed
@@ -99,11 +105,7 @@ def test_a_handler_sees_what_it_sees_on_lambda(environment):
         ("much", b"Function.ResponseSizeTooLarge"),
     ],
 )
-def test_a_crash_or_timeout_is_answered_and_the_next_invocation_gets_a_new_environment(
-    environment, event, kind
-):
-    process = environment()
-    process.start()
+def test_a_crash_or_timeout_is_answered_and_the_next_invocation_gets_a_new_environment(process, event, kind):
     first = process.pid
     outcome = invoked(process, event, timeout_s=0.5 if event == "sleep" else 30)
     assert outcome.answer.failed
@@ -112,9 +114,7 @@ def test_a_crash_or_timeout_is_answered_and_the_next_invocation_gets_a_new_envir
     assert json.loads(again.answer.payload)["pid"] not in {first, None}
 
 
-def test_an_error_of_the_handler_leaves_its_environment_warm(environment):
-    process = environment()
-    process.start()
+def test_an_error_of_the_handler_leaves_its_environment_warm(process):
     first = process.pid
     outcome = invoked(process, "raise")
     assert outcome.answer.failed
@@ -123,9 +123,7 @@ def test_an_error_of_the_handler_leaves_its_environment_warm(environment):
     assert process.pid == first
 
 
-def test_an_environment_that_died_while_idle_is_replaced(environment):
-    process = environment()
-    process.start()
+def test_an_environment_that_died_while_idle_is_replaced(process):
     psutil.Process(process.pid).kill()
     eventually(lambda: process.pid is None)
     assert not invoked(process, 1).answer.failed
@@ -151,9 +149,7 @@ def test_a_missing_program_is_an_init_error(environment, tmp_path):
         process.start()
 
 
-def test_stopping_kills_child_processes_and_releases_waiting_callers(environment):
-    process = environment()
-    process.start()
+def test_stopping_kills_child_processes_and_releases_waiting_callers(process):
     child = psutil.Process(json.loads(invoked(process, "child").answer.payload))
     process.stop()
     eventually(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)

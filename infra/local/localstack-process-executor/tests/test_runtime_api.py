@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import socket
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -48,6 +49,14 @@ def runtime(api):
     connection.close()
 
 
+@pytest.fixture
+def waiting(api, caller, runtime):
+    """A call that waits for the answer of its runtime, which has received it."""
+    called = caller.submit(api.invoke, "r1", HEADERS, b"{}", 20)
+    runtime("GET", "invocation/next")
+    return called
+
+
 def test_a_runtime_gets_an_event_with_headers_and_its_answer_is_returned(api, caller, runtime):
     waiting = caller.submit(api.invoke, "r1", HEADERS, b'{"a": 1}', 20)
     status, headers, body = runtime("GET", "invocation/next")
@@ -58,9 +67,7 @@ def test_a_runtime_gets_an_event_with_headers_and_its_answer_is_returned(api, ca
     assert waiting.result(20) == Answer(failed=False, payload=b'"done"')
 
 
-def test_an_error_of_the_handler_is_a_failed_answer(api, caller, runtime):
-    waiting = caller.submit(api.invoke, "r1", HEADERS, b"{}", 20)
-    runtime("GET", "invocation/next")
+def test_an_error_of_the_handler_is_a_failed_answer(waiting, runtime):
     runtime("POST", "invocation/r1/error", b'{"errorType": "KeyError"}')
     assert waiting.result(20) == Answer(failed=True, payload=b'{"errorType": "KeyError"}')
 
@@ -71,17 +78,13 @@ def test_a_runtimes_report_of_an_unloadable_handler_is_an_init_error(api, runtim
         api.ready.result(20)
 
 
-def test_an_answer_over_six_mebibytes_is_rejected_and_the_caller_gets_an_error(api, caller, runtime):
-    waiting = caller.submit(api.invoke, "r1", HEADERS, b"{}", 20)
-    runtime("GET", "invocation/next")
+def test_an_answer_over_six_mebibytes_is_rejected_and_the_caller_gets_an_error(waiting, runtime):
     assert runtime("POST", "invocation/r1/response", b"x" * (MAX_ANSWER_BYTES + 1))[0] == 413
     assert waiting.result(20) is TOO_LARGE
 
 
 @pytest.mark.parametrize("path", ["invocation/r2/response", "invocation/r2/error"])
-def test_an_answer_to_an_unknown_invocation_is_rejected(api, caller, runtime, path):
-    waiting = caller.submit(api.invoke, "r1", HEADERS, b"{}", 20)
-    runtime("GET", "invocation/next")
+def test_an_answer_to_an_unknown_invocation_is_rejected(waiting, runtime, path):
     assert runtime("POST", path, b"{}")[0] == 400
     assert not waiting.done()
     runtime("POST", "invocation/r1/response", b"1")
@@ -96,9 +99,7 @@ def test_an_unknown_path_is_404(runtime, method, path):
     assert runtime(method, path)[0] == 404
 
 
-def test_a_runtime_that_ends_during_an_invocation_fails_it(api, caller, runtime):
-    waiting = caller.submit(api.invoke, "r1", HEADERS, b"{}", 20)
-    runtime("GET", "invocation/next")
+def test_a_runtime_that_ends_during_an_invocation_fails_it(api, waiting):
     api.end("exit status 3")
     answer = waiting.result(20)
     assert answer.failed
@@ -107,9 +108,7 @@ def test_a_runtime_that_ends_during_an_invocation_fails_it(api, caller, runtime)
 
 
 @pytest.mark.parametrize("sent", [b"", b'"do'], ids=["nothing", "its beginning"])
-def test_an_answer_that_a_killed_runtime_has_sent_in_part_is_none(api, caller, runtime, sent):
-    waiting = caller.submit(api.invoke, "r1", HEADERS, b"{}", 20)
-    runtime("GET", "invocation/next")
+def test_an_answer_that_a_killed_runtime_has_sent_in_part_is_none(api, waiting, sent):
     host, port = api.address.split(":")
     with socket.create_connection((host, int(port)), timeout=20) as killed:
         head = f"POST {PREFIX}/invocation/r1/response HTTP/1.1\r\nContent-Length: 6\r\n\r\n"
@@ -125,8 +124,9 @@ def test_an_answer_that_a_killed_runtime_has_sent_in_part_is_none(api, caller, r
 
 def test_an_invocation_that_no_runtime_received_can_be_retried(api, caller):
     waiting = caller.submit(api.invoke, "r1", HEADERS, b"{}", 20)
+    end_s = time.monotonic() + 20
     while api._queue.empty():
-        pass
+        assert time.monotonic() < end_s, "the call is not queued"
     api.end("exit status 3")
     with pytest.raises(RuntimeGone):
         waiting.result(20)

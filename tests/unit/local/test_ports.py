@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 
 import pytest
 
 from keylane_local.errors import PortInUse, StackError
+from keylane_local.process import ports
 from keylane_local.process.ports import Ports, Reservations, is_free, owner_of
 
 
@@ -34,12 +37,12 @@ def test_a_preferred_port_that_is_taken_is_replaced_by_a_free_one(taken):
 
 
 def test_no_port_is_handed_out_twice():
-    ports = Ports()
-    given = [ports.any() for _ in range(50)]
+    chosen = Ports()
+    given = [chosen.any() for _ in range(50)]
     assert len(set(given)) == 50
-    assert ports.rather(given[0]) != given[0]
+    assert chosen.rather(given[0]) != given[0]
     with pytest.raises(PortInUse):
-        ports.exactly(given[1], "redis")
+        chosen.exactly(given[1], "redis")
 
 
 @pytest.mark.parametrize("port", [0, -1, 65536])
@@ -61,3 +64,44 @@ def test_a_port_that_another_command_has_reserved_is_not_handed_out_until_that_o
         assert Ports(reservations=first).exactly(port, "http") == port
     with Reservations() as third:
         assert Ports(reservations=third).rather(port) == port
+
+
+CHOOSE = """
+import random, sys
+from keylane_local.process.ports import Ports
+random.seed(7)
+chosen = Ports()
+print(*(chosen.any() for _ in range(4)), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_no_port_is_given_to_two_processes_before_either_listens():
+    """Both draw the same numbers."""
+    command = [sys.executable, "-c", CHOOSE]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as one, subprocess.Popen(command, **pipes) as other:
+        given = [*one.stdout.readline().split(), *other.stdout.readline().split()]
+        assert len(given) == 8
+        assert len({*given}) == 8
+        with pytest.raises(PortInUse):
+            Ports().exactly(int(given[0]), "kafka")
+
+
+def test_a_program_gets_the_port_that_was_chosen_for_it():
+    port = Ports().any()
+    with Reservations() as own:
+        assert not own.take(port)
+        assert Ports(reservations=own).exactly(port, "kafka") == port
+    script = f"from keylane_local.process.ports import Ports; print(Ports().exactly({port}, 'kafka'))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == port
+
+
+def test_a_process_reserves_no_more_ports_than_it_may_have_files(monkeypatch):
+    monkeypatch.setattr(ports, "_MOST_HELD", 3)
+    with Reservations() as reservations:
+        chosen = Ports(reservations=reservations)
+        given = [chosen.any() for _ in range(5)]
+        assert [reservations.holds(port) for port in given] == [False, False, True, True, True]
+        assert len({*given}) == 5

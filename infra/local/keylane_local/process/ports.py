@@ -17,6 +17,8 @@ HOST = "127.0.0.1"
 # Below Linux's ephemeral range (32768..60999): no outgoing connection takes a port before its server listens.
 _FREE_FROM, _FREE_TO = 20000, 32000
 _ATTEMPTS = 500
+_MOST_HELD = 256
+"""Of those that a process reserves: a server listens long before so many others have been chosen."""
 MAX_PORT = 65535
 
 
@@ -82,8 +84,23 @@ class Reservations:
         except OSError:
             os.close(lock)
             return False
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, str(os.getpid()).encode(), 0)
         self._held[port] = lock
+        while len(self._held) > _MOST_HELD:
+            os.close(self._held.pop(next(iter(self._held))))
         return True
+
+    def holds(self, port: int) -> bool:
+        """Return whether it has reserved this port."""
+        return port in self._held
+
+    def holder(self, port: int) -> int | None:
+        """Return the id of the process that reserves `port`, or has reserved it last; None if none has."""
+        try:
+            return int((self._folder / str(port)).read_bytes())
+        except (OSError, ValueError):
+            return None
 
     def __enter__(self) -> Self:
         """Nothing is reserved at first."""
@@ -96,13 +113,17 @@ class Reservations:
         self._held.clear()
 
 
+OF_PROCESS = Reservations()
+
+
 class Ports:
     """Hands out free ports, each of them once: free on the loopback address, and on `host`.
 
-    With `reservations`, other commands that reserve theirs do not get them either.
+    No other process of this user gets them while `reservations` hold them; by default, that is until this
+    process ends.
     """
 
-    def __init__(self, host: str = HOST, reservations: Reservations | None = None) -> None:
+    def __init__(self, host: str = HOST, reservations: Reservations = OF_PROCESS) -> None:
         self._hosts = {HOST, host}
         self._given: set[int] = set()
         self._reservations = reservations
@@ -111,7 +132,7 @@ class Ports:
         """Return `port`; raise PortInUse, which names `part` and `option`, if it is taken."""
         if not 0 < port <= MAX_PORT:
             raise StackError(f"port {port}, requested for {part}, is not between 1 and {MAX_PORT}")
-        if not self._is_free(port):
+        if not self._is_free(port, is_asked_for=True):
             raise PortInUse(port, part, owner_of(port), option)
         self._given.add(port)
         return port
@@ -127,12 +148,20 @@ class Ports:
         """Return a free port."""
         for _ in range(_ATTEMPTS):
             port = random.randrange(_FREE_FROM, _FREE_TO)  # noqa: S311 - no secret
-            if self._is_free(port):
+            if not self._reservations.holds(port) and self._is_free(port):
                 self._given.add(port)
                 return port
         raise StackError(f"no free port between {_FREE_FROM} and {_FREE_TO} on {HOST}")
 
-    def _is_free(self, port: int) -> bool:
-        if port in self._given or not (self._reservations is None or self._reservations.take(port)):
+    def _is_free(self, port: int, *, is_asked_for: bool = False) -> bool:
+        if port in self._given:
+            return False
+        if not self._reservations.take(port) and not (is_asked_for and _is_chosen_for_us(port)):
             return False
         return all(is_free(port, host) for host in self._hosts)
+
+
+def _is_chosen_for_us(port: int) -> bool:
+    """Return whether this process, or one that has started it, has chosen the port with `Ports()`."""
+    starters = (each.pid for each in psutil.Process().parents())
+    return OF_PROCESS.holds(port) or OF_PROCESS.holder(port) in starters

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from keylane_local.errors import BadInput
-from keylane_local.process.ports import HOST, Ports, Reservations, is_own_address
+from keylane_local.process.ports import HOST, OF_PROCESS, Ports, Reservations, is_own_address
 from keylane_local.servers.redis_cluster import MIN_SHARDS
 from keylane_local.stack.state import StackState
 
@@ -49,7 +49,7 @@ def plan_stack(
     config: Path | None,
     before: StackState | None,
     running: Collection[str],
-    reservations: Reservations | None = None,
+    reservations: Reservations = OF_PROCESS,
 ) -> StackState:
     """Return the stack to start. Parts named in `running` keep their settings from `before`.
 

@@ -81,6 +81,14 @@ _SPARK = """\
 """
 
 
+def kill(processes: list[psutil.Process]) -> None:
+    """Kill processes, of which there must be one, and wait until they have ended."""
+    assert processes
+    for process in processes:
+        process.kill()
+    psutil.wait_procs(processes, timeout=60)
+
+
 def package(folder: Path) -> Path:
     """The job's package, without its libraries, as `make package-job` builds it."""
     with patch.object(job_package, "_install"):

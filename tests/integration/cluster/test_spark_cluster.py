@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import time
 
-import psutil
 import pytest
 from tests.servers.own import eventually
 from tests.servers.spark_cluster import own_spark_cluster
 from tests.support import clocked_workers, jobs
 from tests.support import lanes as t
-from tests.support.spark_jobs import PATIENCE_S, TTL_MS, Scene
+from tests.support.spark_jobs import PATIENCE_S, TTL_MS, Scene, kill
 
 from keylane import routing
 from keylane.state import redis_keys
@@ -43,13 +42,6 @@ def scene(kafka, redis_cluster, spark, tmp_path_factory):
     shared.start()
     yield shared
     shared.close()
-
-
-def kill(processes: list[psutil.Process]) -> None:
-    assert processes
-    for process in processes:
-        process.kill()
-    psutil.wait_procs(processes, timeout=60)
 
 
 def test_executors_that_are_killed_in_the_middle_of_bursts_lose_nothing_and_double_nothing(scene, spark):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import signal
 
-import psutil
 import pytest
 from tests.servers.own import eventually
 from tests.servers.spark_cluster import own_spark_cluster
-from tests.support.spark_jobs import PATIENCE_S, SubmittedScene
+from tests.support.spark_jobs import PATIENCE_S, SubmittedScene, kill
 
 from keylane_spark.engine.session import WORKER_DAEMON
 
@@ -34,13 +33,6 @@ def scene(kafka, redis_cluster, spark, tmp_path_factory):
 def job(scene, request):
     """A job with each of the readers; the second one goes on where the first has stopped."""
     return scene.start(f'reader = "{request.param}"')
-
-
-def kill(processes: list[psutil.Process]) -> None:
-    assert processes
-    for process in processes:
-        process.kill()
-    psutil.wait_procs(processes, timeout=60)
 
 
 def test_a_submitted_job_bears_a_killed_executor_and_a_killed_worker_and_stops_in_order(scene, spark, job):

@@ -19,6 +19,8 @@ from keylane_spark.engine.session import CONNECTOR, IAM
 ROOT = Path(__file__).parents[3]
 SERVICES = yaml.safe_load((ROOT / "compose.yaml").read_text("utf-8"))["services"]
 RUNS_ONCE = {"cluster"}
+OF_JOB = (ROOT / "infra/docker/job.Dockerfile").read_text("utf-8").replace("\\\n", "")
+[FETCHING] = [line for line in OF_JOB.splitlines() if "org.apache.ivy.Main" in line]
 RECIPES = sorted((ROOT / "infra" / "docker").glob("*.Dockerfile"))
 
 
@@ -50,25 +52,21 @@ def test_user_of_an_image_is_in_its_list_of_users(recipe):
 
 
 def test_image_of_the_job_keeps_the_jars_that_spark_needs():
-    text = (ROOT / "infra/docker/job.Dockerfile").read_text("utf-8").replace("\\\n", "")
-    moved = re.search(r"&& mv (.*?) +/keylane/jars", text)
+    moved = re.search(r"&& mv (.*?) +/keylane/jars", OF_JOB)
     assert moved
     assert moved[1].split() == [f"{name}*" for name in (*CONNECTOR, IAM)]
 
 
 def test_image_of_the_job_checks_its_jars_before_it_keeps_them():
-    text = (ROOT / "infra/docker/job.Dockerfile").read_text("utf-8").replace("\\\n", "")
-    [run] = [line for line in text.splitlines() if "org.apache.ivy.Main" in line]
-    steps = [step.split() for step in run.split("&&")]
+    steps = [step.split() for step in FETCHING.split("&&")]
     retrieve, check, keep = (
         next(number for number, step in enumerate(steps) if word in step)
         for word in ("org.apache.ivy.Main", "jars.py", "mv")
     )
     assert retrieve < check < keep
     assert steps[check] == ["python", "jars.py", steps[keep - 1][-1], "jars.sha256"]
-    copied = {
-        source for line in text.splitlines() if line.startswith("COPY") for source in line.split()[1:-1]
-    }
+    copies = [line.split()[1:-1] for line in OF_JOB.splitlines() if line.startswith("COPY")]
+    copied = {source for sources in copies for source in sources}
     assert {str(jars.LIST), "infra/local/keylane_local/jars.py"} <= copied
 
 
@@ -106,11 +104,9 @@ def test_image_of_the_job_signs_in_at_msk_with_iam():
 
 def test_image_of_the_job_keeps_no_cache_of_ivy():
     """A layer that deletes it later would still have it: 98 MB."""
-    text = (ROOT / "infra/docker/job.Dockerfile").read_text("utf-8").replace("\\\n", "")
-    [run] = [line for line in text.splitlines() if "org.apache.ivy.Main" in line]
-    cache = re.search(r"-cache (\S+)", run)
+    cache = re.search(r"-cache (\S+)", FETCHING)
     assert cache
-    assert re.search(rf"&& rm -r .*{cache[1]}\b", run)
+    assert re.search(rf"&& rm -r .*{cache[1]}\b", FETCHING)
 
 
 def test_addresses_for_sam_local_are_those_of_the_services():

@@ -18,6 +18,7 @@ from keylane_spark.engine.session import CONNECTOR, IAM
 
 COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
 DOCKERFILES = sorted((ROOT / "infra" / "docker").glob("*.Dockerfile"))
+SAM_CONFIG = tomllib.loads((ROOT / "samconfig.toml").read_text(encoding="utf-8"))
 PINNED = re.compile(r"[\w./-]+:\d+\.\d+\.\d+[\w.-]*(@sha256:[0-9a-f]{64})?")
 
 
@@ -139,15 +140,12 @@ def test_commands_and_pages_name_the_older_spark_that_is_supported():
 
 @pytest.mark.parametrize("stage", ["default", "prod"])
 def test_a_deployment_asks_before_it_makes_anything(stage):
-    config = tomllib.loads((ROOT / "samconfig.toml").read_text(encoding="utf-8"))
-    assert config[stage]["deploy"]["parameters"]["confirm_changeset"] is True
+    assert SAM_CONFIG[stage]["deploy"]["parameters"]["confirm_changeset"] is True
 
 
 def test_the_trial_stack_is_small():
-    config = tomllib.loads((ROOT / "samconfig.toml").read_text(encoding="utf-8"))
-    given = dict(
-        each.split("=", 1) for each in config["default"]["deploy"]["parameters"]["parameter_overrides"]
-    )
+    overrides = SAM_CONFIG["default"]["deploy"]["parameters"]["parameter_overrides"]
+    given = dict(each.split("=", 1) for each in overrides)
     known = {name: each["Default"] for name, each in template()["Parameters"].items()}
     assert given["CacheNodeType"].startswith("cache.t4g.")
     for name in ("CacheShards", "KafkaVolumeGiB", "ZoneCount", "JobCores", "JobMemoryGiB"):

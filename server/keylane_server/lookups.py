@@ -74,7 +74,7 @@ class PlainLookups:
         self._base_path = settings.base_path.encode()
         self._served = settings.topics
         self._lookups = Lookups(self._parts.store.layouts)
-        self._decoder = self._parts.decoder(as_bytes=False)
+        self._decoder = self._parts.decoder(self._parts.registry_wait(), as_bytes=False)
 
     @classmethod
     def open(

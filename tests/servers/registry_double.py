@@ -12,11 +12,24 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
+from keylane.adapters.registry.circuit import Circuit
+from keylane.adapters.registry.client import RegistryClient
+from keylane.adapters.registry.login import RegistrySettings
+
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Iterator
 
     Answer = tuple[int, bytes]
+
+
+TIMEOUT_MS = 20_000
+"""More than any registry of a test takes that answers."""
+
+
+def client_of(url: str, timeout_ms: float = TIMEOUT_MS, **settings: Any) -> RegistryClient:
+    """A client with a circuit of its own."""
+    return RegistryClient(RegistrySettings(url, **settings), Circuit(timeout_ms))
 
 
 class RegistryDouble:

@@ -21,7 +21,7 @@ from keylane.api.reads.change_sources import KeyChanges, TopicChanges
 from keylane.api.reads.changes import ChangesRequest
 from keylane.model.kafka import LogRecord
 from keylane.model.records import Options
-from keylane.ports import Deadline
+from keylane.ports import Deadline, WaitBudget
 from keylane.query.changes import ChangedKeys, ChangeReader, find_changed_keys, read_position
 from keylane.query.decoding import ValueDecoder
 from keylane.query.layouts import Layouts
@@ -132,5 +132,5 @@ class ChangingTopic:
     def reader(self) -> ChangeReader:
         """Return what reads its changes."""
         return ChangeReader(
-            self.store, lambda: self.kafka, lambda **_: ValueDecoder(lambda: None, self.clock, 0)
+            self.store, lambda: self.kafka, lambda **_: ValueDecoder(lambda: None, WaitBudget(0, self.clock))
         )

@@ -17,6 +17,7 @@ from keylane.api.reads.change_sources import LOG_TIMEOUT_MS, KeyChanges, TopicCh
 from keylane.api.reads.changes import LAST_OFFSETS, LAST_POSITION, ChangesRequest, any_key
 from keylane.errors import KeylaneError, Unavailable
 from keylane.model.changes import GAP, RECORD
+from keylane.ports import WaitBudget
 from keylane.query.changes import ChangeReader
 from keylane.query.decoding import ValueDecoder
 from keylane.query.latest import read_latest
@@ -169,7 +170,9 @@ class Listeners:
         self._state = stack.reader_state()
         store = Store(self._state, Layouts(self._state, CLOCK, LAYOUT_TTL_S), CLOCK)
         self._log = KafkaReader(KafkaAdmin(ReaderSettings(stack.kafka.bootstrap, LOG_TIMEOUT_MS)))
-        self._reader = ChangeReader(store, lambda: self._log, lambda **_: ValueDecoder(_no_schemas, CLOCK, 0))
+        self._reader = ChangeReader(
+            store, lambda: self._log, lambda **_: ValueDecoder(_no_schemas, WaitBudget(0, CLOCK))
+        )
         self.topics = [Listener(self._reader, topic) for topic in stack.shapes]
         self.sides = [
             SideListener(self._reader, topic, self._keys_of(topic), stack.journals[topic])

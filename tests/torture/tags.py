@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tests.torture.sources import TERMS
 
 from keylane.api.reads.key import KnownTags, ReadKeyRequest, render_record
+from keylane.ports import WaitBudget
 from keylane.query.decoding import ValueDecoder
 from keylane.query.latest import NO_WAIT, Wait, read_latest
 
@@ -32,7 +33,7 @@ class TagReads:
         wait = Wait(is_known=known.has_answer) if known else NO_WAIT
         request = ReadKeyRequest(topic, key, TERMS, wait, known=known)
         answer = read_latest(self._store, topic, key, TERMS, wait)
-        decoder = ValueDecoder(lambda: None, self._store.clock, 0)  # type: ignore[arg-type, return-value]
+        decoder = ValueDecoder(lambda: None, WaitBudget(0, self._store.clock))  # type: ignore[arg-type, return-value]
         response = render_record(answer, request, decoder, self._store.clock.now_ms())
         if answer.record is None:
             return

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from keylane.adapters.registry.circuit import Circuit
 from keylane.adapters.registry.client import AVRO, JSON, RegistryClient
 from keylane.adapters.registry.login import RegistrySettings
 from keylane.errors import RegistryUnavailable
@@ -30,12 +31,18 @@ UNKNOWN_S = 10.0
 
 
 @functools.cache
+def registry_client(settings: RegistrySettings) -> RegistryClient:
+    """Return the client of a process: all that it reads of a registry waits for it behind one circuit."""
+    return RegistryClient(settings, Circuit(TIMEOUT_MS))
+
+
+@functools.cache
 def framed_judge(settings: RegistrySettings | None) -> Judge:
     """Return the judge of values in the wire format: one for each process, for it keeps the schemas.
 
     Without a registry none of them is an event.
     """
-    return judge_none if settings is None else EventSchemas(RegistryClient(settings), Clock()).judge
+    return judge_none if settings is None else EventSchemas(registry_client(settings), Clock()).judge
 
 
 def unread_schema(why: str) -> int | None:

@@ -14,12 +14,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keylane.adapters.registry.client import PROTOBUF, RegistryClient
+from keylane.adapters.registry.client import PROTOBUF
 from keylane.adapters.registry.decoders import RegistryDecoders
 from keylane.adapters.registry.login import RegistrySettings
 from keylane.formats.confluent import PREFIX_BYTES
 from keylane.ports import Clock, Decoder
-from keylane_spark.adapters.event_schemas import KnownSchemas, framed_judge, judge_none, rows_by_schema
+from keylane_spark.adapters.event_schemas import (
+    KnownSchemas,
+    framed_judge,
+    judge_none,
+    registry_client,
+    rows_by_schema,
+)
 from keylane_spark.columns.change_events import Judge
 from keylane_spark.columns.fields import Decode, decode_none
 
@@ -59,7 +65,7 @@ def framed_decode(settings: RegistrySettings | None) -> Decode:
     """
     if settings is None:
         return decode_none
-    return FramedValues(RegistryDecoders(RegistryClient(settings)), Clock()).decode
+    return FramedValues(RegistryDecoders(registry_client(settings)), Clock()).decode
 
 
 class FramedReaders(NamedTuple):

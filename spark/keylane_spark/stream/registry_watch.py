@@ -34,9 +34,10 @@ class RegistryWatch:
         unread = {found for why in reasons if (found := unread_schema(why)) is not None}
         if not unread or self._clock.monotonic_s() < self._next_s:
             return
-        self._next_s = self._clock.monotonic_s() + self._pause_s
-        self._pause_s = min(self._pause_s * 2, _LAST_PAUSE_S)
+        pause_s, self._pause_s = self._pause_s, min(self._pause_s * 2, _LAST_PAUSE_S)
         with contextlib.suppress(RegistryUnavailable):
             for schema_id in sorted(unread):
                 self._judge_framed(pa.array([join(schema_id, b"")], pa.binary()))
             raise TopicChanged("the Schema Registry answers again: partitions are held back no more")
+        # From the end of the wait on: the thread has other queries to look at.
+        self._next_s = self._clock.monotonic_s() + pause_s

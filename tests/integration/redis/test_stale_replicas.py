@@ -20,7 +20,7 @@ from keylane.config.functions import redis_settings
 from keylane.errors import StateUnavailable
 from keylane.model.changes import RECORD
 from keylane.model.kafka import LogRecord
-from keylane.ports import Clock
+from keylane.ports import Clock, WaitBudget
 from keylane.query.changes import ChangeReader
 from keylane.query.decoding import ValueDecoder
 from keylane.query.layouts import Layouts
@@ -93,7 +93,7 @@ def test_a_change_that_a_stale_replica_lacks_is_sent_once_the_primary_answers(
     reader = ChangeReader(
         Store(state, Layouts(state, CLOCK, 30), CLOCK),
         lambda: kafka,
-        lambda **_: ValueDecoder(lambda: None, CLOCK, 0),
+        lambda **_: ValueDecoder(lambda: None, WaitBudget(0, CLOCK)),
     )
     stream = TopicChanges(reader, ChangesRequest(layout.topic, b"", ReadTerms(900), None, None))
     with contextlib.closing(state), contextlib.ExitStack() as trouble:

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.servers import schema_registry as sr
 from tests.servers.own import deadline, fill, guarded
-from tests.servers.registry_double import RegistryDouble, serve_double
+from tests.servers.registry_double import RegistryDouble, client_of, serve_double
 from tests.support.builders import a_lane, a_layout, a_topic, an_event, body_of, headers_of, load_handler
 from tests.support.certificates import certify
 from tests.support.stopwatch import Stopwatch
 
-from keylane.adapters.registry.client import RegistryClient
 from keylane.adapters.registry.decoders import RegistryDecoders
-from keylane.adapters.registry.login import RegistrySettings
 from keylane.errors import RegistryUnavailable
 from keylane.formats import confluent
 from keylane.model.records import Options
@@ -40,7 +38,7 @@ VALUE = confluent.join(7, b"\x06SFO")
 
 
 def decoders(url: str, ca_file: str | None = None) -> RegistryDecoders:
-    return RegistryDecoders(RegistryClient(RegistrySettings(url, ca_file=ca_file)))
+    return RegistryDecoders(client_of(url, ca_file=ca_file))
 
 
 @pytest.fixture

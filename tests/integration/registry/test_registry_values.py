@@ -15,14 +15,13 @@ from google.protobuf import timestamp_pb2
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
 from tests.servers import schema_registry as sr
 from tests.servers.own import deadline, fill
+from tests.servers.registry_double import client_of
 from tests.support import lanes as t
 from tests.support.builders import a_lane, a_layout, a_topic, an_event, body_of, headers_of, load_handler
 from tests.support.served import Served
 
 from keylane.adapters.redis.cluster import Cluster
-from keylane.adapters.registry.client import RegistryClient
 from keylane.adapters.registry.decoders import RegistryDecoders
-from keylane.adapters.registry.login import RegistrySettings
 from keylane.formats import confluent
 from keylane.model.records import Options
 
@@ -92,7 +91,7 @@ def ask(redis_cluster: str, registry: sr.Registry, monkeypatch: pytest.MonkeyPat
 @pytest.fixture
 def decode(registry: sr.Registry) -> Callable[[bytes], Any]:
     """From a value's bytes to what its JSON says."""
-    schemas = RegistryDecoders(RegistryClient(RegistrySettings(registry.url)))
+    schemas = RegistryDecoders(client_of(registry.url))
 
     def read(value: bytes) -> Any:
         schema_id, payload = confluent.split(value)

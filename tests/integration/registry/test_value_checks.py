@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference
 from tests.servers import schema_registry as sr
-from tests.servers.registry_double import serve_double
+from tests.servers.own import deadline
+from tests.servers.registry_double import client_of, serve_double
 from tests.support.builders import a_topic
 from tests.support.fakes import FakeTime
 
-from keylane.adapters.registry.client import FOREIGN_ID_MS, RegistryClient
-from keylane.adapters.registry.login import RegistrySettings
+from keylane.adapters.registry.client import FOREIGN_ID_MS
 from keylane.adapters.registry.value_checks import LATEST_MS, ValueChecks
 from keylane.errors import RegistryUnavailable, ValueInvalid
 from keylane.formats import confluent
@@ -34,11 +34,11 @@ JSON_FLIGHT = '{"title": "Flight", "type": "object", "properties": {"delay": {"t
 
 def checks(url: str, time: FakeTime, *, is_plain: bool = False) -> ValueChecks:
     rules = (SchemaRule("*", None, "{topic}-value", is_plain),)
-    return ValueChecks(rules, RegistryClient(RegistrySettings(url)), time.clock, 5_000)
+    return ValueChecks(rules, client_of(url), time.clock)
 
 
 def fault(found: ValueChecks, topic: str, value: bytes | None) -> KeylaneError | None:
-    [fault] = found.faults([NewRecord(topic, b"k", value)])
+    [fault] = found.faults([NewRecord(topic, b"k", value)], deadline())
     return fault
 
 
@@ -135,7 +135,7 @@ def test_a_schema_that_cannot_be_fetched_is_unavailable_and_fetched_once_a_reque
     path = "/subjects/t-value/versions/latest"
     if answer:
         served.has(path, answer, 404 if "error_code" in answer else 200)
-    faults = found.faults([NewRecord("t", b"k", b"{}")] * 3)
+    faults = found.faults([NewRecord("t", b"k", b"{}")] * 3, deadline())
     assert [type(each) for each in faults] == [RegistryUnavailable] * 3
     assert served.asked == [path]
 

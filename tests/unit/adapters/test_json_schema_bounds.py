@@ -14,9 +14,10 @@ from keylane.adapters.registry import json_schema_bounded as bounded
 from keylane.adapters.registry.client import RegisteredSchema
 from keylane.adapters.registry.json_schema_cost import WORST_MS, estimate
 from keylane.adapters.registry.value_checks import CHECKS_MS, ValueChecks
-from keylane.errors import RegistryUnavailable, ValueInvalid
+from keylane.errors import KeylaneError, RegistryUnavailable, ValueInvalid
 from keylane.model.records import NewRecord
 from keylane.model.schema_rules import SchemaRule
+from keylane.ports import Deadline
 
 
 def doubled(levels: int, keyword: str) -> dict[str, Any]:
@@ -145,10 +146,11 @@ class OneSchema:
         return []
 
 
-def checks(schema: Any, takes_s: float = 0) -> ValueChecks:
+def faults(schema: Any, *records: NewRecord, takes_s: float = 0) -> list[KeylaneError | None]:
     now = FakeTime()
     rule = SchemaRule("*", None, "{topic}-value", is_plain=True)
-    return ValueChecks([rule], OneSchema(schema, now, takes_s), now.clock, 1_000)  # type: ignore[arg-type]
+    checks = ValueChecks([rule], OneSchema(schema, now, takes_s), now.clock)  # type: ignore[arg-type]
+    return checks.faults(records, Deadline.after_ms(1_000, now.clock))
 
 
 def record(topic: str, value: bytes = b'{"a": 1}') -> NewRecord:
@@ -156,26 +158,26 @@ def record(topic: str, value: bytes = b'{"a": 1}') -> NewRecord:
 
 
 def test_a_value_whose_check_takes_too_much_is_invalid():
-    [error] = checks(RECURSIVE_TWICE).faults([record("orders", DEEP)])
+    [error] = faults(RECURSIVE_TWICE, record("orders", DEEP))
     assert isinstance(error, ValueInvalid)
     assert "simplify the schema" in str(error)
 
 
 def test_a_schema_that_the_other_process_cannot_use_is_reported_as_unavailable():
-    [error] = checks(chain(50) | {"pattern": "(", "unevaluatedItems": True}).faults([record("orders")])
+    [error] = faults(chain(50) | {"pattern": "(", "unevaluatedItems": True}, record("orders"))
     assert isinstance(error, RegistryUnavailable)
     assert "can't be used" in str(error)
 
 
 def test_a_check_that_gets_no_processor_time_is_not_the_values_fault(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(bounded, "CHILD_WALL_S", 0.001)
-    [error] = checks(RECURSIVE_TWICE).faults([record("orders", DEEP)])
+    [error] = faults(RECURSIVE_TWICE, record("orders", DEEP))
     assert isinstance(error, RegistryUnavailable)
     assert "in time" in str(error)
 
 
 def test_the_checks_of_one_request_end():
-    first, second = checks({}, CHECKS_MS / 1_000 + 2).faults([record("orders"), record("orders")])
+    first, second = faults({}, CHECKS_MS / 1_000 + 2, record("orders"), record("orders"))
     assert first is None
     assert isinstance(second, ValueInvalid)
     assert "fewer records" in str(second)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.servers.registry_double import RegistryDouble, serve_double
+from tests.servers.registry_double import RegistryDouble, client_of, serve_double
 
-from keylane.adapters.registry.client import RegistryClient
 from keylane.adapters.registry.encoders import RegistryEncoders
-from keylane.adapters.registry.login import RegistrySettings
 from keylane.ports import Clock, Deadline, SchemaRefused
 
 
@@ -22,7 +20,7 @@ def served():
 
 @pytest.fixture
 def encoders(served: RegistryDouble) -> RegistryEncoders:
-    return RegistryEncoders(RegistryClient(RegistrySettings(served.url)))
+    return RegistryEncoders(client_of(served.url))
 
 
 def deadline() -> Deadline:

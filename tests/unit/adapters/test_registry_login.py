@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.servers.registry_double import RegistryDouble, serve_double
+from tests.servers.registry_double import TIMEOUT_MS, RegistryDouble, client_of, serve_double
 from tests.support.fakes import FakeTime
 
+from keylane.adapters.registry.circuit import Circuit
 from keylane.adapters.registry.client import RegistryClient
 from keylane.adapters.registry.login import RegistrySettings
 from keylane.adapters.rotated_login import RENEWAL_PAUSE_S
@@ -63,7 +64,7 @@ def asked(client: RegistryClient, time: FakeTime) -> str:
 
 
 def test_a_rotated_password_is_taken_from_the_store_and_the_request_goes_on(served, store, time, caplog):
-    client = RegistryClient(store.settings())
+    client = RegistryClient(store.settings(), Circuit(TIMEOUT_MS))
     assert asked(client, time) == '"int"'
     served.login, store.password = (USER, NEW), NEW
     assert asked(client, time) == '"int"'
@@ -74,7 +75,7 @@ def test_a_rotated_password_is_taken_from_the_store_and_the_request_goes_on(serv
 
 
 def test_the_former_password_is_offered_while_the_registry_has_not_changed_it(served, store, time):
-    client = RegistryClient(store.settings())
+    client = RegistryClient(store.settings(), Circuit(TIMEOUT_MS))
     served.login, store.password = (USER, NEW), NEW
     assert asked(client, time) == '"int"'
     served.login = USER, OLD
@@ -82,7 +83,7 @@ def test_the_former_password_is_offered_while_the_registry_has_not_changed_it(se
 
 
 def test_the_store_is_not_asked_at_each_request_while_nothing_is_accepted(served, store, time):
-    client = RegistryClient(store.settings())
+    client = RegistryClient(store.settings(), Circuit(TIMEOUT_MS))
     served.login = USER, NEW
     for reads in (1, 1, 2):
         with pytest.raises(RegistryUnavailable, match="status 401"):
@@ -92,7 +93,7 @@ def test_the_store_is_not_asked_at_each_request_while_nothing_is_accepted(served
 
 
 def test_a_store_that_is_away_leaves_the_registrys_own_answer(served, store, time, caplog):
-    client = RegistryClient(store.settings())
+    client = RegistryClient(store.settings(), Circuit(TIMEOUT_MS))
     served.login, store.is_away = (USER, NEW), True
     with pytest.raises(RegistryUnavailable, match="status 401"):
         asked(client, time)
@@ -100,7 +101,7 @@ def test_a_store_that_is_away_leaves_the_registrys_own_answer(served, store, tim
 
 
 def test_a_password_that_is_no_reference_is_not_read_again(served, time):
-    client = RegistryClient(RegistrySettings(served.url, USER, "wrong"))
+    client = client_of(served.url, username=USER, password="wrong")
     with pytest.raises(RegistryUnavailable, match="status 401"):
         asked(client, time)
     assert len(served.asked) == 1

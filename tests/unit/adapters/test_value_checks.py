@@ -15,16 +15,23 @@ from keylane.config.schemas import schema_rules
 from keylane.errors import BadConfig, SettingsError
 from keylane.produce.guards import Guards
 from keylane.wiring.guards import build_checks
+from keylane.wiring.schemas import open_circuit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from keylane.ports import Checks
 
     Post = Callable[..., dict[str, Any]]
 
 ORDER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 GOOD, BAD = '{"n": 1}', '{"n": "1"}'
 REST_JSON = {"Content-Type": "application/vnd.kafka.json.v2+json"}
+
+
+def checks_of(environment: dict[str, str]) -> Checks | None:
+    return build_checks(a_runtime(FakeTime().clock), environment, open_circuit(2_000))
 
 
 @pytest.fixture
@@ -39,7 +46,7 @@ def log() -> FakeLog:
 def post(log: FakeLog) -> Post:
     """A function whose topics `orders...` have a schema."""
     environment = {"KEYLANE_SCHEMAS": json.dumps({"orders*": {"schema": ORDER}})}
-    return load_produce(log, checks=build_checks(a_runtime(FakeTime().clock), environment))
+    return load_produce(log, checks=checks_of(environment))
 
 
 def test_a_record_of_a_push_that_is_not_as_its_schema_keeps_no_other_back(post: Post, log: FakeLog):
@@ -87,9 +94,7 @@ def test_a_key_is_refused_with_a_problem_and_a_tombstone_passes(post: Post, log:
 
 def test_a_record_that_was_refused_frees_its_idempotency_key(log: FakeLog):
     store = FakeIdempotencyStore()
-    checks = build_checks(
-        a_runtime(FakeTime().clock), {"KEYLANE_SCHEMAS": json.dumps({"*": {"schema": ORDER}})}
-    )
+    checks = checks_of({"KEYLANE_SCHEMAS": json.dumps({"*": {"schema": ORDER}})})
     post = load_produce(log, guards=Guards(idempotency=lambda: store), checks=checks)
     headers = {"Idempotency-Key": "1"}
     for _ in range(2):
@@ -129,14 +134,14 @@ def test_schemas_are_read_from_files_of_the_functions_folder(tmp_path: Path):
 )
 def test_schemas_that_are_none_name_their_variable(given: str):
     with pytest.raises(SettingsError) as caught:
-        build_checks(a_runtime(FakeTime().clock), {"KEYLANE_SCHEMAS": given})
+        checks_of({"KEYLANE_SCHEMAS": given})
     assert caught.value.variable == "KEYLANE_SCHEMAS"
 
 
 def test_subjects_need_a_registry():
     with pytest.raises(BadConfig, match="KEYLANE_SCHEMA_REGISTRY_URL"):
-        build_checks(a_runtime(FakeTime().clock), {"KEYLANE_SCHEMAS": '{"a": {"subject": "s"}}'})
-    assert build_checks(a_runtime(FakeTime().clock), {}) is None
+        checks_of({"KEYLANE_SCHEMAS": '{"a": {"subject": "s"}}'})
+    assert checks_of({}) is None
 
 
 def test_without_the_setting_no_library_for_it_is_imported():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from keylane.api.reads.envelope import Envelopes
 from keylane.model.records import Answer, Layout, Options, Record, Watermark
-from keylane.ports import Clock
+from keylane.ports import Clock, WaitBudget
 from keylane.query.decoding import ValueDecoder
 from keylane.query.multi_get import LaneRecords
 from keylane.state import codec
@@ -36,7 +36,7 @@ def envelopes(*, as_bytes: bool = False) -> Envelopes:
     def no_schemas() -> Any:
         raise AssertionError("no value needs a schema")
 
-    return Envelopes(NOW_MS, None, ValueDecoder(no_schemas, Clock(), 0, as_bytes=as_bytes))
+    return Envelopes(NOW_MS, None, ValueDecoder(no_schemas, WaitBudget(0, Clock()), as_bytes=as_bytes))
 
 
 def shown(data: bytes) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from tests.support.builders import NOW_MS, TERMS, a_layout, a_request, a_waterma
 from keylane.api.reads.key import KnownTags, ReadKeyRequest, parse_read_key, render_record
 from keylane.api.writes import key as write_key
 from keylane.model.records import Answer, Options, Position, Record
-from keylane.ports import Clock
+from keylane.ports import Clock, WaitBudget
 from keylane.query.decoding import ValueDecoder
 from keylane.query.latest import Wait
 
@@ -48,7 +48,7 @@ def respond(
         as_bytes=as_bytes,
         request_id="request-1",
     )
-    decoder = ValueDecoder(lambda: pytest.fail("no value here needs a schema"), Clock(), 1_000)
+    decoder = ValueDecoder(lambda: pytest.fail("no value here needs a schema"), WaitBudget(1_000, Clock()))
     return render_record(answer, request, decoder, now_ms)
 
 
@@ -223,7 +223,9 @@ def test_a_tag_names_the_incarnation_of_the_topic_and_if_match_takes_a_position_
     def status(**headers: str) -> int:
         request = a_request("GET", "/topics/flights/keys/k", headers=headers)
         read = parse_read_key(request, "flights", "k", query_settings())
-        decoder = ValueDecoder(lambda: pytest.fail("no value here needs a schema"), Clock(), 1_000)
+        decoder = ValueDecoder(
+            lambda: pytest.fail("no value here needs a schema"), WaitBudget(1_000, Clock())
+        )
         response = render_record(answer, read, decoder, NOW_MS)
         if response.status_code == 200:
             assert response.headers["ETag"] == '"3-42@7"'

@@ -13,7 +13,7 @@ from keylane.api.reads.envelope import Envelopes
 from keylane.errors import BadConfig, RegistryUnavailable, ValueNotDecodable
 from keylane.formats.confluent import join
 from keylane.model.records import HistoryEntry, Options, Position, Record
-from keylane.ports import Decoder
+from keylane.ports import Decoder, WaitBudget
 from keylane.query.decoding import ValueDecoder
 
 TEXT = Decoder("AVRO", lambda payload: json.dumps(payload.decode()))
@@ -35,7 +35,7 @@ class FakeSchemas:
 
 
 def decoder_of(schemas, *, as_bytes: bool = False) -> ValueDecoder:
-    return ValueDecoder(lambda: schemas, FakeTime().clock, 2_000, as_bytes=as_bytes)
+    return ValueDecoder(lambda: schemas, WaitBudget(2_000, FakeTime().clock), as_bytes=as_bytes)
 
 
 def a_record(value: bytes, **fields) -> Record:
@@ -188,7 +188,7 @@ def test_a_change_event_of_a_schema_decodes_to_its_row_and_names_the_schema():
 
 
 def test_who_wants_the_event_or_its_bytes_gets_it_whole():
-    decoder = ValueDecoder(FakeSchemas, FakeTime().clock, 2_000, events=True)
+    decoder = ValueDecoder(FakeSchemas, WaitBudget(2_000, FakeTime().clock), events=True)
     assert decoder.decode(events_layout(), a_record(EVENT.encode())).value == EVENT.encode()
     as_bytes = decoder_of(FakeSchemas(), as_bytes=True)
     assert as_bytes.decode(events_layout(), a_record(EVENT.encode())).value == EVENT.encode()

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from keylane.adapters.registry.circuit import Circuit
 from keylane.adapters.registry.client import RegistryClient
 from keylane.adapters.registry.decoders import RegistryDecoders
 from keylane.config.functions import renewable_registry
@@ -41,7 +42,8 @@ def find_event_faults(values: Collection[bytes]) -> Iterator[str]:
 def decode_registered(values: Sequence[bytes], environment: Mapping[str, str]) -> list[bytes]:
     """Return the JSON of the first values of a registry; none if it can't be asked or one is faulty."""
     try:
-        decoders = RegistryDecoders(RegistryClient(renewable_registry(environment)))
+        client = RegistryClient(renewable_registry(environment), Circuit(_REGISTRY_MS))
+        decoders = RegistryDecoders(client)
         deadline = Deadline.after_ms(_REGISTRY_MS, Clock())
         framed = map(confluent.split, values[:_DECODED])
         return [

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from keylane.errors import KeylaneError
     from keylane.model.kafka import (
@@ -137,8 +138,8 @@ class Bucket(Protocol):
 class Checks(Protocol):
     """Validates values before they are written."""
 
-    def faults(self, records: Sequence[NewRecord]) -> list[KeylaneError | None]:
-        """Return the fault of each record's value, None for a valid one.
+    def faults(self, records: Sequence[NewRecord], deadline: Deadline) -> list[KeylaneError | None]:
+        """Return the fault of each record's value, None for a valid one. `deadline`: of what is fetched.
 
         ValueInvalid, or RegistryUnavailable if its schema can't be fetched.
         """
@@ -342,3 +343,22 @@ class Deadline(NamedTuple):
     def remaining_s(self) -> float:
         """Seconds left, never below 0."""
         return max(0.0, self.at_s - self.clock.monotonic_s())
+
+
+class WaitBudget:
+    """How long one request may wait for a service, in all: the time passes only while it asks."""
+
+    __slots__ = ("clock", "left_s")
+
+    def __init__(self, milliseconds: float, clock: Clock) -> None:
+        self.left_s = milliseconds / 1000
+        self.clock = clock
+
+    @contextmanager
+    def asking(self) -> Iterator[Deadline]:
+        """Return the deadline of a block that asks: what it leaves is there for the next one."""
+        deadline = Deadline(self.clock.monotonic_s() + self.left_s, self.clock)
+        try:
+            yield deadline
+        finally:
+            self.left_s = deadline.remaining_s

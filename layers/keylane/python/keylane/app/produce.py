@@ -27,7 +27,7 @@ from keylane.api.writes.key import ACCEPTED_SCHEMA, WRITTEN_SCHEMA, parse_delete
 from keylane.app import build_application
 from keylane.model.records import NewRecord
 from keylane.model.routes import PRODUCE, PermissionKind
-from keylane.ports import RecordResult
+from keylane.ports import RecordResult, WaitBudget
 from keylane.produce.put import put_all
 from keylane.wiring.produce import ProduceParts, build_produce, preload_clients
 from keylane.wiring.runtime import Runtime
@@ -124,8 +124,10 @@ def post_records_to_partition(app: ProduceApp, request: Request, topic: str, par
 )
 def post_v3_records(app: ProduceApp, request: Request, cluster: str, topic: str) -> Response[str]:
     """Write a stream of records to the topic, as with REST Proxy v3."""
-    wanted = v3.parse_stream(request, cluster, topic, _v3_parser(app, topic))
-    return _write(app, request, wanted.records, partial(v3_reports.render_reports, wanted, request.id))
+    registry_wait = app.parts().registry_wait()
+    wanted = v3.parse_stream(request, cluster, topic, _v3_parser(app, topic, registry_wait))
+    render = partial(v3_reports.render_reports, wanted, request.id)
+    return _write(app, request, wanted.records, render, registry_wait=registry_wait)
 
 
 @OPERATIONS.operation(
@@ -138,8 +140,10 @@ def post_v3_records(app: ProduceApp, request: Request, cluster: str, topic: str)
 )
 def post_v3_batch(app: ProduceApp, request: Request, cluster: str, topic: str) -> Response[str]:
     """Write a batch of records, each with an id, to the topic, as with REST Proxy v3."""
-    wanted = v3_batch.parse_batch(request, cluster, topic, _v3_parser(app, topic))
-    return _write(app, request, wanted.records, partial(v3_batch.render_batch, wanted, request.id))
+    registry_wait = app.parts().registry_wait()
+    wanted = v3_batch.parse_batch(request, cluster, topic, _v3_parser(app, topic, registry_wait))
+    render = partial(v3_batch.render_batch, wanted, request.id)
+    return _write(app, request, wanted.records, render, registry_wait=registry_wait)
 
 
 def _post(app: ProduceApp, request: Request, topic: str, partition: str | None = None) -> Response[str]:
@@ -147,20 +151,21 @@ def _post(app: ProduceApp, request: Request, topic: str, partition: str | None =
     target = v2_records.parse_target(request, topic, partition)
     # Before the body, which may register a schema for the topic.
     app.settings().topics.check(target.topic, PermissionKind.WRITE)
-    schemas = _schemas(app.parts()) if target.media_type in MEDIA_TYPES else None
+    registry_wait = app.parts().registry_wait()
+    schemas = _schemas(app.parts(), registry_wait) if target.media_type in MEDIA_TYPES else None
     target, records = v2_records.parse_body(request, target, schemas)
     render = partial(v2_answers.render_results, target, request.id, is_async=is_async)
-    return _write(app, request, records, render, is_async=is_async)
+    return _write(app, request, records, render, is_async=is_async, registry_wait=registry_wait)
 
 
-def _v3_parser(app: ProduceApp, topic: str) -> RecordParser:
+def _v3_parser(app: ProduceApp, topic: str, registry_wait: WaitBudget) -> RecordParser:
     use = app.parts()
-    schemas = RecordSchemas(_schemas(use), topic_of(topic), app.settings().topics)
+    schemas = RecordSchemas(_schemas(use, registry_wait), topic_of(topic), app.settings().topics)
     return RecordParser(schemas, use.writer.clock.now_ms())
 
 
-def _schemas(use: ProduceParts) -> RequestSchemas | None:
-    return RequestSchemas(use.schemas, use.writer.clock, use.registry_timeout_ms) if use.schemas else None
+def _schemas(use: ProduceParts, registry_wait: WaitBudget) -> RequestSchemas | None:
+    return RequestSchemas(use.schemas, registry_wait) if use.schemas else None
 
 
 def _write(
@@ -170,15 +175,20 @@ def _write(
     render: Render,
     *,
     is_async: bool = False,
+    registry_wait: WaitBudget | None = None,
 ) -> Response[str]:
-    """Write the records that no guard refuses, with the headers that name their request and its trace."""
+    """Write the records that no guard refuses, with the headers that name their request and its trace.
+
+    `registry_wait`: what the request has left of it; None where it has asked for no schema yet.
+    """
     use, named = app.parts(), records
     if use.has_trace_headers and (trace := trace_headers(request)):
         named = [each if has_trace(each) else _with_headers(each, trace) for each in named]
     if use.request_id_header:
         own = ((use.request_id_header, request.id.encode()),)
         named = [_with_headers(each, own) for each in named]
-    put = partial(put_all, use.writer, named, is_async=is_async)
+    wait = registry_wait or use.registry_wait()
+    put = partial(put_all, use.writer, named, is_async=is_async, registry_wait=wait)
     return write_guarded(use.guards, request, records, put, render)
 
 

@@ -15,6 +15,7 @@ from keylane.api.reads.envelope import Envelopes
 from keylane.api.reads.key import READ, RECORD_SCHEMA, parse_read_key, render_record
 from keylane.app import build_application
 from keylane.model.routes import QUERY
+from keylane.ports import WaitBudget
 from keylane.query.find import count_found
 from keylane.query.find import find as find_page
 from keylane.query.key_count import read_key_count
@@ -47,13 +48,13 @@ def build(runtime: Runtime, environment: Mapping[str, str]) -> QueryApp:
 def get_key(app: QueryApp, request: Request, topic: str, key: str) -> Response[Any]:
     """Answer with the record's own bytes, or say that there is none."""
     use = app.parts()
-    read = parse_read_key(request, topic, key, use.settings)
-    keys = _keys_of(use, request, read.topic, read.key)
+    read, registry_wait = parse_read_key(request, topic, key, use.settings), use.registry_wait()
+    keys = _keys_of(use, request, read.topic, read.key, registry_wait)
     if read.as_of is None:
         answer = read_newest(use.store, read.topic, keys, read.terms, read.wait)
     else:
         answer = read_newest_as_of(use.store, read.topic, keys, read.as_of, read.terms)
-    decoder = use.decoder(as_bytes=read.as_bytes, events=read.events, raw_keys=read.raw_keys)
+    decoder = use.decoder(registry_wait, as_bytes=read.as_bytes, events=read.events, raw_keys=read.raw_keys)
     return render_record(answer, read, decoder, use.now_ms)
 
 
@@ -65,7 +66,7 @@ def get_keys(app: QueryApp, request: Request, topic: str) -> Response[Any]:
     span = _span_of(use, read.topic, read.scan.span, raw_keys=read.values.raw_keys)
     scan = replace(read.scan, span=span)
     page = read_range(use.store, read.topic, scan, read.terms)
-    return pages.render_range(page, read, _envelopes(use, read.values))
+    return pages.render_range(page, read, _envelopes(use, read.values, use.registry_wait()))
 
 
 @OPERATIONS.operation(topics.KEY_COUNT_SCHEMA, parameters=topics.COUNT_OF_KEYS, refusals=(409,))
@@ -81,8 +82,8 @@ def get_key_count(app: QueryApp, request: Request, topic: str) -> Response[Any]:
 def find_records(app: QueryApp, request: Request, topic: str) -> Response[Any]:
     """Answer with a page of the records that meet conditions on their fields, or with their number."""
     use = app.parts()
-    read = find.parse_find(request, topic, use.settings)
-    decode = use.decoder(as_bytes=False).decode
+    read, registry_wait = find.parse_find(request, topic, use.settings), use.registry_wait()
+    decode = use.decoder(registry_wait, as_bytes=False).decode
     span = _span_of(use, read.topic, read.scan.span, raw_keys=read.values.raw_keys)
     scan = read.scan._replace(span=span)
     if read.is_count:
@@ -92,18 +93,18 @@ def find_records(app: QueryApp, request: Request, topic: str) -> Response[Any]:
     page = find_page(use.store, read.topic, scan, read.terms, decode)
     app.meter.count("FindScanned", page.scanned, read.topic, page.index)
     app.meter.count("FindReturned", len(page.rows), read.topic, page.index)
-    return find.render_found(page, read, _envelopes(use, read.values))
+    return find.render_found(page, read, _envelopes(use, read.values, registry_wait))
 
 
 @OPERATIONS.operation(pages.HISTORY_SCHEMA, parameters=pages.HISTORY, refusals=(409, 413))
 def get_history(app: QueryApp, request: Request, topic: str, key: str) -> Response[Any]:
     """Answer with a page of a key's records, newest first."""
     use = app.parts()
-    read = pages.parse_history(request, topic, key, use.settings)
-    keys = _keys_of(use, request, read.topic, read.key)
+    read, registry_wait = pages.parse_history(request, topic, key, use.settings), use.registry_wait()
+    keys = _keys_of(use, request, read.topic, read.key, registry_wait)
     page = read_all_history(use.store, read.topic, keys, read.scan, read.terms)
     read = replace(read, key=keys[0])
-    return pages.render_history(page, read, _envelopes(use, read.values))
+    return pages.render_history(page, read, _envelopes(use, read.values, registry_wait))
 
 
 @OPERATIONS.operation(
@@ -113,7 +114,7 @@ def get_key_changes(app: QueryApp, request: Request, topic: str, key: str) -> Re
     """Answer with a key's record and each change as it comes, as Server-Sent Events."""
     use = app.parts()
     read = changes.parse_key_changes(request, topic, key, use.settings)
-    read = read._replace(keys=_keys_of(use, request, read.topic, read.key))
+    read = read._replace(keys=_keys_of(use, request, read.topic, read.key, use.registry_wait()))
     source = KeyChanges(use.change_reader, read)
     return changes.render_stream(use.open_stream(source, read.since, changes.any_key, None))
 
@@ -144,11 +145,12 @@ def get_changes(app: QueryApp, request: Request, topic: str) -> Response[Any]:
 def read_keys(app: QueryApp, request: Request, topic: str) -> Response[Any]:
     """Answer with the latest records of many keys."""
     use = app.parts()
-    read = many.parse_read_many(request, topic, use.settings)
-    envelopes = _envelopes(use, read.values)
-    wanted = (
-        [(key,) for key in read.keys] if read.values.raw_keys else use.keys.find_all(read.topic, read.keys)
-    )
+    read, registry_wait = many.parse_read_many(request, topic, use.settings), use.registry_wait()
+    envelopes = _envelopes(use, read.values, registry_wait)
+    if read.values.raw_keys:
+        wanted = [(key,) for key in read.keys]
+    else:
+        wanted = use.keys(registry_wait).find_all(read.topic, read.keys)
     if all(len(keys) == 1 for keys in wanted):
         own = [key for (key,) in wanted]
         found, watermarks = read_many(use.store, read.topic, own, read.terms, atomic=read.atomic)
@@ -162,10 +164,10 @@ def read_keys(app: QueryApp, request: Request, topic: str) -> Response[Any]:
 def join_topics(app: QueryApp, request: Request, key: str) -> Response[Any]:
     """Answer with the latest records of one key in several topics."""
     use = app.parts()
-    read = many.parse_join(request, key, use.settings)
-    keys = [_keys_of(use, request, topic, read.key) for topic in read.topics]
+    read, registry_wait = many.parse_join(request, key, use.settings), use.registry_wait()
+    keys = [_keys_of(use, request, topic, read.key, registry_wait) for topic in read.topics]
     found = join_newest(use.store, read.topics, keys, read.terms, atomic=read.atomic)
-    return many.render_join(found, _envelopes(use, read.values))
+    return many.render_join(found, _envelopes(use, read.values, registry_wait))
 
 
 @OPERATIONS.operation(views.WINDOWS_SCHEMA, parameters=views.KEY, refusals=(413,))
@@ -208,19 +210,22 @@ def get_partitions(app: QueryApp, request: Request) -> Response[Any]:
     return topics.render_partitions(partitions_by_node(use.store, topic, use.settings.state_timeout_ms))
 
 
-def _keys_of(use: QueryParts, request: Request, topic: str, key: bytes) -> tuple[bytes, ...]:
+def _keys_of(
+    use: QueryParts, request: Request, topic: str, key: bytes, registry_wait: WaitBudget
+) -> tuple[bytes, ...]:
     """Return the keys of records that the key of a request may mean. Raises as `KeyFinder.find`."""
     if request.query and has_base64_keys(request):
         return (key,)
-    return use.keys.find(topic, key)
+    return use.keys(registry_wait).find(topic, key)
 
 
 def _span_of(use: QueryParts, topic: str, span: Span, *, raw_keys: bool) -> Span:
     """Return the span of keys of records that is asked for: by the keys' bytes, or as answers show keys."""
-    return span if raw_keys else use.keys.find_span(topic, span)
+    return span if raw_keys else use.keys(use.registry_wait()).find_span(topic, span)
 
 
-def _envelopes(use: QueryParts, values: ValueOptions) -> Envelopes:
+def _envelopes(use: QueryParts, values: ValueOptions, registry_wait: WaitBudget) -> Envelopes:
     fields, *own = values
     as_bytes, events, raw_keys = own
-    return Envelopes(use.now_ms, fields, use.decoder(as_bytes=as_bytes, events=events, raw_keys=raw_keys))
+    decoder = use.decoder(registry_wait, as_bytes=as_bytes, events=events, raw_keys=raw_keys)
+    return Envelopes(use.now_ms, fields, decoder)

@@ -16,10 +16,11 @@ from keylane.model.keys import KEY_LIMIT_BYTES
 from keylane.model.records import NewRecord, Queued, is_topic_name
 from keylane.model.routes import PermissionKind
 from keylane.model.served_topics import ALL_TOPICS, ServedTopics
-from keylane.ports import Checks, Clock, Deadline, Log, RecordResult
+from keylane.ports import Checks, Clock, Deadline, Log, RecordResult, WaitBudget
 from keylane.produce.enqueue import WriteAheadLog, enqueue, with_ids
 
 NOTHING_REFUSED: Mapping[str, KeylaneError] = MappingProxyType({})
+NO_REGISTRY_TIME = WaitBudget(0, Clock())
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ def put_all(
     *,
     refused: Mapping[str, KeylaneError] = NOTHING_REFUSED,
     is_async: bool = False,
+    registry_wait: WaitBudget = NO_REGISTRY_TIME,
 ) -> list[RecordResult]:
     """Write records, tombstones included, in one batch; return their results in the same order.
 
@@ -52,10 +54,12 @@ def put_all(
     partition is negative, its value doesn't match the schema) doesn't hold up the others. A key may be None
     or empty: such a record can't be read by key.
     `refused`: topic -> why its records are not written. `is_async`: the client doesn't wait for Kafka.
+    `registry_wait`: how long the request may wait for the schemas of its checks.
     """
     faults = [refused.get(record.topic) or fault_of(record, writer) for record in records]
     if writer.checks is not None:
-        found = iter(writer.checks.faults(_sound(records, faults)))
+        with registry_wait.asking() as deadline:
+            found = iter(writer.checks.faults(_sound(records, faults), deadline))
         faults = [next(found) if fault is None else fault for fault in faults]
     sound = _sound(records, faults)
     results = iter(_write(writer, sound, is_async=is_async) if sound else ())

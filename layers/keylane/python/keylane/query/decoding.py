@@ -19,7 +19,7 @@ from typing import Any
 from keylane.errors import BadConfig, RegistryUnavailable, ValueNotDecodable
 from keylane.formats.json_text import is_json
 from keylane.model.records import Layout, Record, ValueForm
-from keylane.ports import Clock, Deadline, Decoder, Schemas
+from keylane.ports import Decoder, Schemas, WaitBudget
 from keylane.query.typed_keys import json_keys
 
 _log = logging.getLogger("keylane")
@@ -30,16 +30,15 @@ BYTES = ValueForm("base64")
 class ValueDecoder:
     """Decodes the values of one request.
 
-    `schemas` is called when the first value needs a schema; all schemas of the request are read within
-    `timeout_ms`. With `as_bytes` no value is decoded. With `events` a change event is decoded, and stays
+    `schemas` is called when the first value needs a schema; `registry_wait` bounds what the request waits for
+    it. With `as_bytes` no value is decoded. With `events` a change event is decoded, and stays
     whole. With `raw_keys` keys are shown as they are in Kafka.
     """
 
     def __init__(
         self,
         schemas: Callable[[], Schemas],
-        clock: Clock,
-        timeout_ms: float,
+        registry_wait: WaitBudget,
         *,
         as_bytes: bool = False,
         events: bool = False,
@@ -47,11 +46,9 @@ class ValueDecoder:
     ) -> None:
         self._raw_keys = raw_keys
         self._schemas = schemas
-        self._clock = clock
-        self._timeout_ms = timeout_ms
+        self._registry_wait = registry_wait
         self._as_bytes = as_bytes
         self._events = events
-        self._deadline: Deadline | None = None
         self._logged = False
         self._found: dict[int, Decoder | Exception] = {}
 
@@ -134,10 +131,9 @@ class ValueDecoder:
         """Return a schema's decoder. Each schema is read once a request; a failure counts for all values."""
         found = self._found.get(schema_id)
         if found is None:
-            if self._deadline is None:
-                self._deadline = Deadline.after_ms(self._timeout_ms, self._clock)
             try:
-                found = self._schemas().decoder(schema_id, self._deadline)
+                with self._registry_wait.asking() as deadline:
+                    found = self._schemas().decoder(schema_id, deadline)
             except (RegistryUnavailable, BadConfig, ValueError) as error:
                 found = error
             self._found[schema_id] = found

@@ -15,7 +15,7 @@ from keylane.errors import BadRequest
 from keylane.formats.connect_keys import ConnectKeys, keys_with_schema, quote
 from keylane.formats.json_text import BOOLEANS, INTEGER
 from keylane.model.records import KeyFields, Layout, Options
-from keylane.ports import Deadline, Schemas
+from keylane.ports import Deadline, Schemas, WaitBudget
 from keylane.query.span import Span
 from keylane.query.store import Store
 
@@ -23,12 +23,15 @@ _SPANS = "give bytes, with key_format=base64, or find records by the fields of t
 
 
 class KeyFinder(NamedTuple):
-    """What keys are found with: layouts, and the schemas of a registry. The timeouts bound a request."""
+    """What keys are found with: layouts, and the schemas of a registry.
+
+    `state_timeout_ms` bounds one read, `registry_wait` what the request waits for the registry.
+    """
 
     store: Store
     schemas: Callable[[], Schemas]
     state_timeout_ms: float
-    registry_timeout_ms: float
+    registry_wait: WaitBudget
 
     def find(self, topic: str, key: bytes) -> tuple[bytes, ...]:
         """Return the keys of records that may be meant by a client's key, those of newer schemas first.
@@ -73,9 +76,9 @@ class KeyFinder(NamedTuple):
         from keylane.query.registry_keys import encode_by_schemas, subject_of  # noqa: PLC0415 (few topics)
 
         subject = subject_of(layout.topic)
-        deadline = Deadline.after_ms(self.registry_timeout_ms, self.store.clock)
         try:
-            encoders = self.schemas().key_encoders(subject, deadline)
+            with self.registry_wait.asking() as deadline:
+                encoders = self.schemas().key_encoders(subject, deadline)
         except ValueError as error:
             what = f"keys of this topic are encoded by a Schema Registry, but {error}"
             raise BadRequest(what, "key") from error

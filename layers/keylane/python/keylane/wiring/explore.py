@@ -15,7 +15,7 @@ from keylane.config.functions import ExploreSettings, renewable_redis
 from keylane.errors import SettingsError
 from keylane.explore.clusters import ClusterDirectory
 from keylane.explore.topics import find_layout
-from keylane.ports import Clock, Deadline
+from keylane.ports import Clock, Deadline, WaitBudget
 from keylane.query.decoding import ValueDecoder
 from keylane.query.layouts import Layouts
 from keylane.query.store import Store
@@ -72,7 +72,7 @@ class ExploreParts:
 
     def decoder(self) -> ValueDecoder:
         """Return a decoder for the keys of one request."""
-        return ValueDecoder(self.schemas, self.clock, self.settings.registry_timeout_ms)
+        return ValueDecoder(self.schemas, WaitBudget(self.settings.registry_timeout_ms, self.clock))
 
 
 def build_explore(runtime: Runtime, environment: Mapping[str, str], meter: Meter) -> ExploreParts:
@@ -88,7 +88,7 @@ def build_explore(runtime: Runtime, environment: Mapping[str, str], meter: Meter
     store = Store(state, Layouts(state, clock, 0), clock) if state else None
     meter.count("ColdStarts", 1, "explore")
     kafka = ClusteredMetadata(metadata)
-    schemas = reading_schemas(runtime, environment)
+    schemas = reading_schemas(runtime, environment, settings.registry_timeout_ms)
     return ExploreParts(settings, clock, kafka, ClusteredReader(readers), metadata.by_name(), schemas, store)
 
 

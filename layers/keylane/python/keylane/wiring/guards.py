@@ -9,14 +9,14 @@ from keylane.adapters.aws import references
 from keylane.config.functions import renewable_redis, renewable_registry
 from keylane.config.guards import GuardSettings
 from keylane.config.schemas import SCHEMAS, schema_rules
-from keylane.config.table import SETTINGS
 from keylane.errors import RegistryUnavailable, SettingsError
 from keylane.produce.guards import Guards
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from keylane.adapters.redis.scripts import Scripts
+    from keylane.adapters.registry.circuit import Circuit
     from keylane.metrics.meter import Meter
     from keylane.model.schema_rules import SchemaRule
     from keylane.ports import Checks, Clock, IdempotencyStore
@@ -80,21 +80,27 @@ def build_guards(runtime: Runtime, environment: Mapping[str, str], meter: Meter)
     return Guards(settings.caller, limits, redis.idempotency_store, meter)
 
 
-def build_checks(runtime: Runtime, environment: Mapping[str, str]) -> Checks | None:
+def build_checks(
+    runtime: Runtime, environment: Mapping[str, str], circuit: Callable[[], Circuit]
+) -> Checks | None:
     """Return the checks of values by schemas, None where no schema is set. Raises SettingsError."""
     rules = schema_rules(references.resolved(environment))
-    make = partial(_make_checks, environment, runtime.clock, rules)
+    make = partial(_make_checks, environment, runtime.clock, rules, circuit)
     return runtime.open_port(make, busy=RegistryUnavailable) if rules else None
 
 
-def _make_checks(environment: Mapping[str, str], clock: Clock, rules: Sequence[SchemaRule]) -> Checks:
+def _make_checks(
+    environment: Mapping[str, str],
+    clock: Clock,
+    rules: Sequence[SchemaRule],
+    circuit: Callable[[], Circuit],
+) -> Checks:
     from keylane.adapters.registry.client import RegistryClient  # noqa: PLC0415
     from keylane.adapters.registry.value_checks import ValueChecks  # noqa: PLC0415
 
     has_subject = any(rule.subject for rule in rules)
-    client = RegistryClient(renewable_registry(environment)) if has_subject else None
-    timeout_ms = SETTINGS.read(references.resolved(environment), "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS")
+    client = RegistryClient(renewable_registry(environment), circuit()) if has_subject else None
     try:
-        return ValueChecks(rules, client, clock, timeout_ms)
+        return ValueChecks(rules, client, clock)
     except ValueError as error:
         raise SettingsError(SCHEMAS, f"has a rule that is not a JSON Schema: {error}") from error

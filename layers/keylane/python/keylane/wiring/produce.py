@@ -12,7 +12,7 @@ from keylane.config.settings import is_set
 from keylane.config.table import SETTINGS
 from keylane.errors import RegistryUnavailable
 from keylane.metrics.meter import Meter
-from keylane.ports import SchemaWriter
+from keylane.ports import SchemaWriter, WaitBudget
 from keylane.produce.enqueue import WriteAheadLog
 from keylane.produce.guards import Guards
 from keylane.produce.put import RecordWriter
@@ -20,7 +20,7 @@ from keylane.wiring.application import check_metrics, read_api_settings
 from keylane.wiring.guards import build_checks, build_guards
 from keylane.wiring.kafka import ClusterSource, open_log
 from keylane.wiring.runtime import Runtime
-from keylane.wiring.schemas import make_schema_writer
+from keylane.wiring.schemas import make_schema_writer, open_circuit
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,10 @@ class ProduceParts:
     pushes_as_kprf: bool
     has_trace_headers: bool
 
+    def registry_wait(self) -> WaitBudget:
+        """Return what one request may wait for the Schema Registry, in all."""
+        return WaitBudget(self.registry_timeout_ms, self.writer.clock)
+
 
 def preload_clients(environment: Mapping[str, str]) -> None:
     """Import the clients that only some settings need, in the init phase."""
@@ -57,6 +61,8 @@ def build_produce(runtime: Runtime, environment: Mapping[str, str], meter: Meter
     queue = queue_settings(found, settings.timeout_ms)
     meter.count("ColdStarts", 1, "produce")
     guards = build_guards(runtime, environment, meter)
+    registry_timeout_ms = SETTINGS.read(found, "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS")
+    circuit = open_circuit(registry_timeout_ms)
     clusters = ClusterSource(environment, lambda found: ProduceSettings.from_environment(found).clusters)
     writer = RecordWriter(
         open_log(runtime, clusters, meter),
@@ -64,16 +70,16 @@ def build_produce(runtime: Runtime, environment: Mapping[str, str], meter: Meter
         settings.value_limit_bytes,
         settings.timeout_ms,
         _open_wal(runtime, queue) if queue else None,
-        build_checks(runtime, environment),
+        build_checks(runtime, environment, circuit),
         read_api_settings(environment).topics,
     )
     has_registry = is_set(found, "KEYLANE_SCHEMA_REGISTRY_URL")
-    make_schemas = partial(make_schema_writer, environment)
+    make_schemas = partial(make_schema_writer, environment, circuit)
     return ProduceParts(
         writer,
         guards,
         cache(partial(runtime.open_port, make_schemas, busy=RegistryUnavailable)) if has_registry else None,
-        SETTINGS.read(found, "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS"),
+        registry_timeout_ms,
         SETTINGS.read(found, "KEYLANE_REQUEST_ID_HEADER"),
         settings.pushes_as_kprf,
         SETTINGS.read(found, "KEYLANE_TRACE_HEADERS"),

@@ -11,7 +11,7 @@ from keylane.adapters.redis.state import RedisState
 from keylane.config.functions import QuerySettings, renewable_redis
 from keylane.metrics.meter import Meter
 from keylane.model.changes import ChangeSource, Choose
-from keylane.ports import LogReader, Schemas
+from keylane.ports import LogReader, Schemas, WaitBudget
 from keylane.query.changes import ChangeReader
 from keylane.query.decoding import ValueDecoder
 from keylane.query.store import Store
@@ -42,22 +42,29 @@ class QueryParts:
         """The wall-clock time, ms since 1970."""
         return self.store.clock.now_ms()
 
-    def decoder(self, *, as_bytes: bool, events: bool = False, raw_keys: bool = False) -> ValueDecoder:
-        """Return a decoder for the values and keys of one request."""
-        timeout_ms = self.settings.registry_timeout_ms
-        given = {"as_bytes": as_bytes, "events": events, "raw_keys": raw_keys}
-        return ValueDecoder(self.schemas, self.store.clock, timeout_ms, **given)
+    def registry_wait(self) -> WaitBudget:
+        """Return what one request may wait for the Schema Registry, in all."""
+        return WaitBudget(self.settings.registry_timeout_ms, self.store.clock)
 
-    @property
-    def keys(self) -> KeyFinder:
-        """What finds the keys of records, from those of one request."""
-        settings = self.settings
-        return KeyFinder(self.store, self.schemas, settings.state_timeout_ms, settings.registry_timeout_ms)
+    def decoder(
+        self, registry_wait: WaitBudget, *, as_bytes: bool, events: bool = False, raw_keys: bool = False
+    ) -> ValueDecoder:
+        """Return a decoder for the values and keys of one request."""
+        given = {"as_bytes": as_bytes, "events": events, "raw_keys": raw_keys}
+        return ValueDecoder(self.schemas, registry_wait, **given)
+
+    def keys(self, registry_wait: WaitBudget) -> KeyFinder:
+        """Return what finds the keys of records, from those of one request."""
+        return KeyFinder(self.store, self.schemas, self.settings.state_timeout_ms, registry_wait)
 
     @property
     def change_reader(self) -> ChangeReader:
-        """What reads changes; values are decoded."""
-        return ChangeReader(self.store, self.log, partial(self.decoder, as_bytes=False))
+        """What reads changes; values are decoded, those of each page within a budget of their own."""
+
+        def open_decoder(*, raw_keys: bool = False) -> ValueDecoder:
+            return self.decoder(self.registry_wait(), as_bytes=False, raw_keys=raw_keys)
+
+        return ChangeReader(self.store, self.log, open_decoder)
 
 
 def build_query(runtime: Runtime, environment: Mapping[str, str], meter: Meter) -> QueryParts:
@@ -68,7 +75,7 @@ def build_query(runtime: Runtime, environment: Mapping[str, str], meter: Meter) 
     state = RedisState(runtime.open_cluster(redis, meter))
     meter.count("ColdStarts", 1, "query")
     store = Store(state, runtime.open_layouts(state, settings.layout_ttl_s), runtime.clock)
-    open_schemas = reading_schemas(runtime, environment)
+    open_schemas = reading_schemas(runtime, environment, settings.registry_timeout_ms)
     open_log = cache(partial(runtime.open_port, partial(_make_log, environment), is_single=True))
     return QueryParts(settings, store, open_schemas, open_log, runtime.open_stream)
 

@@ -11,26 +11,43 @@ from keylane.errors import RegistryUnavailable
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from keylane.adapters.registry.circuit import Circuit
     from keylane.ports import Schemas, SchemaWriter
     from keylane.wiring.runtime import Runtime
 
 
-def reading_schemas(runtime: Runtime, environment: Mapping[str, str]) -> Callable[[], Schemas]:
+def reading_schemas(
+    runtime: Runtime, environment: Mapping[str, str], timeout_ms: float
+) -> Callable[[], Schemas]:
     """Return what opens it for readers, once. Raises SettingsError, SettingsUnavailable when it does."""
-    make = partial(_make_schemas, environment, {})
+    make = partial(_make_schemas, environment, {}, open_circuit(timeout_ms))
     return cache(partial(runtime.open_port, make, busy=RegistryUnavailable))
 
 
-def _make_schemas(environment: Mapping[str, str], known: dict[str, Any]) -> Schemas:
+def open_circuit(timeout_ms: float) -> Callable[[], Circuit]:
+    """Return what makes the circuit of an application, once: all its clients and threads share it."""
+
+    @cache
+    def make() -> Circuit:
+        from keylane.adapters.registry.circuit import Circuit  # noqa: PLC0415 (most functions need none)
+
+        return Circuit(timeout_ms)
+
+    return make
+
+
+def _make_schemas(
+    environment: Mapping[str, str], known: dict[str, Any], circuit: Callable[[], Circuit]
+) -> Schemas:
     from keylane.adapters.registry.client import RegistryClient  # noqa: PLC0415 (most functions need neither)
     from keylane.adapters.registry.decoders import RegistryDecoders  # noqa: PLC0415
 
-    return RegistryDecoders(RegistryClient(renewable_registry(environment)), known)
+    return RegistryDecoders(RegistryClient(renewable_registry(environment), circuit()), known)
 
 
-def make_schema_writer(environment: Mapping[str, str]) -> SchemaWriter:
+def make_schema_writer(environment: Mapping[str, str], circuit: Callable[[], Circuit]) -> SchemaWriter:
     """Open it for writers. Raises SettingsError, SettingsUnavailable."""
     from keylane.adapters.registry.client import RegistryClient  # noqa: PLC0415
     from keylane.adapters.registry.encoders import RegistryEncoders  # noqa: PLC0415
 
-    return RegistryEncoders(RegistryClient(renewable_registry(environment)))
+    return RegistryEncoders(RegistryClient(renewable_registry(environment), circuit()))

@@ -15,6 +15,7 @@ import math
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from keylane.adapters.registry.circuit import Circuit
 from keylane.adapters.registry.http import JsonHttp
 from keylane.adapters.registry.login import RegistrySettings
 from keylane.errors import RegistryUnavailable
@@ -51,8 +52,8 @@ class RegisteredSchema(NamedTuple):
 class RegistryClient:
     """Requests to one registry. All methods raise RegistryUnavailable."""
 
-    def __init__(self, settings: RegistrySettings) -> None:
-        self._http = JsonHttp(settings)
+    def __init__(self, settings: RegistrySettings, circuit: Circuit) -> None:
+        self._http = JsonHttp(settings, circuit)
         self._versions: dict[tuple[str, int], int] = {}
         self._foreign: dict[tuple[str, int], float] = {}
 

@@ -1,8 +1,7 @@
 """JSON over HTTP with a deadline: one request, whose every read and write ends in time.
 
-Two things are not bounded: resolving the host name, which Python cannot interrupt, and the sum of connection
-attempts where a name has several addresses. Each request opens a connection of its own: a function asks for a
-schema once in its life.
+One thing is not bounded: resolving the host name, which Python cannot interrupt. Each request opens a
+connection of its own: a function asks for a schema once in its life.
 """
 
 import base64
@@ -16,6 +15,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
+from keylane.adapters.registry.circuit import Circuit
 from keylane.adapters.registry.login import RegistrySettings
 from keylane.adapters.rotated_login import RotatedLogin
 from keylane.errors import RegistryUnavailable
@@ -31,7 +31,7 @@ _SENT_TYPE = "application/vnd.schemaregistry.v1+json"
 class JsonHttp:
     """Requests to one server."""
 
-    def __init__(self, settings: RegistrySettings) -> None:
+    def __init__(self, settings: RegistrySettings, circuit: Circuit) -> None:
         parts = urlsplit(settings.url)
         self._host = parts.hostname or ""
         self._port = parts.port
@@ -40,6 +40,7 @@ class JsonHttp:
         self._ca_file = settings.ca_file
         self._context: ssl.SSLContext | None = None
         self._login = RotatedLogin("the Schema Registry", settings)
+        self._circuit = circuit
 
     def request(
         self, path: str, deadline: Deadline, document: dict[str, Any] | None = None
@@ -64,10 +65,11 @@ class JsonHttp:
             method, sent = "POST", json.dumps(document).encode()
             headers["Content-Type"] = _SENT_TYPE
         with (
+            self._circuit.attempt(deadline),
             translate_http_errors(),
-            closing(self._connect(deadline)) as connection,
-            closing(connection.sock) as sock,
+            closing(self._connect(deadline)) as sock,
         ):
+            connection = self._conversation()
             connection.sock = _DeadlineSocket(sock, deadline)
             connection.request(method, self._path + path, sent, headers)
             response = connection.getresponse()
@@ -77,22 +79,42 @@ class JsonHttp:
         except (ValueError, RecursionError):
             return response.status, None
 
-    def _connect(self, deadline: Deadline) -> http.client.HTTPConnection:
-        timeout_s = _remaining_s(deadline)
+    def _conversation(self) -> http.client.HTTPConnection:
         if self._is_tls:
+            return http.client.HTTPSConnection(self._host, self._port, context=self._context)
+        return http.client.HTTPConnection(self._host, self._port)
+
+    def _connect(self, deadline: Deadline) -> socket.socket:
+        default_port = http.client.HTTPS_PORT if self._is_tls else http.client.HTTP_PORT
+        sock = _open_socket(self._host, self._port or default_port, deadline)
+        if not self._is_tls:
+            return sock
+        try:
             if self._context is None:
                 self._context = ssl.create_default_context(cafile=self._ca_file)
-            connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                self._host, self._port, timeout=timeout_s, context=self._context
-            )
-        else:
-            connection = http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
-        try:
-            connection.connect()
+            sock.settimeout(_remaining_s(deadline))
+            return self._context.wrap_socket(sock, server_hostname=self._host)
         except BaseException:
-            connection.close()
+            sock.close()
             raise
-        return connection
+
+
+def _open_socket(host: str, port: int, deadline: Deadline) -> socket.socket:
+    """Connect to the first address of a name that answers: each has its share of the time."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    fault = OSError("the name has no address")
+    for left, (family, kind, protocol, _, address) in zip(range(len(found), 0, -1), found, strict=True):
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.settimeout(_remaining_s(deadline) / left)
+            sock.connect(address)
+        except OSError as error:
+            sock.close()
+            fault = error
+        else:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return sock
+    raise fault
 
 
 @contextmanager

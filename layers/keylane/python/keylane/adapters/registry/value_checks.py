@@ -47,24 +47,20 @@ class _Call:
 class ValueChecks:
     """Checks by the first rule whose pattern fits a record's topic."""
 
-    def __init__(
-        self, rules: Sequence[SchemaRule], client: RegistryClient | None, clock: Clock, timeout_ms: float
-    ) -> None:
-        """`client`: None where no rule names a subject. `timeout_ms` bounds one call's registry requests.
+    def __init__(self, rules: Sequence[SchemaRule], client: RegistryClient | None, clock: Clock) -> None:
+        """`client`: None where no rule names a subject.
 
         Raises ValueError for a rule whose schema is not a JSON Schema.
         """
         self._rules = [(rule, None if rule.subject else _compile_rule(rule)) for rule in rules]
         self._registry = client
         self._clock = clock
-        self._timeout_ms = timeout_ms
         self._latest: dict[str, tuple[float, Validator]] = {}
         self._by_id: dict[int, Validator] = {}
 
-    def faults(self, records: Sequence[NewRecord]) -> list[KeylaneError | None]:
+    def faults(self, records: Sequence[NewRecord], deadline: Deadline) -> list[KeylaneError | None]:
         """See `ports.Checks`."""
-        requests = Deadline.after_ms(self._timeout_ms, self._clock)
-        call = _Call(requests, Deadline.after_ms(self._timeout_ms + CHECKS_MS, self._clock))
+        call = _Call(deadline, Deadline(deadline.at_s + CHECKS_MS / 1000, deadline.clock))
         return [self._fault(record, call) for record in records]
 
     def _fault(self, record: NewRecord, call: _Call) -> KeylaneError | None:

@@ -18,7 +18,7 @@ from keylane.api.writes.record_bodies import RecordFields
 from keylane.errors import BadValue, SchemaFault
 from keylane.formats import confluent
 from keylane.formats.avro_schema import NotOfSchema
-from keylane.ports import Clock, Deadline, SchemaEncoder, SchemaRefused, SchemaWriter
+from keylane.ports import Deadline, SchemaEncoder, SchemaRefused, SchemaWriter, WaitBudget
 
 Scalar = TypeVar("Scalar")
 AVRO, JSON, PROTOBUF = KINDS = ("AVRO", "JSON", "PROTOBUF")
@@ -63,13 +63,12 @@ class FieldEncoder:
 
 
 class RequestSchemas:
-    """The schemas of requests; all that one request asks of the registry is bounded by `timeout_ms`."""
+    """The schemas of one request; `wait` bounds what it waits for the registry."""
 
-    def __init__(self, registry: Callable[[], SchemaWriter], clock: Clock, timeout_ms: float) -> None:
+    def __init__(self, registry: Callable[[], SchemaWriter], wait: WaitBudget) -> None:
         """`registry` makes the client when the first schema is needed."""
         self._registry = registry
-        self._clock = clock
-        self._timeout_ms = timeout_ms
+        self.wait = wait
 
     def encoders(
         self, kind: str, document: Mapping[str, Any], topic: str, records: Sequence[RecordFields]
@@ -78,7 +77,7 @@ class RequestSchemas:
 
         Raises SchemaFault, RegistryUnavailable.
         """
-        choice = _SchemaChoice(kind, document, self.open(), self.deadline(), self.checks_deadline())
+        choice = _SchemaChoice(kind, document, self.open(), self.wait, self.checks_deadline())
         key, value = (choice.encoder(f"{topic}-{field}", records, field) for field in ("key", "value"))
         return key, value
 
@@ -86,13 +85,9 @@ class RequestSchemas:
         """The registry; one client is made for all requests."""
         return self._registry()
 
-    def deadline(self) -> Deadline:
-        """The end of a request's time with the registry."""
-        return Deadline.after_ms(self._timeout_ms, self._clock)
-
     def checks_deadline(self) -> Deadline:
-        """The end of a request's time for the registry and the checks by its JSON Schemas."""
-        return Deadline.after_ms(self._timeout_ms + CHECKS_MS, self._clock)
+        """The end of the request's time for the registry and the checks by its JSON Schemas."""
+        return Deadline.after_ms(self.wait.left_s * 1000 + CHECKS_MS, self.wait.clock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +97,7 @@ class _SchemaChoice:
     kind: str
     document: Mapping[str, Any]
     registry: SchemaWriter
-    deadline: Deadline
+    wait: WaitBudget
     checks: Deadline
 
     def encoder(self, subject: str, records: Sequence[RecordFields], field: str) -> FieldEncoder:
@@ -120,10 +115,11 @@ class _SchemaChoice:
             raise BadValue(f"is given beside {id_field}: a request has one of them", text_field)
         at_fault = id_field if text is None else text_field
         try:
-            if schema_id is None:
-                schema = self.registry.registered(subject, self.kind, text or "", self.deadline)
-            else:
-                schema = self.registry.encoder(subject, schema_id, self.deadline)
+            with self.wait.asking() as deadline:
+                if schema_id is None:
+                    schema = self.registry.registered(subject, self.kind, text or "", deadline)
+                else:
+                    schema = self.registry.encoder(subject, schema_id, deadline)
             check_kind(schema, self.kind)
             return FieldEncoder(field, schema, self.checks)
         except SchemaRefused as error:

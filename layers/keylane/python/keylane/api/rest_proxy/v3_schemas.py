@@ -31,7 +31,7 @@ from keylane.errors import RecordMalformed, RecordRejected
 from keylane.formats.avro_schema import NotOfSchema
 from keylane.model.routes import PermissionKind
 from keylane.model.served_topics import ServedTopics
-from keylane.ports import Deadline, SchemaEncoder, SchemaRefused
+from keylane.ports import Deadline, SchemaEncoder, SchemaRefused, SchemaWriter
 
 Scalar = TypeVar("Scalar")
 TYPES = {"AVRO": AVRO, "JSONSCHEMA": JSON, "PROTOBUF": PROTOBUF}
@@ -72,7 +72,6 @@ class RecordSchemas:
     topic: str
     served: ServedTopics
     _found: dict[tuple[str, _Choice], SchemaEncoder | RecordRejected] = field(default_factory=dict)
-    _deadline: Deadline | None = None
     _checks: Deadline | None = None
 
     def encode(self, content: Mapping[str, Any], name: str) -> tuple[DataForm, bytes | None]:
@@ -119,13 +118,16 @@ class RecordSchemas:
             )
         # Before a schema may be registered for the topic.
         self.served.check(self.topic, PermissionKind.WRITE)
-        if self._deadline is None:
-            self._deadline, self._checks = self.requests.deadline(), self.requests.checks_deadline()
-        deadline = self._deadline
-        if not deadline.remaining_s:
-            # Records may name any number of schemas, and each takes time to be read.
-            raise errors.RegistryUnavailable("the request's time for its schemas is over")
-        registry = self.requests.open()
+        if self._checks is None:
+            self._checks = self.requests.checks_deadline()
+        with self.requests.wait.asking() as deadline:
+            if not deadline.remaining_s:
+                # Records may name any number of schemas, and each takes time to be read.
+                raise errors.RegistryUnavailable("the request's time for its schemas is over")
+            return self._ask(self.requests.open(), subject, choice, deadline)
+
+    @staticmethod
+    def _ask(registry: SchemaWriter, subject: str, choice: _Choice, deadline: Deadline) -> SchemaEncoder:
         if choice.text is not None and choice.kind is not None:
             return registry.registered(subject, choice.kind, choice.text, deadline)
         schema_id = choice.schema_id

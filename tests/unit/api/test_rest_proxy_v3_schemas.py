@@ -14,6 +14,7 @@ from keylane.api.rest_proxy.v3_schemas import RecordSchemas
 from keylane.errors import RecordRejected
 from keylane.formats import confluent
 from keylane.model.served_topics import ALL_TOPICS, ServedTopics
+from keylane.ports import WaitBudget
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -170,14 +171,21 @@ def test_no_schema_is_registered_for_a_topic_that_is_not_served(log: FakeLog, sc
 
 def test_a_requests_schemas_and_its_checks_are_bounded_in_time(schemas: FakeSchemaWriter):
     time = FakeTime()
-    request = RequestSchemas(lambda: schemas, time.clock, 2_000)
+    registered = schemas.registered
+
+    def answer_after_a_second(*asked: Any) -> Any:
+        found = registered(*asked)
+        time.move(1)
+        return found
+
+    schemas.registered = answer_after_a_second  # type: ignore[method-assign]
+    request = RequestSchemas(lambda: schemas, WaitBudget(2_000, time.clock))
     found = RecordSchemas(request, "test", ALL_TOPICS)
     checked = {"type": "JSONSCHEMA", "schema": OBJECT, "data": GOOD}
     avro = {"type": "AVRO", "schema": TRIP, "data": GOOD}
     found.encode(checked, "value")
     found.encode(avro, "key")
     asked = schemas.requests
-    time.move(2)
     with pytest.raises(RecordRejected, match="the request's time for its schemas is over") as refused:
         found.encode({**checked, "schema": "{}"}, "value")
     assert (refused.value.error_code, schemas.requests) == (42207, asked)

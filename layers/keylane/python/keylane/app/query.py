@@ -148,7 +148,7 @@ def read_keys(app: QueryApp, request: Request, topic: str) -> Response[Any]:
     read, registry_wait = many.parse_read_many(request, topic, use.settings), use.registry_wait()
     envelopes = _envelopes(use, read.values, registry_wait)
     if read.values.raw_keys:
-        wanted: list[tuple[bytes, ...]] = [(key,) for key in read.keys]
+        wanted = [(key,) for key in read.keys]
     else:
         wanted = use.keys(registry_wait).find_all(read.topic, read.keys)
     if all(len(keys) == 1 for keys in wanted):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import signal
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 import httpx
+import psutil
 import pyspark
 import pytest
 from confluent_kafka import Producer
@@ -34,7 +36,7 @@ from keylane_spark.adapters.lane import lanes_of
 from keylane_spark.adapters.layout_store import LayoutStore
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from keylane.model.records import Layout, Watermark
@@ -101,6 +103,25 @@ class RunningJob:
     def signal(self, number: int) -> None:
         """Send a signal to all of its processes."""
         os.killpg(self.process.pid, number)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """All of its processes stand still meanwhile, and have come to a stop before the block begins."""
+        self.signal(signal.SIGSTOP)
+        try:
+            until = time.monotonic() + 60
+            while set(self._statuses()) - {psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE}:
+                assert time.monotonic() < until, "it is not stopped"
+                time.sleep(0.01)
+            yield
+        finally:
+            self.signal(signal.SIGCONT)
+
+    def _statuses(self) -> Iterator[str]:
+        job = psutil.Process(self.process.pid)
+        for each in (job, *job.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                yield each.status()
 
     def exit_code(self, timeout_s: float = 120) -> int:
         return self.process.wait(timeout_s)

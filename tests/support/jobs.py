@@ -373,8 +373,3 @@ class Traffic:
 
 def values_of(reader: Reader, keys: list[bytes]) -> dict[bytes, bytes | None]:
     return {key: reader.value(key) for key in keys}
-
-
-def stripes_of(layout: Layout) -> set[int]:
-    """Numbers of the stripes in use by the first hundred keys."""
-    return {routing.stripe_for(b"key-%d" % number, layout.stripes) for number in range(100)}

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
-import signal
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 import redis
-from tests.servers.own import SlotMove, deadline, eventually, primary_and_replica
+from tests.servers.own import SlotMove, deadline, eventually, hanging, primary_and_replica
 from tests.support import lane_log as log
 from tests.support import lanes as t
 from tests.support.begun import Run
@@ -417,8 +415,6 @@ def test_a_start_and_a_removal_need_no_room(redis_cluster, cluster):
 def test_a_writer_that_waits_for_replicas_reports_when_they_are_missing_and_continues(cluster, redis_cluster):
     lane = new_lane()
     _, replica = primary_and_replica(cluster, lane.slot)
-    with replica.client() as client:
-        pid = client.info("server")["process_id"]
     reported: list[str] = []
     own = t.Cluster(t.settings(redis_cluster))
     lanes = t.writer_over(own, 1, reported.append, wait_replicas=1, wait_ms=300)
@@ -428,14 +424,11 @@ def test_a_writer_that_waits_for_replicas_reports_when_they_are_missing_and_cont
     with redis.Redis(port=replica.port) as client:
         client.readonly()
         assert client.get(lane.watermark_key)[2:10] == (1).to_bytes(8)
-    os.kill(pid, signal.SIGSTOP)
-    try:
+    with hanging(replica):
         began_s = t.CLOCK.monotonic_s()
         log.send(lanes, lane, [Row(OWN, 1, b"a", b"y", 1)], 1, 2)
         assert t.CLOCK.monotonic_s() - began_s >= 0.3
         log.send(lanes, lane, [Row(OWN, 2, b"a", b"z", 1)], 2, 3)
-    finally:
-        os.kill(pid, signal.SIGCONT)
     assert reported == ["0 of 1 replicas have the writes"]
     assert log.held(own, lane, KEYS).values == {b"a": (OWN, 2, b"z")}
     own.close()

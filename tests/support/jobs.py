@@ -21,7 +21,6 @@ from confluent_kafka import Producer
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from tests.support import lanes as t
 
-from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.state import RedisState
 from keylane.errors import KeylaneError, LaneBuilding, UnknownTopic

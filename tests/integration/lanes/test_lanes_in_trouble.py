@@ -368,7 +368,7 @@ def test_only_lanes_that_need_room_on_a_full_node_are_parked_and_it_is_waited_fo
     primary, _ = primary_and_replica(cluster, first.slot)
     parked = ParkedSlots()
     own = Cluster(t.settings(redis_cluster))
-    options = WriteOptions(retry_budget_s=1)
+    options = WriteOptions(retry_budget_s=3)
     writer = LaneWriter(FunctionLibrary(own, t.CLOCK, options), 1, parked)
     writer.open([(lane, 0) for lane in (first, second, third)])
     row = Row(OWN, 0, b"a", b"v", 1)
@@ -382,7 +382,7 @@ def test_only_lanes_that_need_room_on_a_full_node_are_parked_and_it_is_waited_fo
             writer.apply(lane, OffsetRange(each.offset, each.offset + 1), chunk)
         writer.flush()
         log.send(writer, second, [row], 0, 1)
-        assert 1 <= t.CLOCK.monotonic_s() - began_s < 1.9
+        assert 3 <= t.CLOCK.monotonic_s() - began_s < 6
         assert parked.reasons.keys() == {first.slot, second.slot}
         assert all(f":{primary.port} is full: " in why for why in parked.reasons.values())
         probes = FunctionLibrary(own, t.CLOCK, WriteOptions(retry_budget_s=0))
@@ -417,7 +417,7 @@ def test_a_writer_that_waits_for_replicas_reports_when_they_are_missing_and_cont
     _, replica = primary_and_replica(cluster, lane.slot)
     reported: list[str] = []
     own = t.Cluster(t.settings(redis_cluster))
-    lanes = t.writer_over(own, 1, reported.append, wait_replicas=1, wait_ms=300)
+    lanes = t.writer_over(own, 1, reported.append, wait_replicas=1, wait_ms=2000)
     lanes.open([(lane, 0)])
     log.send(lanes, lane, [Row(OWN, 0, b"a", b"x", 1)], 0, 1)
     assert reported == []
@@ -427,7 +427,7 @@ def test_a_writer_that_waits_for_replicas_reports_when_they_are_missing_and_cont
     with hanging(replica):
         began_s = t.CLOCK.monotonic_s()
         log.send(lanes, lane, [Row(OWN, 1, b"a", b"y", 1)], 1, 2)
-        assert t.CLOCK.monotonic_s() - began_s >= 0.3
+        assert t.CLOCK.monotonic_s() - began_s >= 2
         log.send(lanes, lane, [Row(OWN, 2, b"a", b"z", 1)], 2, 3)
     assert reported == ["0 of 1 replicas have the writes"]
     assert log.held(own, lane, KEYS).values == {b"a": (OWN, 2, b"z")}

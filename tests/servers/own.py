@@ -10,6 +10,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING, TypeVar
 
+import psutil
 import redis
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
@@ -154,6 +155,7 @@ def hanging(*nodes: RedisNode) -> Iterator[None]:
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     try:
+        eventually(lambda: {psutil.Process(pid).status() for pid in pids} == {psutil.STATUS_STOPPED})
         yield
     finally:
         for pid in pids:

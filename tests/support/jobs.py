@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import signal
@@ -13,13 +14,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 import httpx
+import psutil
 import pyspark
 import pytest
 from confluent_kafka import Producer
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from tests.support import lanes as t
 
-from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.state import RedisState
 from keylane.errors import KeylaneError, LaneBuilding, UnknownTopic
@@ -34,7 +35,7 @@ from keylane_spark.adapters.lane import lanes_of
 from keylane_spark.adapters.layout_store import LayoutStore
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from keylane.model.records import Layout, Watermark
@@ -101,6 +102,25 @@ class RunningJob:
     def signal(self, number: int) -> None:
         """Send a signal to all of its processes."""
         os.killpg(self.process.pid, number)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """All of its processes stand still meanwhile, and have come to a stop before the block begins."""
+        self.signal(signal.SIGSTOP)
+        try:
+            until = time.monotonic() + 60
+            while set(self._statuses()) - {psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE}:
+                assert time.monotonic() < until, "it is not stopped"
+                time.sleep(0.01)
+            yield
+        finally:
+            self.signal(signal.SIGCONT)
+
+    def _statuses(self) -> Iterator[str]:
+        job = psutil.Process(self.process.pid)
+        for each in (job, *job.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                yield each.status()
 
     def exit_code(self, timeout_s: float = 120) -> int:
         return self.process.wait(timeout_s)
@@ -352,8 +372,3 @@ class Traffic:
 
 def values_of(reader: Reader, keys: list[bytes]) -> dict[bytes, bytes | None]:
     return {key: reader.value(key) for key in keys}
-
-
-def stripes_of(layout: Layout) -> set[int]:
-    """Numbers of the stripes in use by the first hundred keys."""
-    return {routing.stripe_for(b"key-%d" % number, layout.stripes) for number in range(100)}

@@ -6,6 +6,7 @@ import itertools
 import json
 import signal
 import socket
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -37,15 +38,18 @@ PATIENCE_S = 200
 @pytest.fixture(scope="module")
 def names() -> dict[str, str]:
     """The topics of the job that all tests but those of restarts share."""
-    return {name: f"gen-{name}" for name in ("growing", "short", "gappy", "rebuilt")}
+    return {name: f"gen-{name}" for name in ("growing", "short", "gappy", "rebuilt", "away", "known")}
 
 
 @pytest.fixture(scope="module")
-def job(kafka, redis_cluster, names, tmp_path_factory):
+def job(kafka, redis_cluster, names, compacted_away, known_deletions, tmp_path_factory):
+    """That job. It finds topics that others have written before: see the fixtures that it asks for."""
     create_topic(kafka, names["growing"], 9)
     for name in ("short", "gappy", "rebuilt"):
         create_topic(kafka, names[name], 2)
-    config = JOB + 'metrics = "emf"\n' + "".join(f"[topics.{name}]\n" for name in names.values())
+    options = {"known": "index = true\n"}
+    tables = "".join(f"[topics.{topic}]\n{options.get(name, '')}" for name, topic in names.items())
+    config = JOB + 'metrics = "emf"\n' + tables
     running = jobs.start(kafka, redis_cluster, tmp_path_factory.mktemp("job"), config)
     running.wait_for("keylane: ready")
     yield running
@@ -159,10 +163,9 @@ def test_a_topic_deleted_while_a_batch_reads_it_does_not_hold_up_the_others(
     half_read, state = state_of(gone), state_of(kept)
     try:
         eventually(lambda: any(b":v:" in key for key in half_read.keys_of(1)), PATIENCE_S)
-        job.signal(signal.SIGSTOP)
-        admin = AdminClient({"bootstrap.servers": kafka})  # it must live until it has the result
-        admin.delete_topics([gone])[gone].result(30)
-        job.signal(signal.SIGCONT)
+        with job.paused():
+            admin = AdminClient({"bootstrap.servers": kafka})  # it must live until it has the result
+            admin.delete_topics([gone])[gone].result(30)
         produce(kafka, kept, {b"key": b"value"})
         eventually(lambda: state.holds({b"key": b"value"}), 80)
         assert job.process.poll() is None
@@ -188,10 +191,13 @@ def test_offsets_without_records_cost_no_repair(job, kafka, state_of, names):
     assert not any(mark.incomplete for mark in state.watermarks().values())
 
 
-def test_a_key_whose_tombstone_was_compacted_away_while_no_job_ran_is_deleted_by_a_rebuild(
-    kafka, redis_cluster, state_of, tmp_path
-):
-    topic = f"gen-away-{next(NUMBERS)}"
+@pytest.fixture(scope="module")
+def compacted_away(kafka, redis_cluster, names) -> dict[bytes, bytes | None]:
+    """The topic "away" with a state that lacks a deletion: compaction took its tombstone while no job ran.
+
+    What readers are to get of its keys once a job has begun.
+    """
+    topic = names["away"]
     create_topic(kafka, topic, 2, config={"cleanup.policy": "compact", "delete.retention.ms": "100"})
     partition = routing.partition_for(HOT, 2)
     key, other = keys_of_lane(Layout(topic, 2), partition, 2)
@@ -206,32 +212,38 @@ def test_a_key_whose_tombstone_was_compacted_away_while_no_job_ran_is_deleted_by
     produce(kafka, topic, {key: b"v", other: b"v"})
     produce(kafka, topic, {key: None})
     compact(kafka, topic, 2)
-
-    def is_forgotten() -> bool:
-        produce(kafka, topic, {HOT: b"cold"})
-        return key not in keys_of(kafka, topic, partition)
-
-    eventually(is_forgotten)
-    state = state_of(topic)
-    assert state.holds({key: b"v", other: b"v"})
-    job = jobs.start(kafka, redis_cluster, tmp_path, JOB + f"[topics.{topic}]\n")
-    try:
-        job.wait_for(f"INCOMPLETE: partition {partition} of topic '{topic}': its lanes may hold deleted keys")
-        eventually(lambda: serves(state, 2), PATIENCE_S)
-        assert state.holds({key: None, other: b"v", HOT: b"cold"})
-        assert not any(mark.incomplete for mark in state.watermarks().values())
-        assert (
-            job.wait_for("and compaction removes tombstones after").count("builds generation 2 beside 1") == 1
-        )
-    finally:
-        job.end()
+    eventually(lambda: are_compacted_away(kafka, topic, {key}))
+    with closing(State(redis_cluster, topic)) as state:
+        assert state.holds({key: b"v", other: b"v"})
+    return {key: None, other: b"v", HOT: b"cold"}
 
 
-def test_deletions_that_the_state_alone_knows_are_in_the_generation_that_is_built_next(
-    kafka, redis_cluster, state_of, tmp_path
+def are_compacted_away(kafka: str, topic: str, keys: set[bytes]) -> bool:
+    """Write one more record to the partition of HOT; whether compaction has left none of these keys there."""
+    produce(kafka, topic, {HOT: b"cold"})
+    return not keys & {*keys_of(kafka, topic, routing.partition_for(HOT, 2))}
+
+
+def test_a_key_whose_tombstone_was_compacted_away_while_no_job_ran_is_deleted_by_a_rebuild(
+    job, compacted_away, state_of, names
 ):
-    """Values in one partition, their tombstones in another, where compaction has taken these alone."""
-    topic = f"gen-known-{next(NUMBERS)}"
+    topic, partition = names["away"], routing.partition_for(HOT, 2)
+    job.wait_for(f"INCOMPLETE: partition {partition} of topic '{topic}': its lanes may hold deleted keys")
+    state = state_of(topic)
+    eventually(lambda: serves(state, 2), PATIENCE_S)
+    assert state.holds(compacted_away)
+    assert not any(mark.incomplete for mark in state.watermarks().values())
+    said = [line for line in job.lines if topic in line and "and compaction removes tombstones after" in line]
+    assert said[0].count("builds generation 2 beside 1") == 1
+
+
+@pytest.fixture(scope="module")
+def known_deletions(kafka, redis_cluster, names) -> dict[bytes, bytes | None]:
+    """The topic "known": values in one partition, tombstones in another, where compaction took these alone.
+
+    What readers get of its keys, before and after.
+    """
+    topic = names["known"]
     create_topic(kafka, topic, 2, config={"cleanup.policy": "compact", "delete.retention.ms": "100"})
     home = routing.partition_for(HOT, 2)
     other = 1 - home
@@ -263,26 +275,26 @@ def test_deletions_that_the_state_alone_knows_are_in_the_generation_that_is_buil
     with t.client(redis_cluster) as client:
         client.delete(lane.key_prefix + forgotten)  # its marker has expired
     compact(kafka, topic, 2)
-
-    def are_forgotten() -> bool:
-        produce(kafka, topic, {HOT: b"cold"})
-        return not {marked, forgotten} & {*keys_of(kafka, topic, home)}
-
-    eventually(are_forgotten)
+    eventually(lambda: are_compacted_away(kafka, topic, {marked, forgotten}))
     assert {*keys_of(kafka, topic, other)} == {marked, forgotten, kept}
     keep_tombstones(kafka, topic)
-    state = state_of(topic)
-    assert state.holds({marked: None, forgotten: None, kept: b"v"})
-    job = jobs.start(kafka, redis_cluster, tmp_path, JOB + f"[topics.{topic}]\nindex = true\n")
-    try:
-        eventually(lambda: serves(state, 2), PATIENCE_S)
-        assert state.holds({marked: None, forgotten: None, kept: b"v", HOT: b"cold"})
-        job.wait_for("generation 2 gets 2 deletions of generation 1")
-        assert not any("may bring deleted keys back" in line for line in job.lines)
-        eventually(lambda: state.record.remove == (), PATIENCE_S)
-        assert state.holds({marked: None, forgotten: None, kept: b"v", HOT: b"cold"})
-    finally:
-        job.end()
+    expected = {marked: None, forgotten: None, kept: b"v"}
+    with closing(State(redis_cluster, topic)) as state:
+        assert state.holds(expected)
+    return expected
+
+
+def test_deletions_that_the_state_alone_knows_are_in_the_generation_that_is_built_next(
+    job, known_deletions, state_of, names
+):
+    expected = known_deletions | {HOT: b"cold"}
+    state = state_of(names["known"])
+    eventually(lambda: serves(state, 2), PATIENCE_S)
+    assert state.holds(expected)
+    job.wait_for(f"topic '{names['known']}': generation 2 gets 2 deletions of generation 1")
+    assert not any("may bring deleted keys back" in line for line in job.lines if names["known"] in line)
+    eventually(lambda: state.record.remove == (), PATIENCE_S)
+    assert state.holds(expected)
 
 
 def transactions(kafka: str, topic: str) -> None:
@@ -314,13 +326,15 @@ def test_a_redis_that_was_emptied_is_filled_from_the_topics_and_reads_say_so(
 ):
     topic = names["gappy"]
     state = state_of(topic)
+    expected = {b"emptied-%d" % number: b"1" for number in range(20)}
+    produce(kafka, topic, expected)
+    eventually(lambda: state.holds(expected), PATIENCE_S)
     reader = state.reader()
-    expected = {b"t-%d" % number: b"committed" for number in range(20)} | {b"last": b"1"}
     assert jobs.values_of(reader, list(expected)) == expected
     with t.client(redis_cluster) as client:
         client.flushall(target_nodes="primaries")
     with pytest.raises(LaneBuilding):
-        reader.value(b"last")
+        reader.value(b"emptied-0")
     eventually(lambda: state.holds(expected), PATIENCE_S)
     assert jobs.values_of(reader, list(expected)) == expected
     reader.close()
@@ -419,10 +433,9 @@ def test_a_job_ends_and_names_its_successor_though_it_slept_or_has_nothing_to_wr
     topic, jobs_of = restarts
     first = jobs_of.start("")
     first.wait_for("keylane: ready")
-    first.signal(signal.SIGSTOP)
-    second = jobs_of.start("")
-    second.wait_for("keylane: ready")
-    first.signal(signal.SIGCONT)
+    with first.paused():
+        second = jobs_of.start("")
+        second.wait_for("keylane: ready")
     ends_and_names(first, second)
     assert second.process.poll() is None
     assert state_of(topic).record.owner.pid == second.process.pid
@@ -449,12 +462,11 @@ def test_a_job_that_slept_while_redis_was_emptied_and_its_successor_began_ends_a
     topic, jobs_of = restarts
     first = jobs_of.start("")
     first.wait_for("keylane: ready")
-    first.signal(signal.SIGSTOP)
-    with t.client(redis_cluster) as client:
-        client.flushall(target_nodes="primaries")
-    second = jobs_of.start("")
-    second.wait_for("keylane: ready")
-    first.signal(signal.SIGCONT)
+    with first.paused():
+        with t.client(redis_cluster) as client:
+            client.flushall(target_nodes="primaries")
+        second = jobs_of.start("")
+        second.wait_for("keylane: ready")
     assert first.exit_code() == 3
     assert second.process.poll() is None
     assert state_of(topic).record.owner.pid == second.process.pid

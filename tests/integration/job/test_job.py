@@ -44,7 +44,14 @@ class Shared:
     logs: dict[str, dict[int, list[Event]]]
 
 
-@pytest.fixture(scope="module", params=[*SMALL_BATCH_RECORDS])
+BATCHES = [
+    # Batches that the driver writes of what Spark reads are in test_transforms.py as well.
+    pytest.param(each, marks=pytest.mark.long) if each == "driver, read by Spark" else each
+    for each in SMALL_BATCH_RECORDS
+]
+
+
+@pytest.fixture(scope="module", params=BATCHES)
 def shared(request, kafka, redis_cluster, tmp_path_factory):
     """One job whose batches all go one way: the driver, tasks, or tasks that read Kafka themselves."""
     kinds = {"stripes-1": 1, "stripes-4": 4, "mixed": 1, "crc32": 1, "idle": 1}

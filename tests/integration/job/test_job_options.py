@@ -5,20 +5,24 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import math
 import random
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 from confluent_kafka import Producer
 from tests.servers.own import create_topic, eventually
-from tests.support import lane_log
+from tests.support import jobs, lane_log
 from tests.support import lanes as t
-from tests.support.jobs import JARS, RunningJob
+from tests.support.builders import a_topic
 
 from keylane import routing
+from keylane.adapters.kafka.options import Connection
 from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.state import RedisState
+from keylane.errors import BadConfig
+from keylane.model.kafka import NewTopic
 from keylane.model.records import Layout, Options, Record
 from keylane.query.conditions import EQUAL, PREFIX, RANGE, Asked, Order
 from keylane.query.find import FindScan
@@ -26,6 +30,7 @@ from keylane.query.find import find as find_page
 from keylane.query.layouts import Layouts
 from keylane.query.store import ReadTerms, Store
 from keylane.state import codec, redis_keys
+from keylane_spark.adapters.kafka_admin import JobKafka
 from keylane_spark.adapters.lane import LaneTarget
 
 NUMBERS = itertools.count()
@@ -55,6 +60,11 @@ OPTIONS = {
         indexes=(("by_status", ("status", "amount")),),
     ),
 }
+CREATED = """[topics.{}]
+[topics.{}]
+partitions = 3
+kafka = {{ "cleanup.policy" = "compact", "delete.retention.ms" = "7200000" }}
+"""
 HOSTILE: dict[bytes, list[bytes]] = {
     b"megabyte": [b'{"status": "%b"}' % (b"x" * 1_000_000)],
     b"megabyte-of-digits": [b'{"status": "open", "amount": %b}' % (b"7" * 1_000_000)],
@@ -104,9 +114,11 @@ class Written:
     """What a job was given and where it put it."""
 
     nodes: str
-    job: RunningJob
+    job: jobs.RunningJob
     layouts: dict[str, Layout]
-    logs: dict[str, list[Event]] = field(default_factory=dict)
+    logs: dict[str, list[Event]]
+    created: tuple[str, str]
+    """Topics that Kafka did not have, the second one compacted."""
 
     def by_key(self, kind: str) -> dict[bytes, list[Event]]:
         found: dict[bytes, list[Event]] = {}
@@ -162,19 +174,11 @@ def written(request, kafka, redis_cluster, tmp_path_factory):
         for seed, (kind, name) in enumerate(names.items())
     }
     tables = "".join(f"[topics.{names[kind]}]\n{text}\n" for kind, text in TABLES.items())
-    (folder / "keylane.toml").write_text(
-        f"[job]\nsmall_batch_records = {request.param}\nheartbeat_ms = 100\n"
-        f'[spark]\n"spark.sql.execution.arrow.maxRecordsPerBatch" = 100\n{tables}'
-    )
-    job = RunningJob(
-        folder,
-        {
-            "KEYLANE_KAFKA_BOOTSTRAP": kafka,
-            "KEYLANE_REDIS_NODES": redis_cluster,
-            "KEYLANE_JARS": str(JARS),
-            "KEYLANE_CHECKPOINT": str(folder / "checkpoint"),
-        },
-    )
+    created = a_topic(), a_topic()
+    tables += CREATED.format(*created)
+    config = f"[job]\ncreate_topics = true\nsmall_batch_records = {request.param}\nheartbeat_ms = 100\n"
+    config += f'[spark]\n"spark.sql.execution.arrow.maxRecordsPerBatch" = 100\n{tables}'
+    job = jobs.start(kafka, redis_cluster, folder, config)
     try:
         job.wait_for("keylane: ready")
         with t.client(redis_cluster) as client:
@@ -187,10 +191,9 @@ def written(request, kafka, redis_cluster, tmp_path_factory):
                 for stripe in range(layouts[kind].stripes):
                     lane = LaneTarget.of(layouts[kind], partition, stripe)
                     eventually(lambda lane=lane, end=end: is_complete(redis_cluster, lane, end), 60)
-        yield Written(redis_cluster, job, layouts, logs)
+        yield Written(redis_cluster, job, layouts, logs, created)
     finally:
-        job.process.terminate()
-        job.process.wait(60)
+        job.end()
 
 
 def is_complete(nodes: str, lane: LaneTarget, end: int) -> bool:
@@ -352,3 +355,20 @@ def test_what_no_index_can_have_is_counted(written):
     counts = [int(found[1].replace(",", "")) for line in written.job.lines if (found := pattern.search(line))]
     # A value that is replaced within its chunk is not looked at.
     assert sum(counts) in {COUNTED, COUNTED + 1}
+
+
+def test_topics_that_kafka_does_not_have_are_created_as_the_file_says(written, kafka):
+    plain, compacted = written.created
+    written.job.wait_for(f"topic {plain!r} is created with 9 partitions")
+    written.job.wait_for(f"topic {compacted!r} is created with 3 partitions")
+    broker = JobKafka(Connection(kafka))
+    shapes = broker.describe([plain, compacted])
+    assert (shapes[plain].partition_count, shapes[compacted].partition_count) == (9, 3)
+    assert (broker.is_compacted(plain), broker.is_compacted(compacted)) == (False, True)
+    lasts_ms = [broker.tombstones_last_ms(topic) for topic in (plain, compacted)]
+    assert lasts_ms == [math.inf, 7_200_000]
+    broker.create_topics({plain: NewTopic(1, {})})
+    assert broker.describe([plain]) == {plain: shapes[plain]}
+    refused = a_topic()
+    with pytest.raises(BadConfig, match=f"topics {refused} can't be created: .*no.such"):
+        broker.create_topics({refused: NewTopic(1, {"no.such.setting": "1"})})

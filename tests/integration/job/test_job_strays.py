@@ -8,80 +8,37 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 from tests.servers.own import create_topic, eventually
+from tests.support import jobs
 from tests.support import lanes as t
-from tests.support.jobs import JARS, RunningJob, start
 
 from keylane import routing
 from keylane.model.records import Layout
 from keylane_spark.adapters.lane import LaneTarget
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
+
+    from tests.support.jobs import RunningJob
 
     from keylane.model.records import Watermark
 
-NUMBERS = itertools.count()
 PARTITIONS = 3
-
-
-def test_strays_that_a_failover_of_their_shard_took_back_are_read_again(kafka, redis_cluster, tmp_path):
-    topic = f"job-strays-{next(NUMBERS)}"
-    create_topic(kafka, topic, PARTITIONS)
-    layout = Layout(topic, PARTITIONS)
-    key = next(key for n in itertools.count() if routing.partition_for(key := b"%d" % n, PARTITIONS) == 1)
-    home = LaneTarget.of(layout, 1, 0)
-    producer = Producer({"bootstrap.servers": kafka})
-
-    def put(value: bytes) -> None:
-        producer.produce(topic, value, key, partition=2)
-        assert producer.flush(20) == 0
-
-    def value() -> bytes | None:
-        records, _ = t.held(redis_cluster, home, [key])
-        return records[key].value if key in records else None
-
-    (tmp_path / "keylane.toml").write_text(f"[job]\nheartbeat_ms = 100\n[topics.{topic}]\n")
-    environment = {
-        "KEYLANE_KAFKA_BOOTSTRAP": kafka,
-        "KEYLANE_REDIS_NODES": redis_cluster,
-        "KEYLANE_JARS": str(JARS),
-        "KEYLANE_CHECKPOINT": str(tmp_path / "checkpoint"),
-    }
-    names = [home.key_prefix + key, home.key_prefix[:-2] + b"s:1.0"]
-    job = RunningJob(tmp_path, environment)
-    try:
-        with t.client(redis_cluster) as client:
-            put(b"first")
-            eventually(lambda: value() == b"first", 90)
-            before = [client.dump(name) for name in names]
-            put(b"second")
-            eventually(lambda: value() == b"second")
-            for name, data in zip(names, before, strict=True):
-                client.restore(name, 0, data, replace=True)
-            assert value() == b"first"
-            client.set(home.key_prefix[:-2] + b"l:1.0", b"f" * 40)  # a promoted replica's history is another
-        job.wait_for("has lost strays: partition 2 is read again from 1")
-        eventually(lambda: value() == b"second", 60)
-    finally:
-        job.process.terminate()
-        job.process.wait(60)
+TABLES = {"failed-over": "", "deleted": 'tombstone_marker = "1s"', "long": ""}
+"""Of the topics of one job, by what happens to their records: each test has one of them."""
 
 
 class MixedTopic:
     """A topic whose three partitions have a shard each, and its job. Keys of lane 1 may lie in another."""
 
-    def __init__(self, kafka: str, nodes: str, folder: Path, fields: str = "") -> None:
-        self.name = f"job-strays-{next(NUMBERS)}"
+    def __init__(self, kafka: str, nodes: str, kind: str) -> None:
+        self.name = f"job-strays-{kind}"
         create_topic(kafka, self.name, PARTITIONS)
         self._nodes = nodes
         self._time_ms = t.CLOCK.now_ms()
         self._producer = Producer({"bootstrap.servers": kafka})
-        self._lanes = [
-            LaneTarget.of(Layout(self.name, PARTITIONS), number, 0) for number in range(PARTITIONS)
-        ]
+        self.lanes = [LaneTarget.of(Layout(self.name, PARTITIONS), number, 0) for number in range(PARTITIONS)]
         self.key = self.keys_of(1, 1)[0]
-        job = "[job]\nheartbeat_ms = 100\nmax_batch_records = 2000\n"
-        self.job = start(kafka, nodes, folder, f"{job}[topics.{self.name}]\n{fields}\n")
+        self.job: RunningJob
 
     def keys_of(self, partition: int, count: int) -> list[bytes]:
         keys = (b"%d" % number for number in itertools.count())
@@ -96,7 +53,7 @@ class MixedTopic:
 
     def held(self, partition: int = 1) -> tuple[bytes | None, Watermark | None]:
         """The key's value, and the watermark of a lane; of lane 1 by one command."""
-        records, watermark = t.held(self._nodes, self._lanes[partition], [self.key])
+        records, watermark = t.held(self._nodes, self.lanes[partition], [self.key])
         return (records[self.key].value if self.key in records else None), watermark
 
     def is_complete(self, partition: int, end: int) -> bool:
@@ -105,31 +62,48 @@ class MixedTopic:
 
     def leaves_nothing(self) -> bool:
         with t.client(self._nodes) as client:
-            return not client.exists(self._lanes[1].key_prefix + self.key)
+            return not client.exists(self.lanes[1].key_prefix + self.key)
 
     def empty(self, *partitions: int) -> None:
         """The shards of these partitions come back empty."""
         with t.client(self._nodes) as client:
             for partition in partitions:
-                node = client.get_node_from_key(self._lanes[partition].watermark_key)
+                node = client.get_node_from_key(self.lanes[partition].watermark_key)
                 client.flushall(target_nodes=[node])
 
 
-@pytest.fixture(name="mixed")
-def _mixed(kafka, redis_cluster, tmp_path):
-    made: list[MixedTopic] = []
+@pytest.fixture(scope="module")
+def topics(kafka, redis_cluster, tmp_path_factory) -> Iterator[dict[str, MixedTopic]]:
+    made = {kind: MixedTopic(kafka, redis_cluster, kind) for kind in TABLES}
+    config = "[job]\nheartbeat_ms = 100\nmax_batch_records = 2000\n"
+    config += "".join(f"[topics.{made[kind].name}]\n{table}\n" for kind, table in TABLES.items())
+    job = jobs.start(kafka, redis_cluster, tmp_path_factory.mktemp("strays"), config)
+    for each in made.values():
+        each.job = job
+    yield made
+    job.end()
 
-    def make(fields: str = "") -> MixedTopic:
-        made.append(MixedTopic(kafka, redis_cluster, tmp_path, fields))
-        return made[-1]
 
-    yield make
-    for topic in made:
-        topic.job.end()
+def test_strays_that_a_failover_of_their_shard_took_back_are_read_again(topics, redis_cluster):
+    topic = topics["failed-over"]
+    lane = topic.lanes[1]
+    names = [lane.key_prefix + topic.key, lane.key_prefix[:-2] + b"s:1.0"]
+    with t.client(redis_cluster) as client:
+        topic.put(2, (topic.key, b"first"))
+        eventually(lambda: topic.held()[0] == b"first", 90)
+        before = [client.dump(name) for name in names]
+        topic.put(2, (topic.key, b"second"))
+        eventually(lambda: topic.held()[0] == b"second")
+        for name, data in zip(names, before, strict=True):
+            client.restore(name, 0, data, replace=True)
+        assert topic.held()[0] == b"first"
+        client.set(lane.key_prefix[:-2] + b"l:1.0", b"f" * 40)  # a promoted replica's history is another
+    topic.job.wait_for(f"lane {lane} has lost strays: partition 2 is read again from 1")
+    eventually(lambda: topic.held()[0] == b"second", 60)
 
 
-def test_a_partition_whose_shard_was_emptied_brings_back_no_deleted_key(mixed):
-    topic = mixed('tombstone_marker = "1s"')
+def test_a_partition_whose_shard_was_emptied_brings_back_no_deleted_key(topics):
+    topic = topics["deleted"]
     topic.put(0, (topic.key, b"x"))
     eventually(lambda: topic.held()[0] == b"x", 90)
     topic.put(1, (topic.key, None))
@@ -139,9 +113,9 @@ def test_a_partition_whose_shard_was_emptied_brings_back_no_deleted_key(mixed):
     assert topic.leaves_nothing()
 
 
-def test_a_lane_that_was_emptied_is_complete_only_once_its_strays_are_there_again(mixed):
+def test_a_lane_that_was_emptied_is_complete_only_once_its_strays_are_there_again(topics):
     """Its own record is read again at once. The stray, which is newer, is the last of a long partition."""
-    topic = mixed()
+    topic = topics["long"]
     topic.put(1, (topic.key, b"old"))
     topic.put(0, *((key, b"x") for key in topic.keys_of(0, 30_000)))
     topic.put(0, (topic.key, b"new"))

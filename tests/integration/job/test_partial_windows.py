@@ -12,17 +12,33 @@ GAP_MS = 20_000
 VISITS = Definition("clicks", (Column("n", "count"),), time="at", size_ms=GAP_MS, is_session=True)
 
 
-def sessions_of(spark, *times):
-    """Start, end and records of each session of one key's records, in the order of their starts."""
-    values = [(offset, f'{{"at": {time}}}') for offset, time in enumerate(times)]
-    rows = spark.createDataFrame(values, "offset long, value string").select(
-        f.lit(0).alias("partition"),
+def partials_of_each(spark, view, cases):
+    """The partial windows of each case's values, in a list by case: all cases are one query of Spark.
+
+    Each case is a partition of its own, and no window has records of two partitions.
+    """
+    rows = [
+        (number, offset, value) for number, values in enumerate(cases) for offset, value in enumerate(values)
+    ]
+    frame = spark.createDataFrame(rows, "partition int, offset long, value string").select(
+        "partition",
         "offset",
         f.timestamp_millis(f.lit(0)).alias("timestamp"),
         f.lit("anna").cast("binary").alias("key"),
         f.col("value").cast("binary").alias("value"),
     )
-    found = parse_partials(partials(rows, VISITS).toArrow(), VISITS)
+    found = parse_partials(partials(frame, view).toArrow(), view)
+    return [[each for each in found if each.partition == number] for number in range(len(cases))]
+
+
+def partials_of(spark, view, *values):
+    [found] = partials_of_each(spark, view, [values])
+    return found
+
+
+def sessions_of(spark, *times):
+    """Start, end and records of each session of one key's records, in the order of their starts."""
+    found = partials_of(spark, VISITS, *(f'{{"at": {time}}}' for time in times))
     return sorted((each.start_ms, each.end_ms, each.records) for each in found)
 
 
@@ -40,47 +56,41 @@ def test_times_are_cut_to_milliseconds_before_they_are_compared(spark):
     assert first[1] == second[0] == first[0] + GAP_MS
 
 
-def partials_of(spark, view, *values):
-    rows = spark.createDataFrame(
-        [(offset, value) for offset, value in enumerate(values)], "offset long, value string"
-    ).select(
-        f.lit(0).alias("partition"),
-        "offset",
-        f.timestamp_millis(f.lit(0)).alias("timestamp"),
-        f.lit("anna").cast("binary").alias("key"),
-        f.col("value").cast("binary").alias("value"),
-    )
-    return parse_partials(partials(rows, view).toArrow(), view)
-
-
 DAILY = Definition("clicks", (Column("n", "count"),), time="at", size_ms=86_400_000)
 JULY_4TH = 1_372_896_000_000
 
 
-@pytest.mark.parametrize(
-    ("at", "start_ms"),
-    [
-        ('"2013-07-04"', JULY_4TH),
-        ('"20130704"', JULY_4TH),
-        ('"20130704T050000Z"', JULY_4TH),
-        ('"2013-07-04T05:00:00+02:00"', JULY_4TH),
-        ('"2013"', 1_356_998_400_000),
-        ('"0001-01-01T00:00:00Z"', -62_135_596_800_000),
-        ("1372896000001", JULY_4TH),
-        ("1.3728960000e12", JULY_4TH),
-        ('"1372896000001"', JULY_4TH),
-        ("-1", -86_400_000),
-        ("1372896000000000000", None),
-        ("9223372036854775", None),
-        ("-9223372036854775", None),
-        ('"+200000-01-01T00:00:00Z"', None),
-        ("true", None),
-        ("{}", None),
-        ('"some day"', None),
-    ],
-)
-def test_a_time_is_what_a_person_means_by_it_or_invalid(spark, at, start_ms):
-    [found] = partials_of(spark, DAILY, f'{{"at": {at}}}')
+TIMES = [
+    ('"2013-07-04"', JULY_4TH),
+    ('"20130704"', JULY_4TH),
+    ('"20130704T050000Z"', JULY_4TH),
+    ('"2013-07-04T05:00:00+02:00"', JULY_4TH),
+    ('"2013"', 1_356_998_400_000),
+    ('"0001-01-01T00:00:00Z"', -62_135_596_800_000),
+    ("1372896000001", JULY_4TH),
+    ("1.3728960000e12", JULY_4TH),
+    ('"1372896000001"', JULY_4TH),
+    ("-1", -86_400_000),
+    ("1372896000000000000", None),
+    ("9223372036854775", None),
+    ("-9223372036854775", None),
+    ('"+200000-01-01T00:00:00Z"', None),
+    ("true", None),
+    ("{}", None),
+    ('"some day"', None),
+]
+
+
+@pytest.fixture(scope="module")
+def daily(spark):
+    """The partial windows of one record of each of TIMES."""
+    found = partials_of_each(spark, DAILY, [[f'{{"at": {at}}}'] for at, _ in TIMES])
+    return dict(zip((at for at, _ in TIMES), found, strict=True))
+
+
+@pytest.mark.parametrize(("at", "start_ms"), TIMES)
+def test_a_time_is_what_a_person_means_by_it_or_invalid(daily, at, start_ms):
+    [found] = daily[at]
     assert (found.key is None, found.failed) == (start_ms is None, False)
     assert start_ms is None or found.start_ms == start_ms
 
@@ -91,23 +101,30 @@ NUMBERS = Definition(
 )
 
 
-@pytest.mark.parametrize(
-    ("value", "total", "latest"),
-    [
-        ("0.1", "0.1", "0.1"),
-        ('"1e3"', "1000", '"1e3"'),
-        ("9007199254740993", "9007199254740993", "9007199254740993"),
-        ("123456789012345678901", "123456789012345678901", "123456789012345678901"),
-        ("12345678901234567890.5", "12345678901234567890.5", "12345678901234567890.5"),
-        ("true", None, "true"),
-        ('"NaN"', None, '"NaN"'),
-        ("1e400", None, None),
-        ("1e30", None, "1.0E30"),
-        ("null", None, None),
-    ],
-)
-def test_numbers_are_exact_and_what_is_no_number_is_skipped(spark, value, total, latest):
-    [found] = partials_of(spark, NUMBERS, f'{{"v": {value}}}')
+VALUES = [
+    ("0.1", "0.1", "0.1"),
+    ('"1e3"', "1000", '"1e3"'),
+    ("9007199254740993", "9007199254740993", "9007199254740993"),
+    ("123456789012345678901", "123456789012345678901", "123456789012345678901"),
+    ("12345678901234567890.5", "12345678901234567890.5", "12345678901234567890.5"),
+    ("true", None, "true"),
+    ('"NaN"', None, '"NaN"'),
+    ("1e400", None, None),
+    ("1e30", None, "1.0E30"),
+    ("null", None, None),
+]
+
+
+@pytest.fixture(scope="module")
+def numbers(spark):
+    """The partial windows of one record of each of VALUES."""
+    found = partials_of_each(spark, NUMBERS, [[f'{{"v": {value}}}'] for value, *_ in VALUES])
+    return dict(zip((value for value, *_ in VALUES), found, strict=True))
+
+
+@pytest.mark.parametrize(("value", "total", "latest"), VALUES)
+def test_numbers_are_exact_and_what_is_no_number_is_skipped(numbers, value, total, latest):
+    [found] = numbers[value]
     states = found.states
     assert (states[0], states[1], states[2]) == (total, [total, int(total is not None)], total)
     assert (states[3] and states[3][3]) == latest

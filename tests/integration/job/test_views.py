@@ -1,4 +1,7 @@
-"""Views: a real job over real topics, its windows against the plainest fold, read through the function."""
+"""Views: a real job over real topics, its windows against the plainest fold, read through the function.
+
+One job serves all tests but those that end it, each by a topic and views of its own: see VIEWS.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +10,71 @@ import json
 import random
 import signal
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 from tests.servers.own import create_topic, eventually
 from tests.support import jobs, views
 from tests.support import lanes as t
+from tests.support.compaction import compact
 from tests.support.jobs import scrape
-from tests.support.views import COLUMNS, Event, Query, eventually_equal, produce
+from tests.support.views import COLUMNS, Event, Query, StoredLane, eventually_equal, produce
 
-from keylane import __version__
+from keylane import __version__, routing
 from keylane_local.process.ports import Ports
 
 NUMBERS = itertools.count()
 MINUTE_MS = 60_000
 # Not long ago: Kafka's retention goes by these.
 BEGIN_MS = int(time.time()) // 3600 * 3_600_000 - 3_600_000
-JOB = "[job]\nheartbeat_ms = 100\nmetrics = 'openmetrics'\nmetrics_port = {port}\n[topics.{topic}]\n"
+PARTITIONS = 3
+JOB = "[job]\nheartbeat_ms = 100\n"
+METRICS = "metrics = 'openmetrics'\nmetrics_port = {port}\n"
 BY_USER = 'topic = "{topic}"\nkey = "user"\ntime = "at"\nlateness = "1d"\n'
+SOON_FINAL = "topic = '{topic}'\nkey = 'user'\ntime = 'at'\nlateness = '10s'\n"
+COUNT = "columns]\nn = 'count()'\n"
+OF_USERS = "where = \"try_variant_get(json, '$.user', 'string') like 'user-%'\"\n"
+OF_NUMBERS = "where = \"cast(variant_get(json, '$.user', 'string') as int) > 0\"\n"
+MINUTES = f"[views.{{view}}]\n{BY_USER}window = '1m'\n[views.{{view}}.columns]{COLUMNS}"
+MINUTES_AND_VISITS = (
+    f"{MINUTES}[views.{{view}}-visits]\n{BY_USER}session = '15s'\n[views.{{view}}-visits.columns]{COLUMNS}"
+)
+COUNTS_THAT_CLOSE = (
+    f"[views.{{view}}]\n{SOON_FINAL}window = '1m'\n[views.{{view}}.{COUNT}"
+    f"[views.{{view}}-visits]\n{SOON_FINAL}session = '20s'\n[views.{{view}}-visits.{COUNT}"
+)
+VIEWS = {
+    "every-kind": (
+        f"{MINUTES}[views.{{view}}-hopping]\n{BY_USER}window = '1m'\nevery = '20s'\n"
+        f"[views.{{view}}-hopping.columns]{COLUMNS}"
+        f"[views.{{view}}-sessions]\n{BY_USER}session = '15s'\n[views.{{view}}-sessions.columns]{COLUMNS}"
+        f"[views.{{view}}-totals]\ntopic = '{{topic}}'\n{OF_USERS}[views.{{view}}-totals.columns]{COLUMNS}"
+    ),
+    "closing": COUNTS_THAT_CLOSE,
+    "grown": MINUTES,
+    "failing": (
+        f"[views.{{view}}]\ntopic = '{{topic}}'\nwhere = 'no_such > 1'\n[views.{{view}}.{COUNT}"
+        "[views.{view}-many]\ntopic = '{topic}'\nwhere = 'row_number() over (order by offset) = 1'\n"
+        f"[views.{{view}}-many.{COUNT}"
+        f"[views.{{view}}-other]\n{BY_USER}window = '1m'\n[views.{{view}}-other.{COUNT}"
+    ),
+    "early": f"[views.{{view}}]\ntopic = '{{topic}}-later'\n[views.{{view}}.{COUNT}",
+    "odd": (
+        f"[views.{{view}}]\n{BY_USER}window = '1m'\n[views.{{view}}.{COUNT}"
+        f"[views.{{view}}-picky]\ntopic = '{{topic}}'\n{OF_NUMBERS}[views.{{view}}-picky.{COUNT}"
+    ),
+    "restored": MINUTES_AND_VISITS,
+    "closed": COUNTS_THAT_CLOSE,
+    "compacted": f"[views.{{view}}]\n{SOON_FINAL}window = '1m'\n[views.{{view}}.{COUNT}",
+}
+"""The views of the job that tests share, by what their topic goes through."""
+ANN = next(
+    name
+    for name in (f"ann-{number}" for number in itertools.count())
+    if routing.partition_for(name.encode(), PARTITIONS) == 0
+)
+"""A key of lane 0."""
 
 
 def some_events(count: int, seed: int, users: int = 12, first_ms: int = BEGIN_MS) -> list[Event]:
@@ -49,26 +98,56 @@ def query(redis_cluster, monkeypatch):
     return Query(redis_cluster, monkeypatch)
 
 
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """The job of VIEWS, where it serves its metrics, and what its topics had when it began."""
+
+    running: jobs.RunningJob
+    metrics_port: int
+    written: dict[str, list[Event]]
+
+
+def named(kind: str) -> tuple[str, str]:
+    """The topic of one of VIEWS, and its first view."""
+    return f"events-{kind}", f"view-{kind}"
+
+
+def filled(tables: str, topic: str, view: str) -> str:
+    return f"[topics.{topic}]\n" + tables.replace("{topic}", topic).replace("{view}", view)
+
+
+@pytest.fixture(scope="module")
+def shared(kafka, redis_cluster, tmp_path_factory):
+    for kind in VIEWS:
+        create_topic(kafka, named(kind)[0], 1 if kind == "compacted" else PARTITIONS)
+    at_first = {
+        "every-kind": [*some_events(500, 1), *INVALID],
+        "compacted": [of_one(ANN, BEGIN_MS + 1_000 + number) for number in range(5)],
+    }
+    written = {kind: produce(kafka, named(kind)[0], events) for kind, events in at_first.items()}
+    compact(kafka, named("compacted")[0], 1)
+    port = Ports().any()
+    tables = "".join(filled(tables, *named(kind)) for kind, tables in VIEWS.items())
+    config = JOB + METRICS.format(port=port) + tables
+    running = jobs.start(kafka, redis_cluster, tmp_path_factory.mktemp("views"), config)
+    for kind in VIEWS.keys() - {"failing", "early"}:
+        running.wait_for(f"view {named(kind)[1]!r} is ready")
+    yield Shared(running, port, written)
+    running.end()
+
+
 @pytest.fixture
-def job(kafka, redis_cluster, tmp_path, view, metrics_port):
-    """Start a job: `job(topic, tables)`; `{topic}` in the tables is the topic, `{view}` the view."""
+def job(kafka, redis_cluster, tmp_path, view):
+    """Start a job of the test's own: `job(topic, tables)`, whose tables have `{topic}` and `{view}`."""
     started = []
 
     def start(topic: str, tables: str) -> jobs.RunningJob:
-        config = (JOB + tables).replace("{topic}", topic).replace("{view}", view)
-        config = config.replace("{port}", str(metrics_port))
-        started.append(jobs.start(kafka, redis_cluster, tmp_path, config))
+        started.append(jobs.start(kafka, redis_cluster, tmp_path, JOB + filled(tables, topic, view)))
         return started[-1]
 
     yield start
     for each in started:
         each.end()
-
-
-@pytest.fixture
-def metrics_port():
-    """Where the test's job serves its metrics."""
-    return Ports().any()
 
 
 @pytest.fixture
@@ -80,31 +159,26 @@ def view():
 @pytest.fixture
 def topic(kafka):
     name = f"events-{next(NUMBERS)}"
-    create_topic(kafka, name, 3)
+    create_topic(kafka, name, PARTITIONS)
     return name
 
 
-def test_windows_of_every_kind_are_the_fold_of_the_events(kafka, topic, job, query, view, metrics_port):
-    bad = [
-        (b"k", b"no json"),
-        (b"k", b'{"user": "no-time"}'),
-        (b"k", b'{"at": 1760000000000}'),
-        (b"k", None),
-        (b"k", b'{"user": "", "at": 1760000000000}'),
-        (b"k", b'{"user": "u", "at": "some day"}'),
-    ]
-    written = produce(kafka, topic, [*some_events(500, 1), *bad])
-    where = "where = \"try_variant_get(json, '$.user', 'string') like 'user-%'\"\n"
-    job(
-        topic,
-        f"[views.{{view}}]\n{BY_USER}window = '1m'\n[views.{{view}}.columns]{COLUMNS}"
-        f"[views.{{view}}-hopping]\n{BY_USER}window = '1m'\nevery = '20s'\n"
-        f"[views.{{view}}-hopping.columns]{COLUMNS}"
-        f"[views.{{view}}-sessions]\n{BY_USER}session = '15s'\n[views.{{view}}-sessions.columns]{COLUMNS}"
-        f"[views.{{view}}-totals]\ntopic = '{{topic}}'\n{where}[views.{{view}}-totals.columns]{COLUMNS}",
-    )
+INVALID = [
+    (b"k", b"no json"),
+    (b"k", b'{"user": "no-time"}'),
+    (b"k", b'{"at": 1760000000000}'),
+    (b"k", None),
+    (b"k", b'{"user": "", "at": 1760000000000}'),
+    (b"k", b'{"user": "u", "at": "some day"}'),
+]
+"""To views by user and time. A tombstone is not counted as invalid."""
+
+
+def test_windows_of_every_kind_are_the_fold_of_the_events(kafka, shared, query):
+    topic, view = named("every-kind")
+    written = shared.written["every-kind"]
     eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
-    written += produce(kafka, topic, some_events(500, 2))
+    written = written + produce(kafka, topic, some_events(500, 2))
     eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
     eventually_equal(lambda: whole(query, f"{view}-hopping"), views.fixed(written, MINUTE_MS, 20_000))
     eventually_equal(lambda: whole(query, f"{view}-sessions"), views.sessions(written, 15_000))
@@ -121,8 +195,9 @@ def test_windows_of_every_kind_are_the_fold_of_the_events(kafka, topic, job, que
     assert not told["building"]
     assert told["age_ms"] < 60_000
     lags = ("keylane_topic_lag", topic), ("keylane_view_lag", view)
-    eventually(lambda: [scrape(metrics_port).get(lag) for lag in lags] == [0, 0])  # measured once a second
-    found = scrape(metrics_port)
+    # Measured once a second.
+    eventually(lambda: [scrape(shared.metrics_port).get(lag) for lag in lags] == [0, 0])
+    found = scrape(shared.metrics_port)
     assert found["keylane_job_metadata", __version__] == 1
     assert found["keylane_topic_records_total", topic] == found["keylane_view_records_total", view] == 1006
     assert 0 <= found["keylane_topic_age", topic] < 60_000
@@ -152,14 +227,9 @@ def of_one(user: str, at_ms: int, partition: int = 0, cents: int = 100) -> Event
 
 
 def test_a_window_is_final_once_the_event_time_is_past_it_and_what_comes_later_is_counted_late(
-    kafka, topic, job, query, view
+    kafka, shared, query
 ):
-    table = "topic = '{topic}'\nkey = 'user'\ntime = 'at'\nlateness = '10s'\n"
-    job(
-        topic,
-        f"[views.{{view}}]\n{table}window = '1m'\n[views.{{view}}.columns]\nn = 'count()'\n"
-        f"[views.{{view}}-visits]\n{table}session = '20s'\n[views.{{view}}-visits.columns]\nn = 'count()'\n",
-    )
+    topic, view = named("closing")
     first = [of_one("ann", BEGIN_MS + 1_000), of_one("ann", BEGIN_MS + 15_000, 1)]
     produce(kafka, topic, first)
     final = {"final": True, "values": {"n": 2}}
@@ -202,13 +272,9 @@ def assert_still(condition, query: Query, view: str, records: int) -> None:
 
 
 def test_a_job_that_is_killed_again_and_again_counts_every_event_once(kafka, topic, job, query, view):
-    tables = (
-        f"[views.{{view}}]\n{BY_USER}window = '1m'\n[views.{{view}}.columns]{COLUMNS}"
-        f"[views.{{view}}-visits]\n{BY_USER}session = '15s'\n[views.{{view}}-visits.columns]{COLUMNS}"
-    )
     written: list[Event] = []
     for turn in range(3):
-        running = job(topic, tables)
+        running = job(topic, MINUTES_AND_VISITS)
         written += produce(kafka, topic, some_events(400, 10 + turn))
         running.wait_for(f"view {view!r} is ready")
         if turn < 2:
@@ -227,12 +293,11 @@ def lanes_of(query: Query, view: str) -> list[dict]:
 
 def test_a_changed_view_is_built_beside_the_old_one_which_is_read_meanwhile(kafka, topic, job, query, view):
     written = produce(kafka, topic, some_events(300, 20))
-    old = f"[views.{{view}}]\n{BY_USER}window = '1m'\n[views.{{view}}.columns]{COLUMNS}"
-    first = job(topic, old)
+    first = job(topic, MINUTES)
     wanted = views.fixed(written, MINUTE_MS, MINUTE_MS)
     eventually_equal(lambda: whole(query, view), wanted)
     first.end()
-    second = job(topic, old.replace("'1m'", "'2m'"))
+    second = job(topic, MINUTES.replace("'1m'", "'2m'"))
     wider = views.fixed(written, 2 * MINUTE_MS, 2 * MINUTE_MS)
     while (found := query.windows(view)) != wider:
         assert found == wanted
@@ -243,51 +308,40 @@ def test_a_changed_view_is_built_beside_the_old_one_which_is_read_meanwhile(kafk
     assert query.ask(f"/views/{view}")[1]["generation"] == 2
 
 
-def test_a_view_counts_the_records_of_partitions_that_its_topic_is_given_later(
-    kafka, topic, job, query, view
-):
+def test_a_view_counts_the_records_of_partitions_that_its_topic_is_given_later(kafka, shared, query):
+    topic, view = named("grown")
     written = produce(kafka, topic, some_events(200, 30))
-    running = job(topic, f"[views.{{view}}]\n{BY_USER}window = '1m'\n[views.{{view}}.columns]{COLUMNS}")
     eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
     admin = AdminClient({"bootstrap.servers": kafka})
     admin.create_partitions([NewPartitions(topic, 5)])[topic].result(30)
     later = [replace(each, partition=number % 5) for number, each in enumerate(some_events(200, 31))]
     written += produce(kafka, topic, later)
     eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
-    assert running.process.poll() is None
+    assert shared.running.process.poll() is None
     document = query.ask(f"/views/{view}")[1]
     assert (document["generation"], document.get("incomplete", False)) == (1, False)
     assert [len(lane["offsets"]) for lane in document["lanes"]] == [5] * len(document["lanes"])
 
 
-def test_a_view_that_spark_cannot_compute_stops_alone_and_says_why(
-    kafka, topic, job, query, view, metrics_port
-):
+def test_a_view_that_spark_cannot_compute_stops_alone_and_says_why(kafka, shared, query):
     """One condition names a column that there is not, one looks at more than a single record."""
-    columns = "columns]\nn = 'count()'\n"
-    over_many = "row_number() over (order by offset) = 1"
-    running = job(
-        topic,
-        f"[views.{{view}}]\ntopic = '{{topic}}'\nwhere = 'no_such > 1'\n[views.{{view}}.{columns}"
-        f"[views.{{view}}-many]\ntopic = '{{topic}}'\nwhere = '{over_many}'\n[views.{{view}}-many.{columns}"
-        f"[views.{{view}}-other]\n{BY_USER}window = '1m'\n[views.{{view}}-other.{columns}",
-    )
+    topic, view = named("failing")
     for name in (view, f"{view}-many"):
-        running.wait_for(f"view {name!r} STOPS until the job's next start: ")
+        shared.running.wait_for(f"view {name!r} STOPS until the job's next start: ")
     produce(kafka, topic, some_events(50, 5))
     eventually(lambda: counted(query, f"{view}-other") == 50)
-    assert running.process.poll() is None
+    assert shared.running.process.poll() is None
     document = query.ask(f"/views/{view}")[1]
     assert "Spark can't compute it" in document["stopped"]
     assert "no_such" in document["stopped"]
     assert "window functions" in query.ask(f"/views/{view}-many")[1]["stopped"]
     assert "stopped" not in query.ask(f"/views/{view}-other")[1]
-    eventually(lambda: scrape(metrics_port).get(("keylane_view_stops_total", view)) == 1)
+    eventually(lambda: scrape(shared.metrics_port).get(("keylane_view_stops_total", view)) == 1)
 
 
-def test_a_view_of_a_missing_topic_says_so_and_opens_once_the_topic_is_there(kafka, topic, job, query, view):
+def test_a_view_of_a_missing_topic_says_so_and_opens_once_the_topic_is_there(kafka, shared, query):
+    topic, view = named("early")
     missing = f"{topic}-later"
-    job(topic, f"[views.{{view}}]\ntopic = '{missing}'\n[views.{{view}}.columns]\nn = 'count()'\n")
 
     def why() -> str:
         status, document = query.ask(f"/views/{view}")
@@ -305,15 +359,9 @@ def test_a_view_of_a_missing_topic_says_so_and_opens_once_the_topic_is_there(kaf
     assert "stopped" not in listed
 
 
-def test_records_that_a_view_cannot_take_are_counted_and_stop_nothing(kafka, topic, job, query, view):
+def test_records_that_a_view_cannot_take_are_counted_and_stop_nothing(kafka, shared, query):
     """A time in nanoseconds, and a condition that fails on a value."""
-    columns = "columns]\nn = 'count()'\n"
-    where = "where = \"cast(variant_get(json, '$.user', 'string') as int) > 0\"\n"
-    job(
-        topic,
-        f"[views.{{view}}]\n{BY_USER}window = '1m'\n[views.{{view}}.{columns}"
-        f"[views.{{view}}-picky]\ntopic = '{{topic}}'\n{where}[views.{{view}}-picky.{columns}",
-    )
+    topic, view = named("odd")
     odd = [(b"k", b'{"user": "7", "at": 1760000000000000000}'), (b"k", b'{"user": "8", "at": 1760000000000}')]
     produce(kafka, topic, [*some_events(20, 6), *odd])
     eventually(lambda: counted(query, view) == 21)
@@ -358,27 +406,80 @@ def test_a_view_that_nobody_has_declared_is_404(query):
 
 
 def test_a_lane_that_loses_what_it_had_acknowledged_is_brought_to_where_the_others_are(
-    kafka, redis_cluster, topic, job, query, view
+    kafka, redis_cluster, shared, query
 ):
     """As by a failover to a replica that was behind: the lane stands at an older moment, whole in itself."""
-    running = job(
-        topic,
-        f"[views.{{view}}]\n{BY_USER}window = '1m'\n[views.{{view}}.columns]{COLUMNS}"
-        f"[views.{{view}}-visits]\n{BY_USER}session = '15s'\n[views.{{view}}-visits.columns]{COLUMNS}",
-    )
+    topic, view = named("restored")
     written = produce(kafka, topic, some_events(300, 30))
     eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
     eventually_equal(lambda: whole(query, f"{view}-visits"), views.sessions(written, 15_000))
     with t.client(redis_cluster) as client:
-        before = [views.StoredLane(client, name) for name in (view, f"{view}-visits")]
+        before = [StoredLane(client, name) for name in (view, f"{view}-visits")]
         written += produce(kafka, topic, some_events(300, 31))
         eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
         eventually_equal(lambda: whole(query, f"{view}-visits"), views.sessions(written, 15_000))
-        running.signal(signal.SIGSTOP)
-        for lane in before:
-            lane.restore()
-        running.signal(signal.SIGCONT)
-    running.wait_for("1 of the lanes are behind the others: they catch up first")
+        with shared.running.paused():
+            for lane in before:
+                lane.restore()
+    for name in (view, f"{view}-visits"):
+        shared.running.wait_for(f"view {name!r}: 1 of the lanes are behind the others: they catch up first")
     written += produce(kafka, topic, some_events(50, 32))
     eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
     eventually_equal(lambda: whole(query, f"{view}-visits"), views.sessions(written, 15_000))
+
+
+def windows_of(query: Query, view: str, key: str):
+    """Start, finality and count of the key's windows; or the status."""
+    status, document = query.ask(f"/views/{view}/keys/{key}")
+    if status != 200:
+        return status
+    return [(row["start"], row["final"], row["values"]["n"]) for row in document["windows"]]
+
+
+def lanes_hold(query: Query, view: str, records: int, late: int) -> bool:
+    """Whether each lane has counted so many records, and the view so many as late."""
+    status, document = query.ask(f"/views/{view}")
+    return (
+        status == 200
+        and document["late"] == late
+        and all(sum(lane["offsets"]) == records for lane in document["lanes"])
+    )
+
+
+def test_a_final_window_stays_as_it_was_though_a_failover_takes_back_the_commits_that_closed_it(
+    kafka, redis_cluster, shared, query
+):
+    topic, view = named("closed")
+    both = (view, visits := f"{view}-visits")
+    produce(kafka, topic, [of_one(ANN, BEGIN_MS + 1_000)])
+    eventually_equal(lambda: windows_of(query, view, ANN), [(BEGIN_MS, False, 1)])
+    eventually_equal(lambda: windows_of(query, visits, ANN), [(BEGIN_MS + 1_000, False, 1)])
+    with t.client(redis_cluster) as client:
+        before = [StoredLane(client, name) for name in both]
+        # The event time passes both windows; then a record of theirs arrives, which is late.
+        produce(kafka, topic, [of_one("bob", BEGIN_MS + MINUTE_MS + 10_000, 1)])
+        eventually_equal(lambda: windows_of(query, view, ANN), [(BEGIN_MS, True, 1)])
+        eventually_equal(lambda: windows_of(query, visits, ANN), [(BEGIN_MS + 1_000, True, 1)])
+        produce(kafka, topic, [of_one(ANN, BEGIN_MS + 2_000)])
+        for name in both:
+            eventually_equal(lambda name=name: lanes_hold(query, name, 3, late=1), True)
+        with shared.running.paused():
+            for lane in before:
+                lane.restore()
+            assert windows_of(query, view, ANN) == [(BEGIN_MS, False, 1)]
+    for name in both:
+        shared.running.wait_for(f"view {name!r}: 1 of the lanes are behind the others: they catch up first")
+    for name in both:
+        eventually_equal(lambda name=name: lanes_hold(query, name, 3, late=1), True)
+    eventually_equal(lambda: windows_of(query, view, ANN), [(BEGIN_MS, True, 1)])
+    eventually_equal(lambda: windows_of(query, visits, ANN), [(BEGIN_MS + 1_000, True, 1)])
+    assert not query.ask(f"/views/{view}")[1]["incomplete"]
+
+
+def test_a_view_over_a_compacted_topic_is_incomplete_once_records_are_missing(shared, query):
+    _, view = named("compacted")
+    eventually_equal(lambda: windows_of(query, view, ANN), [(BEGIN_MS, False, 1)])
+    line = shared.running.wait_for(f"view {view!r}: INCOMPLETE: partition 0: ")
+    assert "the topic is compacted" in line
+    _, document = query.ask(f"/views/{view}/keys/{ANN}")
+    assert document["incomplete"] is True

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import os
-import signal
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.integration.lanes.test_lanes import primary_of
 from tests.integration.lanes.test_lanes_in_trouble import arrive, moving
-from tests.servers.own import primary_and_replica
+from tests.servers.own import hanging, primary_and_replica
 from tests.support import lanes as t
 
 from keylane.adapters.redis.cluster import Node
@@ -101,14 +99,9 @@ def test_a_hanging_node_parks_its_lanes_and_the_others_are_marked(cluster, redis
     lanes = LaneWriter(FunctionLibrary(own, t.CLOCK, options), 1, parked)
     beat(lanes, targets, t.BASE_MS)
     of_hung = {lane for lane in targets if own.known_primary(lane.slot) == Node("127.0.0.1", hung.port)}
-    with hung.client() as client:
-        pid = client.info("server")["process_id"]
-    os.kill(pid, signal.SIGSTOP)
-    try:
+    with hanging(hung):
         beat(lanes, targets, t.BASE_MS + 1)
         assert {lane for lane in targets if lane.slot in parked} == of_hung
-    finally:
-        os.kill(pid, signal.SIGCONT)
     assert 0 < len(of_hung) < len(targets)
     others = [lane for lane in targets if lane not in of_hung]
     assert set(times(redis_cluster, others)) == {t.BASE_MS + 1}

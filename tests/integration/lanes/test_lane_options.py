@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 NUMBERS = itertools.count()
 KEYS = [b"a", b"b", b"c"]
 HOUR_MS = 3_600_000
+SOON_MS = 2_000
+"""For how long what is about to expire is still looked at: far more than a few commands take."""
 
 
 def new_lane(**options) -> LaneTarget:
@@ -285,7 +287,7 @@ def test_what_expires_leaves_the_index_at_the_next_write_or_heartbeat(cluster_ma
     for count in (0, 1):
         lane = new_lane(ttl_ms=HOUR_MS, index=parts, fields=log.FIELDS)
         lanes = opened(cluster_map, lane)
-        soon = log.server_time_ms(cluster_map, lane) - HOUR_MS + 100
+        soon = log.server_time_ms(cluster_map, lane) - HOUR_MS + SOON_MS
         rows = [
             Row(OWN, 0, b"a", b"x", soon),
             Row(OWN, 1, b"b", b"x", soon),
@@ -393,7 +395,7 @@ def test_a_history_ends_only_where_its_key_is_gone(cluster_map):
 
 @pytest.mark.parametrize("parts", [1, 3])
 def test_a_key_is_in_the_index_of_histories_for_as_long_as_its_history_lasts(cluster_map, parts):
-    lane = new_lane(history_age_ms=400, marker_ms=1, index=parts)
+    lane = new_lane(history_age_ms=SOON_MS, marker_ms=1, index=parts)
     lanes = opened(cluster_map, lane)
     now_ms = log.server_time_ms(cluster_map, lane)
     both = [Row(OWN, offset, key, b"x", now_ms) for offset, key in enumerate((b"a", b"b"))]
@@ -449,7 +451,7 @@ def test_an_insert_once_value_that_was_left_out_stays_out_when_it_is_read_again(
     lane = new_lane(insert_once=True, ttl_ms=HOUR_MS)
     lanes = opened(cluster_map, lane)
     now_ms = log.server_time_ms(cluster_map, lane)
-    rows = [Row(OWN, 0, b"a", b"x", now_ms - HOUR_MS + 100), Row(OWN, 1, b"a", b"second", now_ms)]
+    rows = [Row(OWN, 0, b"a", b"x", now_ms - HOUR_MS + SOON_MS), Row(OWN, 1, b"a", b"second", now_ms)]
     put(lanes, lane, *rows)
     assert values(cluster_map, lane) == {b"a": b"x"}
     eventually(lambda: values(cluster_map, lane) == {})

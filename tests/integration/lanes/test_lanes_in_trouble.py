@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
-import signal
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 import redis
-from tests.servers.own import SlotMove, deadline, eventually, primary_and_replica
+from tests.servers.own import SlotMove, deadline, eventually, hanging, primary_and_replica
 from tests.support import lane_log as log
 from tests.support import lanes as t
 from tests.support.begun import Run
@@ -370,7 +368,7 @@ def test_only_lanes_that_need_room_on_a_full_node_are_parked_and_it_is_waited_fo
     primary, _ = primary_and_replica(cluster, first.slot)
     parked = ParkedSlots()
     own = Cluster(t.settings(redis_cluster))
-    options = WriteOptions(retry_budget_s=1)
+    options = WriteOptions(retry_budget_s=3)
     writer = LaneWriter(FunctionLibrary(own, t.CLOCK, options), 1, parked)
     writer.open([(lane, 0) for lane in (first, second, third)])
     row = Row(OWN, 0, b"a", b"v", 1)
@@ -384,7 +382,7 @@ def test_only_lanes_that_need_room_on_a_full_node_are_parked_and_it_is_waited_fo
             writer.apply(lane, OffsetRange(each.offset, each.offset + 1), chunk)
         writer.flush()
         log.send(writer, second, [row], 0, 1)
-        assert 1 <= t.CLOCK.monotonic_s() - began_s < 1.9
+        assert 3 <= t.CLOCK.monotonic_s() - began_s < 6
         assert parked.reasons.keys() == {first.slot, second.slot}
         assert all(f":{primary.port} is full: " in why for why in parked.reasons.values())
         probes = FunctionLibrary(own, t.CLOCK, WriteOptions(retry_budget_s=0))
@@ -417,25 +415,20 @@ def test_a_start_and_a_removal_need_no_room(redis_cluster, cluster):
 def test_a_writer_that_waits_for_replicas_reports_when_they_are_missing_and_continues(cluster, redis_cluster):
     lane = new_lane()
     _, replica = primary_and_replica(cluster, lane.slot)
-    with replica.client() as client:
-        pid = client.info("server")["process_id"]
     reported: list[str] = []
     own = t.Cluster(t.settings(redis_cluster))
-    lanes = t.writer_over(own, 1, reported.append, wait_replicas=1, wait_ms=300)
+    lanes = t.writer_over(own, 1, reported.append, wait_replicas=1, wait_ms=2000)
     lanes.open([(lane, 0)])
     log.send(lanes, lane, [Row(OWN, 0, b"a", b"x", 1)], 0, 1)
     assert reported == []
     with redis.Redis(port=replica.port) as client:
         client.readonly()
         assert client.get(lane.watermark_key)[2:10] == (1).to_bytes(8)
-    os.kill(pid, signal.SIGSTOP)
-    try:
+    with hanging(replica):
         began_s = t.CLOCK.monotonic_s()
         log.send(lanes, lane, [Row(OWN, 1, b"a", b"y", 1)], 1, 2)
-        assert t.CLOCK.monotonic_s() - began_s >= 0.3
+        assert t.CLOCK.monotonic_s() - began_s >= 2
         log.send(lanes, lane, [Row(OWN, 2, b"a", b"z", 1)], 2, 3)
-    finally:
-        os.kill(pid, signal.SIGCONT)
     assert reported == ["0 of 1 replicas have the writes"]
     assert log.held(own, lane, KEYS).values == {b"a": (OWN, 2, b"z")}
     own.close()

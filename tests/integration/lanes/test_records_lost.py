@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
-import signal
 from dataclasses import replace
 
 import pytest
 import redis
-from tests.servers.own import eventually, own_cluster, primary_and_replica
+from tests.servers.own import eventually, hanging, own_cluster, primary_and_replica
 from tests.support import lanes as t
 from tests.support.begun import Run
 from tests.support.jobs import State
@@ -229,19 +227,13 @@ def test_two_copies_suffice_while_the_shard_of_the_third_is_away(tmp_path, tag):
         layout = first.begin(layout).plan.serving
         nodes = primary_and_replica(cluster, routing.key_slot(b"{%b}" % tag))
         second = Ownership(t.settings(cluster.addresses), t.CLOCK)
-        pids = [node.program.process.pid for node in nodes if node.program.process]
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
-        try:
+        with hanging(*nodes):
             epoch = second.take([topic])
             known, record = second.known(topic)
             assert (known, epoch > first.epoch) == (layout, True)
             second.change(topic, replace(record, owner=second.owner(epoch)).removing([7]))
             with pytest.raises(Fenced):
                 first.ownership.note_removed(topic, 1)
-        finally:
-            for pid in pids:
-                os.kill(pid, signal.SIGCONT)
         expected = f"topic '{topic}': its records in {{{tag.decode()}}} are written again"
         lines: list[str] = []
 

@@ -107,7 +107,7 @@ def test_a_writer_that_was_replaced_is_refused(opened):
 def test_windows_go_after_their_time_to_live_and_leave_the_index_with_the_next_commit(
     redis_cluster, layout, opened
 ):
-    lanes, lane, state = opened(1, ttl_ms=300)
+    lanes, lane, state = opened(1, ttl_ms=2_000)
     state = lanes.commit(lane, state, FIRST, put((ONE, 1), (TWO, 2)), watermark_ms=0)
     assert lanes.windows(lane, [ONE, TWO]).keys() == {ONE, TWO}
     eventually(lambda: not lanes.windows(lane, [ONE, TWO]))

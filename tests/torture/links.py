@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import enum
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -83,8 +84,8 @@ class Link:
                 await self._pump(reader, upstream, is_reply=False)
                 upstream.close()
                 await back
-        except OSError:
-            pass  # the node is down
+        except (OSError, asyncio.CancelledError):
+            pass  # the node is down, or this process ends: asyncio would print a traceback for each connection
         finally:
             for each in (writer, upstream):
                 if each is not None:
@@ -158,7 +159,11 @@ class Links:
 
 
 async def _serve(node_ports: Iterable[int]) -> None:
-    """Answer commands: the ports at first, then each change of a link once it is made."""
+    """Answer commands: the ports at first, then each change of a link once it is made.
+
+    A terminal sends Ctrl-C to this process, too: it ends with the one that has started it.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     links = {port: Link(port) for port in node_ports}
     for link in links.values():
         await link.open()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import socket
+import struct
 from typing import TYPE_CHECKING
 
 import pytest
@@ -100,3 +102,17 @@ def test_a_slow_link_passes_everything_in_order(links, node, mode):
         while len(got) < len(sent):
             got += server.recv(1024)
         assert got == sent
+
+
+@pytest.mark.parametrize("mode", [Mode.HOLD, Mode.DRIP])
+def test_connections_that_were_reset_and_ctrl_c_leave_no_traceback(node, capfd, mode):
+    links = Links([port(node)])
+    with connected(links, node) as (client, server), connected(links, node), links.set(port(node), mode):
+        for each in (client, server):
+            each.sendall(bytes(1000))
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+        links._process.send_signal(signal.SIGINT)
+    links.close()
+    assert links._process.returncode == 0
+    assert capfd.readouterr().err == ""

@@ -85,7 +85,7 @@ class Link:
                 upstream.close()
                 await back
         except (OSError, asyncio.CancelledError):
-            pass  # the node is down, or this process ends: asyncio would print a traceback for each connection
+            pass  # the node is down, or this process ends, of which asyncio would print a traceback
         finally:
             for each in (writer, upstream):
                 if each is not None:

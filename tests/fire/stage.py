@@ -6,12 +6,10 @@ import contextlib
 import hashlib
 import json
 import os
-import time
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, TopicPartition
 from tests.fire.names import DOMAIN, with_hosts
-from tests.servers.own import create_topic, own_cluster, own_kafka
+from tests.servers.own import create_topic, messages_of, own_cluster, own_kafka
 from tests.servers.standing import plain_variables
 
 from keylane_local.process.ports import HOST, Ports
@@ -42,7 +40,6 @@ ACCESS = json.dumps(
     {hashlib.sha256(TOKEN.encode()).hexdigest(): {"name": "caller", "read": ["*"], "write": ["*"]}}
 )
 CALLER = {"Authorization": f"Bearer {TOKEN}"}
-LOG_WITHIN_S = 120.0
 
 _LISTENERS = """\
 listeners=PLAINTEXT://{host}:{port},LATE://{host}:{late},NAMED://{host}:{named},CONTROLLER://{host}:{controller}
@@ -109,33 +106,16 @@ def lost_in_log(bootstrap: str, acks: Iterable[tuple[int, int, str, int]]) -> li
     wanted: dict[int, dict[int, tuple[str, int]]] = {}
     for partition, offset, key, number in acks:
         wanted.setdefault(partition, {})[offset] = key, number
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "fire", "enable.auto.commit": False})
     lost = []
-    try:
-        for partition, expected in wanted.items():
-            begin, end = min(expected), max(expected) + 1
-            consumer.assign([TopicPartition(TOPIC, partition, begin)])
-            found = _read(consumer, set(expected), end)
-            lost += [
-                f"{partition}:{offset} of {key} has {found.get(offset)}, not {number}"
-                for offset, (key, number) in expected.items()
-                if found.get(offset) != (key, number)
-            ]
-    finally:
-        consumer.close()
+    for partition, expected in wanted.items():
+        found = {
+            each.offset(): (each.key().decode(), json.loads(each.value())["number"])
+            for each in messages_of(bootstrap, TOPIC, partition)
+            if each.offset() in expected
+        }
+        lost += [
+            f"{partition}:{offset} of {key} has {found.get(offset)}, not {number}"
+            for offset, (key, number) in expected.items()
+            if found.get(offset) != (key, number)
+        ]
     return lost
-
-
-def _read(consumer: Consumer, wanted: set[int], end: int) -> dict[int, tuple[str, int]]:
-    """Return key and number of the records at these offsets, all of them below `end`."""
-    found: dict[int, tuple[str, int]] = {}
-    until_s, next_offset = time.monotonic() + LOG_WITHIN_S, -1
-    while next_offset < end and time.monotonic() < until_s:
-        for message in consumer.consume(10_000, 1.0):
-            if message.error():
-                raise RuntimeError(f"the log can't be read: {message.error()}")
-            next_offset = message.offset() + 1
-            if message.offset() in wanted:
-                number = json.loads(message.value())["number"]
-                found[message.offset()] = message.key().decode(), number
-    return found

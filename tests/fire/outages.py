@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Producer
 from tests.fire.figures import Expectation, answered_with, gap_below, none_failed, outcomes_of, p99_below
-from tests.fire.late import late_replies
 from tests.fire.names import DOMAIN, in_front, resolver, with_resolver
 from tests.fire.stage import KAFKA_NAME, REGISTRY_TOPIC
 from tests.fire.trial import DURING, HEALS, READ_MS, open_trial
 from tests.servers.own import eventually
 from tests.servers.standing import StandingServer
+from tests.torture.links import Mode
 
 from keylane_local.process.ports import HOST
 
@@ -59,16 +59,11 @@ KAFKA_STOPS = (*_SERVES, answered_with({201, 503, 504, 0}, "write", DURING), *HE
 
 def late_broker(stage: FireStage) -> Found:
     """The broker answers every request after 5 s, for a minute, while 400 writers go on."""
-    kafka = stage.kafka
-    variables = {"KEYLANE_KAFKA_BOOTSTRAP": f"{HOST}:{kafka.proxy_port}"}
-    with (
-        late_replies(kafka.proxy_port, kafka.late_port) as proxy,
-        open_trial(stage, variables=variables) as trial,
-    ):
+    late = stage.kafka.late
+    with open_trial(stage, variables={"KEYLANE_KAFKA_BOOTSTRAP": late.bootstrap}) as trial:
         trial.start_load(connections=WRITERS, per_s=WRITERS, seconds=LATE_FOR_S, write_part=1.0)
-        proxy.delay_s = LATE_S
-        trial.phase(DURING, LATE_FOR_S)
-        proxy.delay_s = 0.0
+        with late.set(Mode.LATE, LATE_S):
+            trial.phase(DURING, LATE_FOR_S)
         return _healed(trial)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tests.fire.names import DOMAIN, with_hosts
 from tests.servers.own import create_topic, messages_of, own_cluster, own_kafka
 from tests.servers.standing import plain_variables
+from tests.torture.brokers import LinkedListener
 
 from keylane_local.process.ports import HOST, Ports
 from keylane_local.servers.kafka import Kafka
@@ -42,24 +43,23 @@ ACCESS = json.dumps(
 CALLER = {"Authorization": f"Bearer {TOKEN}"}
 
 _LISTENERS = """\
-listeners=PLAINTEXT://{host}:{port},LATE://{host}:{late},NAMED://{host}:{named},CONTROLLER://{host}:{controller}
-advertised.listeners=PLAINTEXT://{host}:{port},LATE://{host}:{proxy},NAMED://{name}:{named}
+listeners=PLAINTEXT://{host}:{port},{late.own},NAMED://{host}:{named},CONTROLLER://{host}:{controller}
+advertised.listeners=PLAINTEXT://{host}:{port},{late.advertised},NAMED://{name}:{named}
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,LATE:PLAINTEXT,NAMED:PLAINTEXT,CONTROLLER:PLAINTEXT
 """
 
 
 class FireKafka(Kafka):
-    """A broker with two more listeners: behind a proxy (`proxy_port`), and for clients that use its name."""
+    """A broker with two more listeners: `late` behind a link, and one for clients that use its name."""
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
-        ports = Ports()
-        self.late_port, self.proxy_port, self.named_port = ports.any(), ports.any(), ports.any()
+        self.late, self.named_port = LinkedListener("LATE"), Ports().any()
 
     def more_settings(self) -> str:
         """See `Kafka.more_settings`."""
         return _LISTENERS.format(
-            host=HOST, port=self.port, late=self.late_port, named=self.named_port, proxy=self.proxy_port,
+            host=HOST, port=self.port, late=self.late, named=self.named_port,
             controller=self.controller_port, name=KAFKA_NAME,
         )  # fmt: skip
 
@@ -92,7 +92,11 @@ class FireStage:
 def open_stage(folder: Path) -> Iterator[FireStage]:
     """Yield the servers, with the job at work."""
     folder.mkdir(parents=True, exist_ok=True)
-    with own_kafka(folder, FireKafka) as kafka, own_cluster(folder, appendonly=True) as redis:
+    with (
+        own_kafka(folder, FireKafka) as kafka,
+        contextlib.closing(kafka.late.links),
+        own_cluster(folder, appendonly=True) as redis,
+    ):
         for topic in (TOPIC, REGISTRY_TOPIC):
             create_topic(kafka.bootstrap, topic, PARTITIONS)
         stage = FireStage(folder, kafka, redis)

@@ -6,6 +6,7 @@ import contextlib
 import signal
 import socket
 import struct
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -91,6 +92,27 @@ def test_where_replies_are_held_commands_arrive(links, node):
                 client.recv(10)
         client.settimeout(5)
         assert client.recv(10) == b"answer"
+
+
+def test_late_replies_arrive_after_the_delay_as_many_as_there_are_and_in_order(links, node):
+    delay_s, sent = 0.5, b"abcdefghijklmnopqrst"
+    with connected(links, node) as (client, server):
+        with links.set(port(node), Mode.LATE, delay_s):
+            client.sendall(b"ask")
+            assert server.recv(10) == b"ask"
+            begun_s = time.monotonic()
+            for number in range(len(sent)):
+                server.sendall(sent[number : number + 1])
+                client.sendall(b".")  # what passes at once: the link has read the reply before
+                assert server.recv(1) == b"."
+            assert client.recv(1) == b"a"
+            assert time.monotonic() - begun_s >= delay_s
+        server.sendall(b"!")
+        got = b"a"
+        while len(got) <= len(sent):
+            got += client.recv(100)
+        assert got == sent + b"!"
+        assert time.monotonic() - begun_s < len(sent) * delay_s
 
 
 @pytest.mark.parametrize("mode", [Mode.SLOW, Mode.DRIP])

@@ -24,6 +24,7 @@ from tests.fire.wire import Caller
 from tests.soak.ledger import Ledger, Seen, Write
 
 from keylane import routing
+from keylane.model.records import Position
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -137,18 +138,18 @@ class Checker:
         if reply.status != 201:
             self.uncertain += 1
             return
-        partition, offset = split(reply.document["position"])
-        self._ledger.acknowledge(write, partition, offset, time.time() * 1000)
-        self.acks.append((partition, offset, key, write.number or 0))
+        at = Position.parse(reply.document["position"])
+        self._ledger.acknowledge(write, at.partition, at.offset, time.time() * 1000)
+        self.acks.append((at.partition, at.offset, key, write.number or 0))
         if key not in self._written:
             self._written.append(key)
         if write.number and write.number % 4 == 0:
-            await self._read_at(caller, key, partition, offset)
+            await self._read_at(caller, key, at)
 
-    async def _read_at(self, caller: Caller, key: str, partition: int, offset: int) -> None:
-        headers = {"Keylane-Min-Position": f"{partition}:{offset}", "Prefer": "wait=5"}
+    async def _read_at(self, caller: Caller, key: str, at: Position) -> None:
+        headers = {"Keylane-Min-Position": str(at), "Prefer": "wait=5"}
         reply, sent_ms = await self._timed(POSITIONED, caller, "GET", self._path + key, b"", **headers)
-        self._check(key, reply, sent_ms, offset)
+        self._check(key, reply, sent_ms, at.offset)
 
     def _check(self, key: str, reply: WireReply, sent_ms: float, least_offset: int = -1) -> None:
         if (seen := self._seen(reply, sent_ms)) is None:
@@ -162,15 +163,16 @@ class Checker:
         is_absent = reply.status == 404 and ABSENT in reply.body
         if reply.status != 200 and not is_absent:
             return None
-        offset = None if is_absent else split(reply.headers["keylane-position"])[1]
+        offset = None if is_absent else Position.parse(reply.headers["keylane-position"]).offset
         number = None if is_absent else reply.document["number"]
         age_ms = float(reply.headers["keylane-age-ms"])
         if age_ms < 0:
             self._fault(f"an age of {age_ms} ms")
         if not self._plan["has_ages"]:
             age_ms = float("inf")
-        watermark = split(reply.headers["keylane-watermark"])
-        return Seen(*watermark, offset, number, sent_ms, time.time() * 1000, age_ms)
+        below = Position.parse(reply.headers["keylane-watermark"])
+        received_ms = time.time() * 1000
+        return Seen(below.partition, below.offset, offset, number, sent_ms, received_ms, age_ms)
 
     def _fault(self, fault: str | None) -> None:
         if fault:
@@ -202,11 +204,6 @@ class Checker:
                 lost.append(fault)
         caller.close()
         return lost
-
-
-def split(position: str) -> tuple[int, int]:
-    partition, _, offset = position.partition(":")
-    return int(partition), int(offset)
 
 
 async def main() -> None:

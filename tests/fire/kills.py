@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from tests.fire.figures import answered_with, fact_below, gap_below, none_failed, p99_below
-from tests.fire.trial import AFTER, AFTER_S, DURING, open_trial
+from tests.fire.figures import answered_with, fact_below, gap_below, none_failed
+from tests.fire.trial import DURING, HEALS, open_trial
 from tests.servers.own import eventually, primary_and_replica, repair
 from tests.servers.standing import READY
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 AGAIN_WITHIN_S = 12.0
 AGAIN, AGAIN_SOON = "serves again after, s", "... killed again at once: serves again after, s"
 """A process that dies is not started sooner than 5 s after its last start."""
-_HEALS = (none_failed("read", AFTER), none_failed("write", AFTER), p99_below(50, "read", AFTER))
 
 
 def only_worker_killed(stage: FireStage) -> Found:
@@ -41,19 +40,16 @@ def _worker_killed(stage: FireStage, count: int) -> Found:
             newest.kill()
             eventually(lambda wanted=wanted: trial.server.log.count(READY) == wanted, 60)
             trial.found.facts[name] = round(time.monotonic() - killed_s, 1)
-        trial.phase("rest", 2)
-        trial.phase(AFTER, AFTER_S)
-        trial.rss_mib(AFTER)
-        return trial.finish()
+        return trial.rest_and_finish(2)
 
 
 _STARTS_AGAIN = fact_below(AGAIN_WITHIN_S, AGAIN_SOON)
-ONLY_WORKER_KILLED = (_STARTS_AGAIN, gap_below(AGAIN_WITHIN_S, "read", DURING), *_HEALS)
+ONLY_WORKER_KILLED = (_STARTS_AGAIN, gap_below(AGAIN_WITHIN_S, "read", DURING), *HEALS)
 ONE_OF_TWO_KILLED = (
     _STARTS_AGAIN,
     gap_below(1.0, "read", DURING),
     answered_with({200, 404, 0}, "read", DURING),
-    *_HEALS,
+    *HEALS,
 )
 
 
@@ -69,12 +65,9 @@ def primary_killed(stage: FireStage) -> Found:
         trial.found.facts["replica promoted after, s"] = round(time.monotonic() - killed_s, 1)
         time.sleep(5)
         repair(stage.redis)
-        trial.phase("rest", 5)
-        trial.phase(AFTER, AFTER_S)
-        trial.rss_mib(AFTER)
-        return trial.finish()
+        return trial.rest_and_finish(5)
 
 
 PRIMARY_KILLED = (
-    none_failed("read", DURING), none_failed("write", DURING), gap_below(2.0, "read", DURING), *_HEALS,
+    none_failed("read", DURING), none_failed("write", DURING), gap_below(2.0, "read", DURING), *HEALS,
 )  # fmt: skip

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Producer
 from tests.fire.figures import Expectation, answered_with, gap_below, none_failed, outcomes_of, p99_below
-from tests.fire.late import late_replies
 from tests.fire.names import DOMAIN, in_front, resolver, with_resolver
 from tests.fire.stage import KAFKA_NAME, REGISTRY_TOPIC
-from tests.fire.trial import AFTER, AFTER_S, DURING, open_trial
+from tests.fire.trial import DURING, HEALS, READ_MS, open_trial
 from tests.servers.own import eventually
 from tests.servers.standing import StandingServer
+from tests.torture.links import Mode
 
 from keylane_local.process.ports import HOST
 
@@ -31,14 +31,13 @@ if TYPE_CHECKING:
 STOP_S, LATE_S, LATE_FOR_S, HANG_S = 60.0, 5.0, 60.0, 30.0
 WRITERS, REGISTRY_READERS = 400, 400
 HEALED_WITHIN_S = 15.0
-LIVE_MS, READ_MS = 50, 50
+LIVE_MS = 50
 SCHEMA_ID = 7
 _SERVES = (
     p99_below(READ_MS, "read", DURING),
     none_failed("read", DURING),
     p99_below(LIVE_MS, "live", DURING),
 )
-_HEALS = (none_failed("read", AFTER), none_failed("write", AFTER), p99_below(READ_MS, "read", AFTER))
 
 
 def kafka_stops(stage: FireStage) -> Found:
@@ -55,25 +54,20 @@ def kafka_stops(stage: FireStage) -> Found:
         return _healed(trial)
 
 
-KAFKA_STOPS = (*_SERVES, answered_with({201, 503, 504, 0}, "write", DURING), *_HEALS)
+KAFKA_STOPS = (*_SERVES, answered_with({201, 503, 504, 0}, "write", DURING), *HEALS)
 
 
 def late_broker(stage: FireStage) -> Found:
     """The broker answers every request after 5 s, for a minute, while 400 writers go on."""
-    kafka = stage.kafka
-    variables = {"KEYLANE_KAFKA_BOOTSTRAP": f"{HOST}:{kafka.proxy_port}"}
-    with (
-        late_replies(kafka.proxy_port, kafka.late_port) as proxy,
-        open_trial(stage, variables=variables) as trial,
-    ):
+    late = stage.kafka.late
+    with open_trial(stage, variables={"KEYLANE_KAFKA_BOOTSTRAP": late.bootstrap}) as trial:
         trial.start_load(connections=WRITERS, per_s=WRITERS, seconds=LATE_FOR_S, write_part=1.0)
-        proxy.delay_s = LATE_S
-        trial.phase(DURING, LATE_FOR_S)
-        proxy.delay_s = 0.0
+        with late.set(Mode.LATE, LATE_S):
+            trial.phase(DURING, LATE_FOR_S)
         return _healed(trial)
 
 
-LATE_BROKER = (*_SERVES, answered_with({201, 503, 504}, "write", DURING), *_HEALS)
+LATE_BROKER = (*_SERVES, answered_with({201, 503, 504}, "write", DURING), *HEALS)
 
 
 def _healed(trial: Trial) -> Found:
@@ -83,10 +77,7 @@ def _healed(trial: Trial) -> Found:
     count_loads(trial)
     eventually(lambda: trial.server.ask("PUT", "/topics/fire/keys/healed", b'{"number": 0}')[0] == 201)
     trial.found.facts["heals within, s"] = round(time.monotonic() - begun_s, 1)
-    trial.phase("rest", 3)
-    trial.phase(AFTER, AFTER_S)
-    trial.rss_mib(AFTER)
-    return trial.finish()
+    return trial.rest_and_finish(3)
 
 
 def count_loads(trial: Trial) -> list[dict[str, Any]]:
@@ -126,7 +117,7 @@ def registry_hangs(stage: FireStage) -> Found:
         return _healed(trial)
 
 
-REGISTRY_HANGS = (*_SERVES, none_failed("write", DURING), *_HEALS)
+REGISTRY_HANGS = (*_SERVES, none_failed("write", DURING), *HEALS)
 
 
 def break_connections(trial: Trial, stage: FireStage, port: int) -> int:
@@ -165,9 +156,7 @@ def dns_hangs(stage: FireStage) -> Found:
             names.is_silent = False
             trial.phase("until it heals", HEALED_WITHIN_S)
             found["DNS hung for, s"] = round(time.monotonic() - begun_s - HEALED_WITHIN_S, 1)
-            trial.phase(AFTER, AFTER_S)
-            trial.rss_mib(AFTER)
-            return trial.finish()
+            return trial.rest_and_finish()
 
 
 DNS_HANGS = (
@@ -180,7 +169,7 @@ DNS_HANGS = (
         lambda found: found.facts["queries that were not answered"] > 0,
         lambda found: found.facts["queries that were not answered"],
     ),
-    *_HEALS,
+    *HEALS,
 )
 
 

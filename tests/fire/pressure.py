@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tests.fire.figures import Expectation, answered_with, fact_below, none_failed, p99_below
 from tests.fire.outages import count_loads
 from tests.fire.stage import ACCESS, CALLER
-from tests.fire.trial import AFTER, AFTER_S, BEFORE, DURING, open_trial, told
+from tests.fire.trial import AFTER, AFTER_S, BEFORE, DURING, HEALS, READ_MS, open_trial, told
 from tests.servers.own import eventually
 from tests.servers.standing import StandingServer
 from tests.support import clocked_job, clocked_server
@@ -28,7 +28,6 @@ DESCRIPTORS_LEFT, DESCRIPTORS_WANTED, LIMITED_S = 40, 300, 15
 HOUR_MS = 3_600_000
 JUMPED_S = 66
 """Longer than grants are used before they are read again."""
-_HEALS = (none_failed("read", AFTER), none_failed("write", AFTER), p99_below(50, "read", AFTER))
 
 
 def overload(stage: FireStage) -> Found:
@@ -57,9 +56,7 @@ def overload(stage: FireStage) -> Found:
         facts["due, and without a free connection"] = told(reports, "without_connection")
         trial.phase("rest", 5)
         trial.rss_mib("at its end")
-        trial.phase(AFTER, AFTER_S)
-        trial.rss_mib(AFTER)
-        found = trial.finish()
+        found = trial.rest_and_finish()
         found.facts["gain of memory, MiB"] = round(found.rss_mib[AFTER] - found.rss_mib[BEFORE], 1)
         return found
 
@@ -73,7 +70,7 @@ OVERLOAD = (
     answered_with({200, 404, 429, 503}, "read", DURING),
     answered_with({201, 429, 503}, "write", DURING),
     fact_below(GAIN_MIB, "gain of memory, MiB"),
-    *_HEALS,
+    *HEALS,
 )
 
 
@@ -104,10 +101,10 @@ def descriptors(stage: FireStage) -> Found:
 DESCRIPTORS = (
     none_failed("read", DURING),
     none_failed("write", DURING),
-    p99_below(50, "read", DURING),
+    p99_below(READ_MS, "read", DURING),
     fact_below(0.5, "CPU at the limit, cores"),
     fact_below(5, "new connection answered after, s"),
-    *_HEALS,
+    *HEALS,
 )
 AHEAD, BACK = "an hour ahead", "an hour back"
 
@@ -136,6 +133,6 @@ CLOCK_JUMPS = tuple(
     for phase in (AHEAD, BACK, AFTER)
     for each in (
         none_failed("read", phase), none_failed("write", phase), none_failed("positioned read", phase),
-        p99_below(50, "read", phase),
+        p99_below(READ_MS, "read", phase),
     )
 )  # fmt: skip

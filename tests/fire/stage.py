@@ -6,13 +6,12 @@ import contextlib
 import hashlib
 import json
 import os
-import time
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, TopicPartition
 from tests.fire.names import DOMAIN, with_hosts
-from tests.servers.own import create_topic, own_cluster, own_kafka
+from tests.servers.own import create_topic, messages_of, own_cluster, own_kafka
 from tests.servers.standing import plain_variables
+from tests.torture.brokers import LinkedListener
 
 from keylane_local.process.ports import HOST, Ports
 from keylane_local.servers.kafka import Kafka
@@ -42,27 +41,25 @@ ACCESS = json.dumps(
     {hashlib.sha256(TOKEN.encode()).hexdigest(): {"name": "caller", "read": ["*"], "write": ["*"]}}
 )
 CALLER = {"Authorization": f"Bearer {TOKEN}"}
-LOG_WITHIN_S = 120.0
 
 _LISTENERS = """\
-listeners=PLAINTEXT://{host}:{port},LATE://{host}:{late},NAMED://{host}:{named},CONTROLLER://{host}:{controller}
-advertised.listeners=PLAINTEXT://{host}:{port},LATE://{host}:{proxy},NAMED://{name}:{named}
+listeners=PLAINTEXT://{host}:{port},{late.own},NAMED://{host}:{named},CONTROLLER://{host}:{controller}
+advertised.listeners=PLAINTEXT://{host}:{port},{late.advertised},NAMED://{name}:{named}
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,LATE:PLAINTEXT,NAMED:PLAINTEXT,CONTROLLER:PLAINTEXT
 """
 
 
 class FireKafka(Kafka):
-    """A broker with two more listeners: behind a proxy (`proxy_port`), and for clients that use its name."""
+    """A broker with two more listeners: `late` behind a link, and one for clients that use its name."""
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
-        ports = Ports()
-        self.late_port, self.proxy_port, self.named_port = ports.any(), ports.any(), ports.any()
+        self.late, self.named_port = LinkedListener("LATE"), Ports().any()
 
     def more_settings(self) -> str:
         """See `Kafka.more_settings`."""
         return _LISTENERS.format(
-            host=HOST, port=self.port, late=self.late_port, named=self.named_port, proxy=self.proxy_port,
+            host=HOST, port=self.port, late=self.late, named=self.named_port,
             controller=self.controller_port, name=KAFKA_NAME,
         )  # fmt: skip
 
@@ -95,7 +92,11 @@ class FireStage:
 def open_stage(folder: Path) -> Iterator[FireStage]:
     """Yield the servers, with the job at work."""
     folder.mkdir(parents=True, exist_ok=True)
-    with own_kafka(folder, FireKafka) as kafka, own_cluster(folder, appendonly=True) as redis:
+    with (
+        own_kafka(folder, FireKafka) as kafka,
+        contextlib.closing(kafka.late.links),
+        own_cluster(folder, appendonly=True) as redis,
+    ):
         for topic in (TOPIC, REGISTRY_TOPIC):
             create_topic(kafka.bootstrap, topic, PARTITIONS)
         stage = FireStage(folder, kafka, redis)
@@ -109,33 +110,16 @@ def lost_in_log(bootstrap: str, acks: Iterable[tuple[int, int, str, int]]) -> li
     wanted: dict[int, dict[int, tuple[str, int]]] = {}
     for partition, offset, key, number in acks:
         wanted.setdefault(partition, {})[offset] = key, number
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "fire", "enable.auto.commit": False})
     lost = []
-    try:
-        for partition, expected in wanted.items():
-            begin, end = min(expected), max(expected) + 1
-            consumer.assign([TopicPartition(TOPIC, partition, begin)])
-            found = _read(consumer, set(expected), end)
-            lost += [
-                f"{partition}:{offset} of {key} has {found.get(offset)}, not {number}"
-                for offset, (key, number) in expected.items()
-                if found.get(offset) != (key, number)
-            ]
-    finally:
-        consumer.close()
+    for partition, expected in wanted.items():
+        found = {
+            each.offset(): (each.key().decode(), json.loads(each.value())["number"])
+            for each in messages_of(bootstrap, TOPIC, partition)
+            if each.offset() in expected
+        }
+        lost += [
+            f"{partition}:{offset} of {key} has {found.get(offset)}, not {number}"
+            for offset, (key, number) in expected.items()
+            if found.get(offset) != (key, number)
+        ]
     return lost
-
-
-def _read(consumer: Consumer, wanted: set[int], end: int) -> dict[int, tuple[str, int]]:
-    """Return key and number of the records at these offsets, all of them below `end`."""
-    found: dict[int, tuple[str, int]] = {}
-    until_s, next_offset = time.monotonic() + LOG_WITHIN_S, -1
-    while next_offset < end and time.monotonic() < until_s:
-        for message in consumer.consume(10_000, 1.0):
-            if message.error():
-                raise RuntimeError(f"the log can't be read: {message.error()}")
-            next_offset = message.offset() + 1
-            if message.offset() in wanted:
-                number = json.loads(message.value())["number"]
-                found[message.offset()] = message.key().decode(), number
-    return found

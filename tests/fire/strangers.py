@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tests.fire.figures import none_failed, p99_below
 from tests.fire.stage import ACCESS, CALLER, TOPIC
-from tests.fire.trial import AFTER, AFTER_S, DURING, open_trial
+from tests.fire.trial import AFTER, DURING, READ_MS, open_trial
 from tests.integration.server.test_standing_server_strangers import (
     DATA,
     DECLARED_BYTES,
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 SLOW_CONNECTIONS, DECLARING = 256, 43
 STREAM_CONNECTIONS, STREAMS = 2, 200
 DRIP_EVERY_S, DRIPS = 8.0, 4
-READ_MS = 50
 _TYPE = "application/vnd.kafka.{}.v2+json"
 DEPTH = 22
 SCHEMA_BOMB = {
@@ -85,10 +84,7 @@ def large_bodies(stage: FireStage) -> Found:
                 create_topic(stage.kafka.bootstrap, topic, 1)
                 trial.phase(name, 1)
                 trial.found.facts[name] = _send_at_once(trial, topic, sent, _TYPE.format(kind), count)
-            trial.phase("rest", 3)
-            trial.phase(AFTER, AFTER_S)
-            trial.rss_mib(AFTER)
-            return trial.finish()
+            return trial.rest_and_finish(3)
     finally:
         registry.kill()
         registry.close()
@@ -126,7 +122,7 @@ def slow_bodies(stage: FireStage) -> Found:
         trial.phase("6 MiB declared")
         trial.found.facts["of 43 callers, cut off"] = _drip(callers, b" ")
         connections.close()
-        return _rested(trial)
+        return trial.rest_and_finish(3)
 
 
 def slow_streams(stage: FireStage) -> Found:
@@ -141,7 +137,7 @@ def slow_streams(stage: FireStage) -> Found:
         trial.phase(DURING)
         trial.found.facts["of 2 connections, cut off"] = _drip(opened, dripped)
         connections.close()
-        return _rested(trial)
+        return trial.rest_and_finish(3)
 
 
 SLOW_STREAMS = tuple(
@@ -186,10 +182,3 @@ def _drip(connections: list[socket.socket], data: bytes) -> int:
             except OSError:
                 closed.add(number)
     return len(closed)
-
-
-def _rested(trial: Trial) -> Found:
-    trial.phase("rest", 3)
-    trial.phase(AFTER, AFTER_S)
-    trial.rss_mib(AFTER)
-    return trial.finish()

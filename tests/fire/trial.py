@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import psutil
-from tests.fire.figures import Event, Found
+from tests.fire.figures import Event, Found, none_failed, p99_below
 from tests.fire.stage import PARTITIONS, TOPIC, lost_in_log
 from tests.servers.own import eventually
 from tests.servers.standing import StandingServer
@@ -27,6 +27,9 @@ CHECKER = {"readers": 4, "reads_per_s": 100, "writers": 4, "writes_per_s": 20, "
 CLOSE_WITHIN_S = 600
 BEFORE_S, AFTER_S, REST_S = 8.0, 8.0, 3.0
 BEFORE, DURING, AFTER = "before", "during", "after"
+READ_MS = 50
+HEALS = (none_failed("read", AFTER), none_failed("write", AFTER), p99_below(READ_MS, "read", AFTER))
+"""What is expected of every server once its trouble is over."""
 
 
 class Trial:
@@ -86,6 +89,14 @@ class Trial:
             self._acks += [tuple(each) for each in report.pop("acks")]
         self._loads.clear()
         return reports
+
+    def rest_and_finish(self, rest_s: float = 0) -> Found:
+        """Let everything rest, look at it once more, and finish."""
+        if rest_s:
+            self.phase("rest", rest_s)
+        self.phase(AFTER, AFTER_S)
+        self.rss_mib(AFTER)
+        return self.finish()
 
     def finish(self) -> Found:
         """End the checker: it reads everything back. Then look for every acknowledged record in the log."""

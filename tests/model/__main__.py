@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.model.explorer import Limits, explore
 from tests.model.spaces import SPACES, Bounds, space_named
 from tests.model.world import World
-from tests.servers.own import own_cluster
+from tests.servers.own import own_cluster, shorten_jvm_starts
 
 BROKEN = 3
 """The exit code where a promise is broken: not 1, which an error has."""
@@ -28,6 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time")
     parser.add_argument("--broken", type=int, default=1, help="stop at so many broken promises (default 1)")
     given = parser.parse_args(arguments)
+    shorten_jvm_starts()
     limits = Limits(time.monotonic() + given.seconds, given.broken)
     broken: list[tuple[str, ...]] = []
     with tempfile.TemporaryDirectory(prefix="model-") as folder, own_cluster(Path(folder)) as cluster:

@@ -52,13 +52,15 @@ def eventually(condition: Callable[[], bool], within_s: float = 60) -> None:
         time.sleep(0.02)
 
 
-def shorten_jvm_starts() -> None:
-    """Set the options of the JVMs that this process starts, unless there are some.
+SHORT_LIVED_JVMS = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+"""The options of JVMs that live for seconds, as a variable: the second compiler would take more time than it
+gives back, and so would a collector with threads of its own."""
 
-    The tests' JVMs live for seconds: the second compiler would take more time than it gives back, and so
-    would a collector with threads of its own.
-    """
-    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+def shorten_jvm_starts() -> None:
+    """Set the options of the JVMs that this process starts, unless there are some."""
+    for name, options in SHORT_LIVED_JVMS.items():
+        os.environ.setdefault(name, options)
 
 
 @contextlib.contextmanager

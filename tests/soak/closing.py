@@ -64,7 +64,7 @@ class Closing:
 
         async def missing() -> str:
             """Return the first position that no read reaches."""
-            for (topic, partition), offset in ledger.ends.items():
+            for (topic, partition), offset in ledger.ends().items():
                 reply = await self._traffic.ask(
                     "end",
                     "GET",

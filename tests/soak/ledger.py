@@ -11,10 +11,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tests.torture.acknowledged import Acknowledged
+
 KEPT_OF_A_KEY = 50
 """Records of a key that the ledger remembers: a read is at most some seconds behind."""
-KEPT_ACKNOWLEDGEMENTS = 20_000
-"""Of a partition: at the load's rates those of several minutes, far more than any age."""
 EXPIRY_SLACK_MS = 1_000
 
 
@@ -73,11 +73,9 @@ class Ledger:
     def __init__(self, ttl_ms: dict[str, float]) -> None:
         self._ttl_ms = ttl_ms
         self.keys: dict[str, dict[str, KeyBook]] = {}
-        self.ends: dict[tuple[str, int], int] = {}
-        """The highest acknowledged offset of each partition."""
         self.acknowledged: Counter[str] = Counter()
         self.uncertain = 0
-        self._history: dict[tuple[str, int], tuple[list[float], list[int]]] = {}
+        self._times = Acknowledged()
 
     def begin(self, write: Write) -> None:
         """Note a write before it is sent."""
@@ -97,13 +95,11 @@ class Ledger:
         self.acknowledged[write.topic] += 1
         bisect.insort(book.acks, Ack(offset, write.number, write.begun_ms, at_ms))
         del book.acks[:-KEPT_OF_A_KEY]
-        lane = write.topic, partition
-        self.ends[lane] = max(offset, self.ends.get(lane, -1))
-        times, offsets = self._history.setdefault(lane, ([], []))
-        times.append(max(at_ms, times[-1]) if times else at_ms)
-        offsets.append(self.ends[lane])
-        if len(times) > 2 * KEPT_ACKNOWLEDGEMENTS:
-            del times[:KEPT_ACKNOWLEDGEMENTS], offsets[:KEPT_ACKNOWLEDGEMENTS]
+        self._times.note(at_ms, [(write.topic, partition, offset)])
+
+    def ends(self) -> dict[tuple[str, int], int]:
+        """The highest acknowledged offset of each partition."""
+        return {source: below - 1 for source, below in self._times.ends().items()}
 
     def forget(self, topic: str, key: str) -> None:
         """Forget a key that nobody will read again."""
@@ -115,10 +111,9 @@ class Ledger:
         return fault and f"{topic}/{key}: {fault} ({seen})"
 
     def _check_age(self, topic: str, seen: Seen) -> str | None:
-        times, offsets = self._history.get((topic, seen.partition), ([], []))
-        count = bisect.bisect_right(times, seen.sent_ms - seen.age_ms)
-        if count and offsets[count - 1] >= seen.next_offset:
-            return f"the age is not true: offset {offsets[count - 1]} was acknowledged before"
+        due = self._times.next_offset(topic, seen.partition, seen.sent_ms - seen.age_ms)
+        if seen.next_offset < due:
+            return f"the age is not true: offset {due - 1} was acknowledged before"
         return None
 
     def _check_record(self, topic: str, key: str, seen: Seen) -> str | None:

@@ -1,6 +1,7 @@
 """`python -m tests.torture -n 200 --seed 1` runs 200 schedules, of seeds 1 to 200; `-n 1` replays one.
 
-Prints a line for each schedule that failed and, at the end, a summary as JSON. Exit code 1 if any failed.
+Prints a line for each schedule that failed and, at the end, a summary as JSON. Exit code 1 if any failed, and
+130 after Ctrl-C: then the servers are killed, and the summary is of the schedules that had ended.
 """
 
 from __future__ import annotations
@@ -8,14 +9,19 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import random
+import signal
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from tests.servers.own import shorten_jvm_starts
@@ -31,6 +37,9 @@ from tests.torture.schedule import EVENTS, Schedule, draw
 from tests.torture.shrinking import shrink
 from tests.torture.stack import running_stack
 
+from keylane_local.process import guard
+from keylane_local.process.processes import stop_now
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -38,6 +47,8 @@ Planned = tuple[Configuration, Schedule]
 
 PER_STACK = 50
 """Schedules for one set of servers: with a longer log, rebuilding an emptied Redis would take too long."""
+INTERRUPTED = 130
+"""The exit code after Ctrl-C."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -65,12 +76,54 @@ def main(arguments: list[str] | None = None) -> int:
             progress.update(bar, now=f"seed {schedule.seed} {' '.join(schedule.events)}")
 
         shorten = not (given.no_shrink or given.stop_at_first)
-        summary = torture(planned, folder, begun, report, stop_at_first=given.stop_at_first, shorten=shorten)
-    summary |= {"seed": seed, "seconds": round(time.monotonic() - began_s)}
+        stacks = Stacks(folder, planned[0][1].seed)
+        is_whole = _unless_interrupted(
+            lambda: torture(
+                planned, stacks, begun, report, stop_at_first=given.stop_at_first, shorten=shorten
+            )
+        )
+    summary = _summary(stacks) | {"seed": seed, "seconds": round(time.monotonic() - began_s)}
     console.print_json(json.dumps(summary))
     if given.summary:
         Path(given.summary).write_text(json.dumps(summary), encoding="utf-8")
+    if not is_whole:
+        end_at_once()
     return 1 if summary["failed"] else 0
+
+
+def _unless_interrupted(call: Callable[[], None]) -> bool:
+    """Call in another thread, so that Ctrl-C ends the wait for it at once; returns whether it has ended.
+
+    A thread that librdkafka keeps sees no signal before it returns, which may take as long as a request.
+    """
+    ended: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            ended.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - raised by `result`
+            ended.set_exception(error)
+
+    threading.Thread(target=run, daemon=True, name="torture").start()
+    try:
+        ended.result()
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        return False
+    return True
+
+
+def end_at_once() -> None:
+    """Kill all servers, and exit without a wait for the threads, which go on until then.
+
+    The guards stay: they stop what an event has started meanwhile.
+    """
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if guard.__name__ not in child.cmdline():
+                stop_now(child)
+    sys.stdout.flush()
+    os._exit(INTERRUPTED)
 
 
 def _drawn(seed: int, given: argparse.Namespace) -> Planned:
@@ -82,7 +135,10 @@ def _drawn(seed: int, given: argparse.Namespace) -> Planned:
 
 
 class Stacks:
-    """The stack in use; another one begins for another configuration, or after PER_STACK schedules."""
+    """The stack in use; another one begins for another configuration, or after PER_STACK schedules.
+
+    `outcomes`: those of the schedules so far, without shorter ones.
+    """
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder = folder
@@ -90,6 +146,7 @@ class Stacks:
         self._number = 0
         self._tormentor: Tormentor | None = None
         self._running = contextlib.ExitStack()
+        self.outcomes: list[Outcome] = []
         self.left_wrong: list[str] = []
         self.unplanned = 0
         self.slow = 0
@@ -134,25 +191,23 @@ class Stacks:
 
 def torture(
     planned: list[Planned],
-    folder: Path,
+    stacks: Stacks,
     begun: Callable[[Schedule], None] = lambda _: None,
     report: Callable[[Outcome, Planned | None], None] = lambda _outcome, _shortened: None,
     *,
     stop_at_first: bool = False,
     shorten: bool = False,
-) -> dict[str, Any]:
-    """Run schedules on stacks below `folder`, which gets the history of each that failed.
+) -> None:
+    """Run schedules on stacks, whose folder gets the history of each.
 
     `report` gets each outcome and, with `shorten`, a shorter schedule that fails too.
     """
-    outcomes: list[Outcome] = []
-    stacks = Stacks(folder, planned[0][1].seed)
     try:
         for configuration, schedule in planned:
             begun(schedule)
             outcome = stacks.run(configuration, schedule)
-            outcomes.append(outcome)
-            write_history(folder, configuration.name, outcome)
+            stacks.outcomes.append(outcome)
+            write_history(stacks.folder, configuration.name, outcome)
             shortened = None
             if outcome.faults and shorten:
                 shortened = configuration, _shorten(configuration, schedule, stacks)
@@ -162,7 +217,6 @@ def torture(
         stacks.check_all()
     finally:
         stacks.end()
-    return _summary(outcomes, stacks)
 
 
 def _shorten(configuration: Configuration, schedule: Schedule, stacks: Stacks) -> Schedule:
@@ -174,9 +228,10 @@ def _shorten(configuration: Configuration, schedule: Schedule, stacks: Stacks) -
     return shrink(schedule, fails)
 
 
-def _summary(outcomes: list[Outcome], stacks: Stacks) -> dict[str, Any]:
+def _summary(stacks: Stacks) -> dict[str, Any]:
+    outcomes = stacks.outcomes
     events = Counter(kind for outcome in outcomes for kind in outcome.schedule.events)
-    seconds = sorted(outcome.seconds for outcome in outcomes)
+    seconds = [outcome.seconds for outcome in outcomes]
     return {
         "schedules": len(outcomes),
         "failed": sum(bool(outcome.faults) for outcome in outcomes) + bool(stacks.left_wrong),
@@ -194,8 +249,8 @@ def _summary(outcomes: list[Outcome], stacks: Stacks) -> dict[str, Any]:
         ),
         "waiting_reads": sum(outcome.waits for outcome in outcomes),
         "seconds_per_schedule": {
-            "mean": round(sum(seconds) / len(seconds), 1),
-            "longest": round(seconds[-1], 1),
+            "mean": round(sum(seconds) / max(1, len(seconds)), 1),
+            "longest": round(max(seconds, default=0.0), 1),
         },
     }
 

@@ -23,10 +23,10 @@ class Acknowledged:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._times_ms: dict[TopicPartition, list[int]] = {}
+        self._times_ms: dict[TopicPartition, list[float]] = {}
         self._next_offsets: dict[TopicPartition, list[int]] = {}
 
-    def note(self, at_ms: int, positions: Iterable[tuple[str, int, int]]) -> None:
+    def note(self, at_ms: float, positions: Iterable[tuple[str, int, int]]) -> None:
         """Add topic, partition and offset of records whose acknowledgement arrived by `at_ms`."""
         highest: dict[TopicPartition, int] = {}
         for topic, partition, offset in positions:
@@ -40,7 +40,12 @@ class Acknowledged:
                 times_ms.append(max(at_ms, times_ms[-1] if times_ms else 0))
                 next_offsets.append(max(offset + 1, next_offsets[-1] if next_offsets else 0))
 
-    def next_offset(self, topic: str, partition: int, before_ms: int) -> int:
+    def ends(self) -> dict[TopicPartition, int]:
+        """Of each partition the offset behind all that were acknowledged."""
+        with self._lock:
+            return {source: offsets[-1] for source, offsets in self._next_offsets.items()}
+
+    def next_offset(self, topic: str, partition: int, before_ms: float) -> int:
         """Everything below this offset of the partition was written before a time; 0: nothing was."""
         source = topic, partition
         index = bisect.bisect_left(self._times_ms.get(source, ()), before_ms)

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import enum
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -44,6 +45,8 @@ class Mode(enum.Enum):
     """Commands pass, their replies don't: the client does not know what was carried out."""
     SLOW = enum.auto()
     """Each read of the socket takes `Link.delay_s` more, in both directions."""
+    LATE = enum.auto()
+    """Commands pass at once, their replies `Link.delay_s` later, however many: the delay is no queue."""
     DRIP = enum.auto()
     """Bytes pass a few at a time."""
 
@@ -83,8 +86,8 @@ class Link:
                 await self._pump(reader, upstream, is_reply=False)
                 upstream.close()
                 await back
-        except OSError:
-            pass  # the node is down
+        except (OSError, asyncio.CancelledError):
+            pass  # the node is down, or this process ends, of which asyncio would print a traceback
         finally:
             for each in (writer, upstream):
                 if each is not None:
@@ -94,10 +97,16 @@ class Link:
     async def _pump(
         self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, is_reply: bool
     ) -> None:
+        loop, due_s = asyncio.get_running_loop(), 0.0
         with contextlib.suppress(OSError):
             while data := await source.read(_READ_BYTES):
                 while self.mode is Mode.HOLD or (is_reply and self.mode is Mode.HOLD_REPLIES):
                     await self._changed.wait()
+                is_late = is_reply and self.mode is Mode.LATE
+                if is_late or loop.time() < due_s:  # in order, also when the delay ends
+                    due_s = max(due_s, loop.time() + (self.delay_s if is_late else 0.0))
+                    loop.call_at(due_s, target.write, data)
+                    continue
                 if self.mode is Mode.SLOW:
                     await asyncio.sleep(self.delay_s)
                 while self.mode is Mode.DRIP and len(data) > _DRIP_BYTES:
@@ -108,6 +117,7 @@ class Link:
                 target.write(data)
                 await target.drain()
         if is_reply:
+            await asyncio.sleep(max(0.0, due_s - loop.time()))
             target.close()
 
 
@@ -158,7 +168,11 @@ class Links:
 
 
 async def _serve(node_ports: Iterable[int]) -> None:
-    """Answer commands: the ports at first, then each change of a link once it is made."""
+    """Answer commands: the ports at first, then each change of a link once it is made.
+
+    A terminal sends Ctrl-C to this process, too: it ends with the one that has started it.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     links = {port: Link(port) for port in node_ports}
     for link in links.values():
         await link.open()

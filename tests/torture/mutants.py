@@ -26,6 +26,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from tests.servers.own import SHORT_LIVED_JVMS
 from tests.torture.guards import MUTANTS, Mutant
 
 from keylane_local.tools import project_root, tools_dir
@@ -71,11 +72,13 @@ def make(mutant: Mutant, folder: Path) -> None:
 def environment_of(checkout: Path) -> dict[str, str]:
     """Return the variables of a process that imports every package from `checkout`.
 
-    What the path does not name would be imported from the project itself, where this environment has it.
+    What the path does not name would be imported from the project itself, where this environment has it. Its
+    JVMs get the options that pytest's have, whether pytest has started this or somebody by hand.
     """
     settings = tomllib.loads((checkout / "pyproject.toml").read_text(encoding="utf-8"))
     folders = settings["tool"]["mypy"]["mypy_path"]
     return {
+        **SHORT_LIVED_JVMS,
         **os.environ,
         "PYTHONPATH": os.pathsep.join(str(checkout / folder) for folder in folders),
         "KEYLANE_TOOLS": str(tools_dir()),

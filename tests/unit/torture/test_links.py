@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import socket
+import struct
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -91,6 +94,27 @@ def test_where_replies_are_held_commands_arrive(links, node):
         assert client.recv(10) == b"answer"
 
 
+def test_late_replies_arrive_after_the_delay_as_many_as_there_are_and_in_order(links, node):
+    delay_s, sent = 0.5, b"abcdefghijklmnopqrst"
+    with connected(links, node) as (client, server):
+        with links.set(port(node), Mode.LATE, delay_s):
+            client.sendall(b"ask")
+            assert server.recv(10) == b"ask"
+            begun_s = time.monotonic()
+            for number in range(len(sent)):
+                server.sendall(sent[number : number + 1])
+                client.sendall(b".")  # what passes at once: the link has read the reply before
+                assert server.recv(1) == b"."
+            assert client.recv(1) == b"a"
+            assert time.monotonic() - begun_s >= delay_s
+        server.sendall(b"!")
+        got = b"a"
+        while len(got) <= len(sent):
+            got += client.recv(100)
+        assert got == sent + b"!"
+        assert time.monotonic() - begun_s < len(sent) * delay_s
+
+
 @pytest.mark.parametrize("mode", [Mode.SLOW, Mode.DRIP])
 def test_a_slow_link_passes_everything_in_order(links, node, mode):
     with connected(links, node) as (client, server), links.set(port(node), mode, 0.01):
@@ -100,3 +124,17 @@ def test_a_slow_link_passes_everything_in_order(links, node, mode):
         while len(got) < len(sent):
             got += server.recv(1024)
         assert got == sent
+
+
+@pytest.mark.parametrize("mode", [Mode.HOLD, Mode.DRIP])
+def test_connections_that_were_reset_and_ctrl_c_leave_no_traceback(node, capfd, mode):
+    links = Links([port(node)])
+    with connected(links, node) as (client, server), connected(links, node), links.set(port(node), mode):
+        for each in (client, server):
+            each.sendall(bytes(1000))
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+        links._process.send_signal(signal.SIGINT)
+    links.close()
+    assert links._process.returncode == 0
+    assert capfd.readouterr().err == ""

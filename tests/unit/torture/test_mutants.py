@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import os
 import subprocess
 import sys
 import tomllib
@@ -11,6 +12,7 @@ from collections import Counter
 
 import pytest
 from tests.model.mutants import MUTANTS as MODEL_MUTANTS
+from tests.servers.own import shorten_jvm_starts
 from tests.torture.configurations import configuration_named
 from tests.torture.guards import MUTANTS, Mutant, Replacement
 from tests.torture.mutants import GuardGone, environment_of, make, without_guard
@@ -72,6 +74,15 @@ def test_a_copy_imports_every_package_from_itself(tmp_path):
     files = done.stdout.split()
     assert len(files) == len(packages())
     assert [each for each in files if not each.startswith(str(tmp_path))] == []
+
+
+def test_jvms_of_a_copy_have_the_options_of_pytest_unless_somebody_has_set_others(monkeypatch):
+    monkeypatch.delenv("JDK_JAVA_OPTIONS")
+    given = environment_of(ROOT)["JDK_JAVA_OPTIONS"]
+    shorten_jvm_starts()
+    assert os.environ["JDK_JAVA_OPTIONS"] == given
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-Xmx1g")
+    assert environment_of(ROOT)["JDK_JAVA_OPTIONS"] == "-Xmx1g"
 
 
 def test_a_copy_has_the_whole_project_without_the_guard(tmp_path):

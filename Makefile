@@ -19,12 +19,13 @@ MINUTES ?= 60
 FIRE ?=
 RELEASE_ARGS ?=
 N ?= 200
+BUSY ?= 2
 SEED ?=
 SPARK ?=
 SPARK_TESTS = -m 'cluster or not cluster' $(PYTEST_ARGS) tests/unit/spark tests/integration/cluster/test_spark_submit.py \
 	$(addprefix tests/integration/job/test_,job.py views.py transforms.py engine_ended.py polling.py spark_bounds.py log_reader.py)
 
-.PHONY: help setup setup-python setup-check setup-sam setup-tests setup-localstack demo test unit integration e2e
+.PHONY: help setup setup-python setup-check setup-sam setup-tests setup-localstack demo test test-steady unit integration e2e
 .PHONY: containers long databases spark-cluster spark-versions check example docs setup-docs
 .PHONY: lint-infra audit generate tour release layer layer-requirements image-requirements jar-checksums sizing package-job build
 .PHONY: up down status deploy-local clean soak torture torture-mutants model model-mutants under-fire upgrade compat
@@ -65,6 +66,10 @@ setup-localstack: setup
 test: setup-tests  ## All tests, on real servers of their own, in two processes side by side (WORKERS=0: in one)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder \
 		--durations 40 --durations-min 5 $(PYTEST_ARGS)
+
+test-steady: N = 6
+test-steady: setup-tests  ## `make test` N=6 times in random orders, beside BUSY=2 busy processes: which tests fail, and how often (SEED, PYTEST_ARGS)
+	@$(BIN)/python -m tests.steady -n $(N) --busy $(BUSY) --workers $(WORKERS) $(if $(SEED),--seed $(SEED)) -- $(PYTEST_ARGS)
 
 unit: setup-python  ## The tests that need no server (about a minute)
 	@$(BIN)/python -m pytest -n $(WORKERS) tests/unit infra/local/localstack-process-executor/tests $(PYTEST_ARGS)

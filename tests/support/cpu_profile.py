@@ -151,7 +151,9 @@ def table(folder: Path) -> list[str]:
     by_file: Counter[str] = Counter()
     for part in sorted(folder.glob("*.json")):
         for file, used in json.loads(part.read_text()).items():
-            by_folder["/".join(file.split("/")[:3] if "/" in file else [file]).removesuffix(".py")].update(used)
+            by_folder["/".join(file.split("/")[:3] if "/" in file else [file]).removesuffix(".py")].update(
+                used
+            )
             by_file[file] += sum(used.values())
     total: Counter[str] = sum(by_folder.values(), Counter())
     kinds = [kind for kind, _ in total.most_common()]
@@ -166,6 +168,9 @@ def table(folder: Path) -> list[str]:
 def _aligned(rows: list[list[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
-        "  ".join(cell.ljust(width) if not number else cell.rjust(width) for number, (cell, width) in enumerate(zip(row, widths, strict=True)))
+        "  ".join(
+            cell.ljust(width) if not number else cell.rjust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
         for row in rows
     ]

@@ -19,6 +19,7 @@ MINUTES ?= 60
 FIRE ?=
 RELEASE_ARGS ?=
 N ?= 200
+BUSY ?= 2
 SEED ?=
 SPARK ?=
 SPARK_TESTS = -m 'cluster or not cluster' $(PYTEST_ARGS) tests/unit/spark tests/integration/cluster/test_spark_submit.py \
@@ -27,7 +28,7 @@ SPARK_TESTS = -m 'cluster or not cluster' $(PYTEST_ARGS) tests/unit/spark tests/
 # Where this is set, as in many containers, each process of pytest would rewrite and compile all tests again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup setup-python setup-check setup-sam setup-tests setup-localstack demo test test-profile unit integration e2e
+.PHONY: help setup setup-python setup-check setup-sam setup-tests setup-localstack demo test test-profile test-steady unit integration e2e
 .PHONY: containers long databases spark-cluster spark-versions check example docs setup-docs
 .PHONY: lint-infra lint-code audit generate tour release layer layer-requirements image-requirements jar-checksums sizing package-job build
 .PHONY: up down status deploy-local clean soak torture torture-mutants model model-mutants under-fire upgrade compat
@@ -71,6 +72,10 @@ test: setup-tests  ## All tests, on real servers of their own, in two processes 
 
 test-profile: setup-tests  ## `make test` with a table of its CPU seconds, by folder and by what is started
 	@$(MAKE) --no-print-directory test PYTEST_ARGS="--cpu-profile=build/cpu-profile $(PYTEST_ARGS)"
+
+test-steady: N = 6
+test-steady: setup-tests  ## `make test` N=6 times in random orders, beside BUSY=2 busy processes: which tests fail, and how often (SEED, PYTEST_ARGS)
+	@$(BIN)/python -m tests.steady -n $(N) --busy $(BUSY) --workers $(WORKERS) $(if $(SEED),--seed $(SEED)) -- $(PYTEST_ARGS)
 
 unit: setup-python  ## The tests that need no server (about a minute)
 	@$(BIN)/python -m pytest -n $(WORKERS) tests/unit infra/local/localstack-process-executor/tests $(PYTEST_ARGS)

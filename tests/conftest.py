@@ -16,8 +16,9 @@ from tests.servers.own import (
     shorten_jvm_starts,
     wait_writable,
 )
-from tests.support import cpu_profile
+from tests.support import cpu_profile, last_logs
 from tests.support.only_if_named import leave_out
+from tests.support.order import shuffle_within_files
 
 from keylane.formats import json_text
 from keylane_local.process.ports import HOST, Ports
@@ -72,16 +73,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--cpu-profile", metavar="FOLDER", help="write CPU seconds by test file and process there"
     )
+    parser.addoption("--order-seed", type=int, help="shuffle the tests of each file, as this seed does")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if folder := config.getoption("--cpu-profile"):
         cpu_profile.register(config, Path(folder))
+    config.pluginmanager.register(last_logs)
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    seed = config.getoption("--order-seed")
+    return [] if seed is None else [f"order of the tests of each file: --order-seed {seed}"]
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark tests by their folder and, for processes side by side (-n), by what stays in one of them."""
+    if (seed := config.getoption("--order-seed")) is not None:
+        shuffle_within_files(items, seed)
     leave_out("long", config, items)
     for item in items:
         if TESTS / "integration" in item.path.parents:

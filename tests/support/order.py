@@ -1,0 +1,25 @@
+"""`--order-seed`: the tests of each file in a random order, which the seed brings back.
+
+No plugin: pytest-randomly and pytest-random-order shuffle files, too, which undoes the order of shared servers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def shuffle_within_files(items: list[pytest.Item], seed: int) -> None:
+    """Sort the tests of each file by the seed; files stay where they are.
+
+    A test's turn depends on its id alone: those that `-k` or the command line choose keep their order.
+    """
+    files = {path: number for number, path in enumerate(dict.fromkeys(item.path for item in items))}
+
+    def turn(item: pytest.Item) -> tuple[int, bytes]:
+        return files[item.path], hashlib.sha256(f"{seed} {item.nodeid}".encode()).digest()
+
+    items.sort(key=turn)

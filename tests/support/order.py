@@ -1,6 +1,7 @@
 """`--order-seed`: the tests of each file in a random order, which the seed brings back.
 
-No plugin: pytest-randomly and pytest-random-order shuffle files, too, which undoes the order of shared servers.
+No plugin: pytest-randomly and pytest-random-order shuffle files, too, which undoes the order of shared
+servers.
 """
 
 from __future__ import annotations

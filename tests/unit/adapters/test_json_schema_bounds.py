@@ -177,7 +177,7 @@ def test_a_check_that_gets_no_processor_time_is_not_the_values_fault(monkeypatch
 
 
 def test_the_checks_of_one_request_end():
-    first, second = faults({}, CHECKS_MS / 1_000 + 2, record("orders"), record("orders"))
+    first, second = faults({}, record("orders"), record("orders"), takes_s=CHECKS_MS / 1_000 + 2)
     assert first is None
     assert isinstance(second, ValueInvalid)
     assert "fewer records" in str(second)

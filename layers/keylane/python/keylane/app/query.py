@@ -147,10 +147,8 @@ def read_keys(app: QueryApp, request: Request, topic: str) -> Response[Any]:
     use = app.parts()
     read, registry_wait = many.parse_read_many(request, topic, use.settings), use.registry_wait()
     envelopes = _envelopes(use, read.values, registry_wait)
-    if read.values.raw_keys:
-        wanted = [(key,) for key in read.keys]
-    else:
-        wanted = use.keys(registry_wait).find_all(read.topic, read.keys)
+    finder = use.keys(registry_wait)
+    wanted = [(key,) for key in read.keys] if read.values.raw_keys else finder.find_all(read.topic, read.keys)
     if all(len(keys) == 1 for keys in wanted):
         own = [key for (key,) in wanted]
         found, watermarks = read_many(use.store, read.topic, own, read.terms, atomic=read.atomic)

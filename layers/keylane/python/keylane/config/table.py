@@ -120,7 +120,11 @@ REGISTRY = SettingsTable(
         shown="the system's authorities",
         parts=_REGISTRY_OF_JOB,
     ),
-    Integer("KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS", "The longest time that one request asks it.", 2_000),
+    Integer(
+        "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS",
+        "The longest time that one request waits for it, however many schemas it names.",
+        2_000,
+    ),
     parts=_REGISTRY,
 )
 

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import psutil
@@ -27,7 +28,6 @@ from keylane_local.servers.redis_cluster import SLOTS, RedisCluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from confluent_kafka import Message
 
@@ -148,20 +148,41 @@ def primary_and_replica(cluster: RedisCluster, slot: int) -> tuple[RedisNode, Re
     return by_port[primary.port], by_port[replica.port]
 
 
+def suspend(*pids: int) -> None:
+    """Stop processes, and return once they stand still: their threads may go on for a moment."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    eventually(lambda: all(_stands_still(pid) for pid in pids))
+
+
+def _stands_still(pid: int) -> bool:
+    states = [
+        each.read_bytes().rpartition(b")")[2].split()[0] for each in Path(f"/proc/{pid}/task").glob("*/stat")
+    ]
+    if not states:  # no Linux
+        return psutil.Process(pid).status() == psutil.STATUS_STOPPED
+    return {*states} <= {b"T", b"t", b"Z", b"X"}
+
+
+@contextlib.contextmanager
+def suspended(*pids: int) -> Iterator[None]:
+    """Have processes stand still during the block."""
+    try:
+        suspend(*pids)
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
 @contextlib.contextmanager
 def hanging(*nodes: RedisNode) -> Iterator[None]:
     """Make the nodes hang: their sockets take what comes, and nothing answers."""
     processes = [node.program.process for node in nodes]
     pids = [process.pid for process in processes if process]
     assert len(pids) == len(nodes), "a node does not run"
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        eventually(lambda: {psutil.Process(pid).status() for pid in pids} == {psutil.STATUS_STOPPED})
+    with suspended(*pids):
         yield
-    finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
 
 
 @contextlib.contextmanager

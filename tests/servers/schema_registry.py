@@ -17,6 +17,7 @@ from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pool, message_factory
+from tests.servers.own import suspend
 
 from keylane_local.process.ports import HOST
 from keylane_local.process.program import Program
@@ -83,7 +84,7 @@ class Registry:
 
     def stall(self) -> None:
         """Stop the process: the kernel accepts connections, and nothing answers."""
-        self.program.process.send_signal(signal.SIGSTOP)
+        suspend(self.program.process.pid)
 
     def go_on(self) -> None:
         self.program.process.send_signal(signal.SIGCONT)

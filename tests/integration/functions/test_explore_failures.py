@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from typing import TYPE_CHECKING
 
-import psutil
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.integration.functions.test_explore import asking, values_of, write
-from tests.servers.own import create_topic, eventually, own_kafka, wait_writable
+from tests.servers.own import create_topic, eventually, own_kafka, suspended, wait_writable
 from tests.support.builders import a_topic
 from tests.support.stopwatch import Stopwatch
 
@@ -100,13 +97,8 @@ def test_broker_that_hangs_is_503_in_time_and_read_again_when_it_goes_on(broker:
     assert get(f"/topics/{topic}/partitions/0/records")[0] == 200
     process = broker.program.process
     assert process
-    os.kill(process.pid, signal.SIGSTOP)
-    # On a busy machine its threads go on for a moment.
-    eventually(lambda: process.status() == psutil.STATUS_STOPPED)
-    try:
+    with suspended(process.pid):
         assert_503_in_time(get, topic)
-    finally:
-        os.kill(process.pid, signal.SIGCONT)
     assert_readable_again(get, topic)
 
 

@@ -7,13 +7,11 @@ needed any more is then ended without another instruction.
 from __future__ import annotations
 
 import json
-import os
-import signal
 import textwrap
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.servers.own import create_topic, records_of
+from tests.servers.own import create_topic, records_of, suspend
 from tests.support.builders import FUNCTIONS, a_topic, an_event
 
 from keylane_local.process.lambda_process import Function, LambdaProcess
@@ -57,7 +55,7 @@ def answer_before_the_freeze(code: Path, log: Path, variables: dict[str, str], t
     with LambdaProcess(Function("frozen", code, LAYER, log, variables=variables)) as process:
         answer = process.call(event, "request-1")
         assert process.pid is not None
-        os.kill(process.pid, signal.SIGSTOP)
+        suspend(process.pid)
     assert not answer.failed, answer.payload
     assert json.loads(json.loads(answer.payload)["body"])["status"] == "ok"
     return answer

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from tests.servers.kafka_cluster import own_kafka_cluster
-from tests.servers.own import create_topic, eventually, records_of
+from tests.servers.own import create_topic, eventually, records_of, suspend
 from tests.support import jobs
 from tests.support.jobs import State
 
@@ -179,7 +179,7 @@ def test_the_lanes_of_partitions_with_a_living_leader_stay_fresh_and_take_new_re
     if number == signal.SIGKILL:
         victim.kill()
     else:
-        os.kill(victim.program.process.pid, signal.SIGSTOP)
+        suspend(victim.program.process.pid)
     # Longer than an election takes: 9 s until the controller misses the broker.
     during(scene, others, 20)
     assert scene.late == []

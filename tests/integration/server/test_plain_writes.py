@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.servers.own import create_topic, eventually, messages_of
+from tests.servers.own import create_topic, eventually, messages_of, suspended
 from tests.support.builders import a_topic
 from tests.support.server_process import OTHER_WAY, Process, with_tokens
 
@@ -231,11 +229,8 @@ def test_a_write_that_kafka_does_not_acknowledge_is_uncertain_in_its_time(
     process = Process(variables | {"KEYLANE_PRODUCE_TIMEOUT_MS": "1000"})
     try:
         warm(process, topic)
-        os.kill(broker.program.process.pid, signal.SIGSTOP)
-        try:
+        with suspended(broker.program.process.pid):
             stalled = put(process, topic, "k", b"1")
-        finally:
-            os.kill(broker.program.process.pid, signal.SIGCONT)
         assert (stalled.status, stalled.is_short) == (503, True)
         assert json.loads(stalled.body)["uncertain"]
         eventually(lambda: put(process, topic, "k", b"2").status == 201)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.servers.own import create_topic, eventually, own_kafka
+from tests.servers.own import create_topic, eventually, own_kafka, suspended
 from tests.servers.standing import StandingServer, plain_variables, standing
 from tests.support.steady import SteadyReads
 
@@ -46,11 +46,8 @@ def stalled(kafka: Kafka) -> Iterator[None]:
     """Stop the broker's process, and let it go on at the end."""
     process = kafka.program.process
     assert process is not None
-    os.kill(process.pid, signal.SIGSTOP)
-    try:
+    with suspended(process.pid):
         yield
-    finally:
-        os.kill(process.pid, signal.SIGCONT)
 
 
 def children(pid: int, program: str = "") -> list[int]:

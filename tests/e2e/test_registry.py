@@ -121,6 +121,8 @@ def test_an_undecodable_value_is_422_a_hanging_registry_503_and_raw_bytes_always
         assert (row["value_format"], "in time" in row["undecoded"]) == ("base64", True)
     finally:
         registry.go_on()
+    # One that has not answered is not asked again for some seconds.
+    eventually(lambda: client.get(TOPIC, key).status != 503)
     assert client.get(TOPIC, key).json == {"dest": "SFO", "delay": 7}
 
 

@@ -17,6 +17,8 @@ from tests.servers.own import create_topic, eventually, records_of, suspend
 from tests.support import jobs
 from tests.support.jobs import State
 
+from keylane import routing
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -137,7 +139,7 @@ def key_of(partition: int, number: int) -> bytes:
     return next(
         key
         for i in range(10_000)
-        if jobs.routing.partition_for(key := b"%d-%d" % (number, i), PARTITIONS) == partition
+        if routing.partition_for(key := b"%d-%d" % (number, i), PARTITIONS) == partition
     )
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference
 from tests.servers import schema_registry as sr
-from tests.servers.own import deadline
 from tests.servers.registry_double import client_of, serve_double
 from tests.support.builders import a_topic
 from tests.support.fakes import FakeTime
@@ -19,6 +18,7 @@ from keylane.errors import RegistryUnavailable, ValueInvalid
 from keylane.formats import confluent
 from keylane.model.records import NewRecord
 from keylane.model.schema_rules import SchemaRule
+from keylane.ports import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +38,7 @@ def checks(url: str, time: FakeTime, *, is_plain: bool = False) -> ValueChecks:
 
 
 def fault(found: ValueChecks, topic: str, value: bytes | None) -> KeylaneError | None:
-    [fault] = found.faults([NewRecord(topic, b"k", value)], deadline())
+    [fault] = found.faults([NewRecord(topic, b"k", value)], Deadline.after_ms(5_000, found._clock))
     return fault
 
 
@@ -135,7 +135,7 @@ def test_a_schema_that_cannot_be_fetched_is_unavailable_and_fetched_once_a_reque
     path = "/subjects/t-value/versions/latest"
     if answer:
         served.has(path, answer, 404 if "error_code" in answer else 200)
-    faults = found.faults([NewRecord("t", b"k", b"{}")] * 3, deadline())
+    faults = found.faults([NewRecord("t", b"k", b"{}")] * 3, Deadline.after_ms(5_000, found._clock))
     assert [type(each) for each in faults] == [RegistryUnavailable] * 3
     assert served.asked == [path]
 

@@ -116,6 +116,6 @@ def test_a_report_has_how_often_each_test_failed_and_what_brings_it_back():
 def test_pytest_gets_its_words_through_make_and_the_shell_as_they_were(tmp_path: Path):
     words = ["-k", "a or b", "tests/x.py::test_y[$HOME 'q']"]
     (tmp_path / "Makefile").write_text('all:\n\t@printf "%s\\n" $(PYTEST_ARGS)\n', encoding="utf-8")
-    command = ["make", f"PYTEST_ARGS={pytest_arguments(4, Path('a b.xml'), words)}"]
+    command = ["make", "--no-print-directory", f"PYTEST_ARGS={pytest_arguments(4, Path('a b.xml'), words)}"]
     printed = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
     assert printed.splitlines() == ["--order-seed", "4", "--junitxml", "a b.xml", *words]

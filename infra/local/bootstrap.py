@@ -32,7 +32,7 @@ LOCALSTACK = "localstack-core[runtime]==4.14.0"
 # One of LocalStack's pinned dependencies supports no newer Python.
 MAX_LOCALSTACK_PYTHON = (3, 13)
 UV = "uv==0.13.9"
-"""Installs packages with a fifth of pip's processor time."""
+"""Installs packages with less than half of pip's processor time."""
 LAMBDA_PACKAGES = ("awslambdaric", "boto3")
 # setuptools, which builds the executor, is one of LocalStack's packages.
 _FROM_SOURCE = ("--no-deps", "--no-build-isolation", "--force-reinstall")

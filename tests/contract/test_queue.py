@@ -161,6 +161,11 @@ class Scripted:
         self.calls.append([entry["MessageBody"] for entry in Entries])
         return self.script.pop(0)(ids) if self.script else took(ids)
 
+    def change_message_visibility_batch(self, Entries: list[dict[str, Any]], **_: Any) -> Any:  # noqa: N803
+        ids = [entry["Id"] for entry in Entries]
+        self.calls.append([entry["ReceiptHandle"] for entry in Entries])
+        return self.script.pop(0)(ids) if self.script else took(ids)
+
     def close(self) -> None:
         pass
 
@@ -248,3 +253,37 @@ def test_errors_of_the_whole_call(queue: Open, code: str, status: int, is_tried_
     assert (result is None) == is_tried_again
     assert len(client.calls) == 1 + is_tried_again
     assert json.dumps(str(result)).find(code) < 0
+
+
+@pytest.mark.parametrize(
+    ("first", "again"),
+    [
+        pytest.param(fails(1), [["r1"]], id="that failed in the queue"),
+        pytest.param(fails(1, ours=True), [], id="not one whose receipt has expired"),
+    ],
+)
+def test_a_pause_is_asked_for_again(queue: Open, first: Callable[[list[str]], Any], again: list[list[str]]):
+    sender, client = scripted(queue, first)
+    sender.postpone({"r0": 1, "r1": 2}, deadline())
+    assert client.calls == [["r0", "r1"], *again]
+
+
+def test_pauses_are_asked_for_again_after_a_lost_answer_until_the_deadline_and_not_where_they_are_refused(
+    queue: Open,
+):
+    from botocore.exceptions import ClientError, ReadTimeoutError  # noqa: PLC0415
+
+    lost = raises(ReadTimeoutError(endpoint_url="http://sqs"))
+    pauses = {f"r{number}": 1 for number in range(12)}
+    first, second = list(pauses)[:10], list(pauses)[10:]
+    sender, client = scripted(queue, lost)
+    sender.postpone(pauses, deadline())
+    assert client.calls == [first, first, second]
+    sender, _ = scripted(queue, *[lost] * 100)
+    with pytest.raises(QueueUnavailable, match="did not answer in time"):
+        sender.postpone(pauses, deadline(400))
+    denied = {"Error": {"Code": "AccessDenied"}, "ResponseMetadata": {"HTTPStatusCode": 403}}
+    sender, client = scripted(queue, raises(ClientError(denied, "ChangeMessageVisibilityBatch")))
+    with pytest.raises(AwsRefused):
+        sender.postpone(pauses, deadline())
+    assert client.calls == [first]

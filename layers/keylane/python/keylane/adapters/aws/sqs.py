@@ -36,18 +36,23 @@ class SqsQueue:
         return sending.errors
 
     def postpone(self, pauses_s: Mapping[str, int], deadline: Deadline) -> None:
-        """See `ports.Deliveries`; a receipt that has expired is ignored: its message is visible already."""
-        sqs = self._connected()
-        entries = [
+        """See `ports.Deliveries`; transient errors are retried until the deadline.
+
+        A receipt that has expired is ignored: its message is visible already.
+        """
+        waiting = [
             {"Id": str(index), "ReceiptHandle": receipt, "VisibilityTimeout": pause_s}
             for index, (receipt, pause_s) in enumerate(pauses_s.items())
         ]
-        for first in range(0, len(entries), BATCH_MESSAGES):
+        pause_s = _FIRST_PAUSE_S
+        while waiting:
             if not deadline.remaining_s:
                 raise QueueUnavailable("the queue did not answer in time")
-            batch = entries[first : first + BATCH_MESSAGES]
-            with translate_aws_errors():
-                sqs.change_message_visibility_batch(QueueUrl=self._url, Entries=batch)
+            again = self._postpone(waiting[:BATCH_MESSAGES])
+            waiting = again + waiting[BATCH_MESSAGES:]
+            if again:
+                deadline.clock.pause_s(min(pause_s, deadline.remaining_s))
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def close(self) -> None:
         """Close its connections."""
@@ -60,6 +65,21 @@ class SqsQueue:
         if self._client is None:
             self._client = client("sqs", self._settings)
         return self._client
+
+    def _postpone(self, entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Change the visibility of these messages once; return those that need a retry."""
+        try:
+            with translate_aws_errors():
+                response = self._connected().change_message_visibility_batch(
+                    QueueUrl=self._url, Entries=list(entries)
+                )
+        except AwsRefused:
+            raise
+        except QueueUnavailable:
+            return list(entries)
+        refused = response.get("Failed", ())
+        transient = {entry["Id"] for entry in refused if not entry.get("SenderFault", False)}
+        return [entry for entry in entries if entry["Id"] in transient]
 
     def _send(self, sqs: Any, sending: "_Sending", batch: Sequence[int]) -> bool:
         """Send these messages once; return whether no message needs a retry."""

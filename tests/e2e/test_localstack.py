@@ -185,6 +185,7 @@ def test_a_function_s_log_is_in_its_log_group(api, localstack):
     logs.close()
 
 
+@pytest.mark.long
 def test_authorization_can_be_changed_to_api_keys(deploy):
     deploy("e2e-keyed", Authorization="LAMBDA")
     # As a release, too, whose alias the API invokes from now on.

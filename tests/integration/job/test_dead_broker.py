@@ -169,7 +169,10 @@ def during(scene: Scene, sources: set[tuple[str, int]], seconds: float) -> None:
     scene.watch(sources, over)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "hung"])
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(signal.SIGKILL, id="killed"), pytest.param(signal.SIGSTOP, id="hung", marks=pytest.mark.long)],
+)
 def test_the_lanes_of_partitions_with_a_living_leader_stay_fresh_and_take_new_records(scene, number):
     said = len(scene.job.lines)
     leaders = scene.leaders()

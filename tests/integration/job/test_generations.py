@@ -150,6 +150,7 @@ def test_a_deleted_topic_is_waited_for_and_never_mixed_with_one_created_again(jo
     assert job.process.poll() is None
 
 
+@pytest.mark.long
 def test_a_topic_deleted_while_a_batch_reads_it_does_not_hold_up_the_others(
     kafka, redis_cluster, state_of, tmp_path
 ):
@@ -455,6 +456,7 @@ def ends_and_names(older: jobs.RunningJob, newer: jobs.RunningJob) -> None:
     assert f"process {newer.process.pid} on {socket.gethostname()}, epoch {next_epoch} took over" in last
 
 
+@pytest.mark.long
 def test_a_job_that_slept_while_redis_was_emptied_and_its_successor_began_ends_all_the_same(
     state_of, restarts, redis_cluster
 ):

@@ -186,12 +186,13 @@ def bring_back(cluster: RedisCluster, nodes: list[RedisNode]) -> None:
 @pytest.mark.parametrize(
     ("lost", "signal_", "options"),
     [
-        (LOST, signal.SIGKILL, ""),
-        (LOST, signal.SIGKILL, "small_batch_records = 0"),
-        ((4, 5), signal.SIGKILL, ""),
-        (LOST, signal.SIGSTOP, ""),
+        pytest.param(LOST, signal.SIGKILL, "", id="killed"),
+        pytest.param(
+            *(LOST, signal.SIGKILL, "small_batch_records = 0"), id="killed under tasks", marks=pytest.mark.long
+        ),
+        pytest.param((4, 5), signal.SIGKILL, "", id="killed with the layouts", marks=pytest.mark.long),
+        pytest.param(LOST, signal.SIGSTOP, "", id="hanging", marks=pytest.mark.long),
     ],
-    ids=["killed", "killed under tasks", "killed with the layouts", "hanging"],
 )
 def test_the_loss_of_a_shard_leaves_the_lanes_of_all_others_fresh_and_it_catches_up(
     served: Served, lost: tuple[int, int], signal_: signal.Signals, options: str

@@ -201,6 +201,7 @@ def test_what_retention_removed_is_missing_from_a_rebuilt_state_and_reads_say_so
     job.wait_for("INCOMPLETE: partition 0")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scene", [2], indirect=True)
 def test_in_a_topic_with_strays_any_lane_may_lack_what_retention_removed(scene):
     """The producer places keys by another hash than the topic is declared with."""

@@ -1,6 +1,7 @@
 """Views: a real job over real topics, its windows against the plainest fold, read through the function.
 
-One job serves all tests but those that end it, each by a topic and views of its own: see VIEWS.
+One job serves all tests but those that end it, each by a topic and views of its own: see VIEWS. Those that
+end theirs come first: the shared one, with its queries, would take half of a core from them.
 """
 
 from __future__ import annotations
@@ -174,6 +175,43 @@ INVALID = [
 """To views by user and time. A tombstone is not counted as invalid."""
 
 
+def test_a_job_that_is_killed_again_and_again_counts_every_event_once(kafka, topic, job, query, view):
+    written: list[Event] = []
+    for turn in range(3):
+        running = job(topic, MINUTES_AND_VISITS)
+        written += produce(kafka, topic, some_events(400, 10 + turn))
+        running.wait_for(f"view {view!r} is ready")
+        if turn < 2:
+            # In the middle of its first batches: some lanes have them, some don't.
+            eventually(lambda: any(lane["offsets"] != [0, 0, 0] for lane in lanes_of(query, view)), 60)
+            running.signal(signal.SIGKILL)
+            running.exit_code()
+    eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
+    eventually_equal(lambda: whole(query, f"{view}-visits"), views.sessions(written, 15_000))
+
+
+def lanes_of(query: Query, view: str) -> list[dict]:
+    status, document = query.ask(f"/views/{view}")
+    return document["lanes"] if status == 200 else []
+
+
+def test_a_changed_view_is_built_beside_the_old_one_which_is_read_meanwhile(kafka, topic, job, query, view):
+    written = produce(kafka, topic, some_events(300, 20))
+    first = job(topic, MINUTES)
+    wanted = views.fixed(written, MINUTE_MS, MINUTE_MS)
+    eventually_equal(lambda: whole(query, view), wanted)
+    first.end()
+    second = job(topic, MINUTES.replace("'1m'", "'2m'"))
+    wider = views.fixed(written, 2 * MINUTE_MS, 2 * MINUTE_MS)
+    while (found := query.windows(view)) != wider:
+        assert found == wanted
+        assert second.process.poll() is None
+        time.sleep(0.1)
+    second.wait_for("generation 1 is removed")
+    assert query.windows(view) == wider
+    assert query.ask(f"/views/{view}")[1]["generation"] == 2
+
+
 def test_windows_of_every_kind_are_the_fold_of_the_events(kafka, shared, query):
     topic, view = named("every-kind")
     written = shared.written["every-kind"]
@@ -269,43 +307,6 @@ def assert_still(condition, query: Query, view: str, records: int) -> None:
     lanes = lambda: query.ask(f"/views/{view}")[1]["lanes"]  # noqa: E731
     eventually(lambda: all(sum(lane["offsets"]) == records for lane in lanes()), 60)
     assert condition()
-
-
-def test_a_job_that_is_killed_again_and_again_counts_every_event_once(kafka, topic, job, query, view):
-    written: list[Event] = []
-    for turn in range(3):
-        running = job(topic, MINUTES_AND_VISITS)
-        written += produce(kafka, topic, some_events(400, 10 + turn))
-        running.wait_for(f"view {view!r} is ready")
-        if turn < 2:
-            # In the middle of its first batches: some lanes have them, some don't.
-            eventually(lambda: any(lane["offsets"] != [0, 0, 0] for lane in lanes_of(query, view)), 60)
-            running.signal(signal.SIGKILL)
-            running.exit_code()
-    eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
-    eventually_equal(lambda: whole(query, f"{view}-visits"), views.sessions(written, 15_000))
-
-
-def lanes_of(query: Query, view: str) -> list[dict]:
-    status, document = query.ask(f"/views/{view}")
-    return document["lanes"] if status == 200 else []
-
-
-def test_a_changed_view_is_built_beside_the_old_one_which_is_read_meanwhile(kafka, topic, job, query, view):
-    written = produce(kafka, topic, some_events(300, 20))
-    first = job(topic, MINUTES)
-    wanted = views.fixed(written, MINUTE_MS, MINUTE_MS)
-    eventually_equal(lambda: whole(query, view), wanted)
-    first.end()
-    second = job(topic, MINUTES.replace("'1m'", "'2m'"))
-    wider = views.fixed(written, 2 * MINUTE_MS, 2 * MINUTE_MS)
-    while (found := query.windows(view)) != wider:
-        assert found == wanted
-        assert second.process.poll() is None
-        time.sleep(0.1)
-    second.wait_for("generation 1 is removed")
-    assert query.windows(view) == wider
-    assert query.ask(f"/views/{view}")[1]["generation"] == 2
 
 
 def test_a_view_counts_the_records_of_partitions_that_its_topic_is_given_later(kafka, shared, query):

@@ -165,7 +165,7 @@ _PAIRS = ((SET,), (STRAY,), (SET, OTHER), (SET, STRAY), (OTHER_STRAY, OTHER))
 
 SPACES = (
     # Batches of one record after the other, of which all but the last go as transactions.
-    Space("plain", Bounds(3, 1), Bounds(4, 1), (*_logs(2), *_CHUNKS), (*_logs(2), *_CHUNKS)),
+    Space("plain", Bounds(3, 1), Bounds(4, 1), (*_logs(2), *_CHUNKS), (*_logs(1), *_CHUNKS)),
     Space(
         *("index", Bounds(2, 1), Bounds(3, 1)),
         _logs(2),

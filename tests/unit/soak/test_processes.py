@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
-import sys
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
@@ -21,6 +22,9 @@ from tests.soak.processes import (
 )
 from tests.soak.sampler import read_series
 from tests.soak.state import DISK, FILES, measure_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 SERIAL = """12:
  def new generation   total 39424K, used 100K [0x0000000687400000, 0x0000000689ec0000, 0x0000000704d50000)
@@ -56,24 +60,37 @@ def test_a_text_without_a_heap_is_refused():
         parse_heap("12:\n", 0)
 
 
+@contextlib.contextmanager
+def standing_still(*files: int) -> Iterator[psutil.Process]:
+    """A process with these files open that opens no others, as that of the tests may at any moment."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=files) as child:
+        assert child.stdin
+        assert child.stdout
+        child.stdin.write(b"\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == b"\n"  # it has all its libraries
+        yield psutil.Process(child.pid)
+
+
 def test_a_process_is_measured_as_the_system_sees_it(tmp_path):
-    process = psutil.Process()
-    before = measure([process])
-    with (tmp_path / "open").open("w"):
-        after = measure([process])
+    with (
+        (tmp_path / "open").open("w") as file,
+        standing_still() as without,
+        standing_still(file.fileno()) as one,
+    ):
+        before, after = measure([without]), measure([one])
     assert after[FDS] == before[FDS] + 1
-    assert before[RSS] > 2**20
+    assert before[RSS] > 2**17
     assert before[THREADS] >= 1
     assert before[COUNT] == 1
     assert before[AGE] > 0
 
 
 def test_processes_are_summed_and_one_that_has_ended_is_left_out():
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        ended = psutil.Process(child.pid)
-        child.communicate(b"\n")
-    one = measure([psutil.Process()])
-    assert measure([psutil.Process(), ended, psutil.Process()])[FDS] == 2 * one[FDS]
+    with standing_still() as ended:
+        pass
+    with standing_still() as one:
+        assert measure([one, ended, one])[FDS] == 2 * measure([one])[FDS]
     assert measure([ended])[COUNT] == 0
 
 

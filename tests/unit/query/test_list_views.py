@@ -7,13 +7,12 @@ from dataclasses import replace
 
 import pytest
 from tests.support.builders import NOW_MS, a_layout, layout_entry
-from tests.support.fakes import FakeState, FakeTime
+from tests.support.fakes import FakeState
+from tests.support.stored import Reader
 
 from keylane.api.reads.views import render_view, render_views
 from keylane.errors import UnknownView, ViewNotOpened
 from keylane.model.records import Options
-from keylane.query.layouts import Layouts
-from keylane.query.store import Store
 from keylane.query.views import ListedView, describe_view, list_views
 from keylane.state import codec
 from keylane.state.redis_keys import COPY_TAGS, record_key, stopped_key, views_key
@@ -26,8 +25,7 @@ def test_views_are_those_of_any_copy_that_have_a_layout():
     state = FakeState(layout_entry(layout))
     state.sorted_sets[views_key()] = {b"removed": 0}
     state.sorted_sets[views_key(COPY_TAGS[1])] = {b"departures": 0}
-    clock = FakeTime(NOW_MS).clock
-    found = list_views(Store(state, Layouts(state, clock, 30), clock), 1000)
+    found = list_views(Reader(state=state).store, 1000)
     assert found == {"departures": ListedView(layout)}
     assert json.loads(render_views(found).body) == {
         "views": [
@@ -45,16 +43,13 @@ def test_views_are_those_of_any_copy_that_have_a_layout():
 
 
 def test_without_views_the_list_is_empty():
-    clock = FakeTime(NOW_MS).clock
-    state = FakeState()
-    assert list_views(Store(state, Layouts(state, clock, 30), clock), 1000) == {}
+    assert list_views(Reader().store, 1000) == {}
 
 
 def test_a_view_that_was_never_opened_is_listed_with_its_reason_and_answers_with_it():
     state = FakeState({stopped_key("delays"): b"topic 'planes' is unknown"})
     state.sorted_sets[views_key()] = {b"delays": 0, b"removed": 0}
-    clock = FakeTime(NOW_MS).clock
-    store = Store(state, Layouts(state, clock, 30), clock)
+    store = Reader(state=state).store
     found = list_views(store, 1000)
     assert json.loads(render_views(found).body) == {
         "views": [{"view": "delays", "stopped": "topic 'planes' is unknown"}]
@@ -72,8 +67,7 @@ def test_a_view_says_why_it_stopped_and_which_generation_is_built_beside_it():
     record = json.dumps({"building": json.loads(codec.encode_layout(building))}).encode()
     state = FakeState({**layout_entry(layout), stopped_key("departures"): b"why"})
     state.entries[record_key(state_name("departures"))] = record
-    clock = FakeTime(NOW_MS).clock
-    found = describe_view(Store(state, Layouts(state, clock, 30), clock), "departures", 1000)
+    found = describe_view(Reader(state=state).store, "departures", 1000)
     document = json.loads(render_view("departures", found, NOW_MS).body or "")
     assert document["stopped"] == "why"
     assert document["next"] == {"generation": building.generation, "percent": None}

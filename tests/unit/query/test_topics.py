@@ -7,24 +7,18 @@ from dataclasses import replace
 
 import pytest
 from tests.support.builders import NOW_MS, a_layout, a_watermark, layout_entry
-from tests.support.fakes import FakeState, FakeTime
+from tests.support.fakes import FakeState
+from tests.support.stored import Reader
 
 from keylane.api.reads.topics import render_topic
 from keylane.errors import UnknownTopic
-from keylane.query.layouts import Layouts
-from keylane.query.store import Store
 from keylane.query.topics import TopicView, describe_topic, partitions_by_node
 from keylane.state import codec, redis_keys
 from keylane.state.lanes import lanes_of_topic
 
 
-def store_of(state: FakeState) -> Store:
-    clock = FakeTime(NOW_MS).clock
-    return Store(state, Layouts(state, clock, 30), clock)
-
-
 def described(state: FakeState, topic: str) -> TopicView:
-    return describe_topic(store_of(state), topic, 1000)
+    return describe_topic(Reader(state=state).store, topic, 1000)
 
 
 def test_a_topic_lists_each_lane_with_its_node_and_progress():
@@ -71,14 +65,14 @@ def test_a_topic_lists_each_lane_with_its_node_and_progress():
 def test_partitions_are_listed_by_node():
     layout = a_layout(partition_count=9)
     state = FakeState(layout_entry(layout))
-    found = partitions_by_node(store_of(state), layout.topic, 1000)
+    found = partitions_by_node(Reader(state=state).store, layout.topic, 1000)
     assert found == {"redis-0:7000": [0, 1, 2], "redis-1:7000": [3, 4, 5], "redis-2:7000": [6, 7, 8]}
 
 
 def test_a_partition_on_several_nodes_is_named_by_each():
     layout = a_layout(partition_count=1, stripes=3)
     state = FakeState(layout_entry(layout))
-    found = partitions_by_node(store_of(state), layout.topic, 1000)
+    found = partitions_by_node(Reader(state=state).store, layout.topic, 1000)
     assert found == {f"redis-{number}:7000": [0] for number in range(3)}
 
 

@@ -88,30 +88,10 @@ def test_bodies_are_written_byte_by_byte(produce: Produce, topic: str, kafka: st
     assert records_of(kafka, topic, routing.partition_for(b"k", 9)) == [(b"k", body)]
 
 
-def test_put_without_a_body_writes_an_empty_value(produce: Produce, topic: str, kafka: str):
-    assert produce("PUT", topic, b"k")["statusCode"] == 201
-    assert records_of(kafka, topic, routing.partition_for(b"k", 9)) == [(b"k", b"")]
-
-
 @pytest.mark.parametrize("key", [b"a/b", b"\x00\xff", b"100%", "flüge".encode()])
 def test_any_key_can_be_written(produce: Produce, topic: str, kafka: str, key: bytes):
     assert produce("PUT", topic, key, body=b"v")["statusCode"] == 201
     assert records_of(kafka, topic, routing.partition_for(key, 9)) == [(key, b"v")]
-
-
-def test_key_can_be_base64(produce: Produce, topic: str, kafka: str):
-    assert produce("PUT", topic, "_w", query={"key_format": "base64"}, body=b"v")["statusCode"] == 201
-    assert records_of(kafka, topic, routing.partition_for(b"\xff", 9)) == [(b"\xff", b"v")]
-
-
-def test_unknown_topic_has_kafkas_name(produce: Produce):
-    answer = produce("PUT", a_topic(), b"k", body=b"v")
-    assert problem(answer) == (404, "unknown-topic", "UNKNOWN_TOPIC_OR_PARTITION")
-
-
-def test_value_over_its_limit_is_413(produce: Produce, topic: str):
-    answer = produce("PUT", topic, b"k", body=b"v" * 1_048_577)
-    assert problem(answer) == (413, "value-too-large", "MESSAGE_TOO_LARGE")
 
 
 def test_value_over_the_topics_own_limit_is_413_too(produce: Produce, topic: str, kafka: str):
@@ -127,18 +107,6 @@ def test_value_over_the_topics_own_limit_is_413_too(produce: Produce, topic: str
 
     eventually(is_refused)
     assert problem(answers[-1]) == (413, "value-too-large", "MESSAGE_TOO_LARGE")
-
-
-def test_key_over_64_kib_is_too_large(produce: Produce, topic: str):
-    assert problem(produce("PUT", topic, "k" * 65_537, body=b"v"))[:2] == (414, "key-too-large")
-
-
-@pytest.mark.parametrize("method", ["PUT", "DELETE"])
-def test_bad_keys_are_refused(produce: Produce, topic: str, method: str):
-    assert problem(produce(method, topic, "%zz"))[:2] == (400, "bad-request")
-    assert problem(produce(method, topic, "a", query={"key_format": "base64"}))[:2] == (400, "bad-request")
-    assert problem(produce(method, topic, ""))[:2] == (400, "empty-key")
-    assert problem(produce(method, "a%20b", "k"))[:2] == (400, "bad-request")
 
 
 def test_a_part_of_the_key_decides_where_the_topic_is_partitioned_by_it_and_growth_is_noticed(kafka: str):

@@ -94,30 +94,6 @@ def test_push_without_keys_or_with_partitions_named(post: Post, topic: str, kafk
     assert there == f"7:{1 if position.partition == 7 else 0}"
 
 
-def test_errors_of_some_records_do_not_hide_the_others(post: Post, topic: str, kafka: str):
-    unknown = a_topic()
-    records = [
-        {"topic": topic, "partition": 0, "data": "first"},
-        {"topic": unknown, "data": "x"},
-        {"topic": topic, "partition": 9, "data": "x"},
-        {"topic": topic, "partition": 0, "data": "x" * 1_048_577},
-        {"topic": "no/topic", "data": "x"},
-        {"topic": topic, "partition": 0, "data": "last"},
-    ]
-    answer = post("/push", {"records": records, "wait_for_send": True})
-    assert answer["statusCode"] == 413
-    document = json.loads(answer["body"])
-    assert document["positions"] == ["0:0", None, None, None, None, "0:1"]
-    failed = [(entry["index"], entry["field"], entry["code"]) for entry in document["errors"][1:5]]
-    assert failed == [
-        (1, "topic", "UNKNOWN_TOPIC_OR_PARTITION"),
-        (2, "partition", "UNKNOWN_TOPIC_OR_PARTITION"),
-        (3, "data", "MESSAGE_TOO_LARGE"),
-        (4, "topic", "INVALID_TOPIC_EXCEPTION"),
-    ]
-    assert records_of(kafka, topic, 0) == [(None, b"first"), (None, b"last")]
-
-
 def test_unknown_topics_fail_soon_however_many_records_name_them_and_are_found_once_created(
     post: Post, kafka: str
 ):
@@ -204,33 +180,6 @@ def test_rest_proxys_records_are_written_with_time_and_headers(post: Post, topic
     assert first.headers() == [("id", "ü".encode()), ("none", None)]
     assert (second.key(), second.value(), second.headers()) == (None, None, None)
     assert second.timestamp()[1] >= now_ms
-
-
-def test_rest_proxys_bytes_and_errors(post: Post, topic: str, kafka: str):
-    body = {"records": [{"value": "/w==", "partition": 0}, {"value": "AA==", "partition": 9}]}
-    good, bad = json.loads(post(f"/topics/{topic}", body, BINARY)["body"])["offsets"]
-    assert (good["offset"], bad["error_code"], bad["field"]) == (0, 50002, "partition")
-    assert records_of(kafka, topic, 0) == [(None, b"\xff")]
-    for path, code in ((f"/topics/{a_topic()}", 40401), (f"/topics/{topic}/partitions/9", 40402)):
-        answer = post(path, {"records": [{"value": "AA=="}]}, BINARY)
-        assert (answer["statusCode"], json.loads(answer["body"])["error_code"]) == (404, code)
-
-
-def test_topics_own_partitioning_holds_for_many_records_too(kafka: str):
-    topic = a_topic()
-    create_topic(kafka, topic, 9)
-    log = KafkaProducer(kafka_settings(kafka, partitioner="crc32", partition_by={topic: "prefix:|"}))
-    records = [NewRecord(topic, b"c%d|%d" % (number % 5, number), b"v") for number in range(20)]
-    results = log.append_all(
-        [*records, NewRecord(topic, None, b"v"), NewRecord(topic, b"c1|x", b"v", 8)], deadline(10_000)
-    )
-    assert all(isinstance(result, Position) for result in results)
-    partitions = [result.partition for result in results if isinstance(result, Position)]
-    assert partitions[:20] == [
-        routing.partition_for(b"c%d" % (number % 5), 9, "crc32") for number in range(20)
-    ]
-    assert partitions[21] == 8
-    log.close()
 
 
 def test_partition_that_was_just_added_is_found(log: KafkaProducer, topic: str, kafka: str):

@@ -17,7 +17,7 @@ from keylane.api.reads import key as read_key
 from keylane.api.writes import key as write_key
 from keylane.config.functions import QuerySettings
 from keylane.errors import BadRequest, NullKey
-from keylane.model.records import Position
+from keylane.model.records import NewRecord, Position
 from keylane.ports import Deadline
 from keylane.query.latest import NO_WAIT
 from keylane.query.store import ReadTerms
@@ -218,3 +218,22 @@ def test_a_wait_ends_before_the_function_does():
     request = request._replace(deadline=Deadline.after_ms(3_000, time.clock))
     read = read_key.parse_read_key(request, "t", "k", SETTINGS)
     assert (read.wait.change_ms, read.preference_applied) == (3_000, "wait=3")
+
+
+@pytest.mark.parametrize("parse", [write_key.parse_put, write_key.parse_delete])
+@pytest.mark.parametrize(
+    ("topic", "key", "key_format", "parameter"),
+    [("t", "%zz", "text", "key"), ("t", "a", "base64", "key"), ("a%20b", "k", "text", "topic")],
+)
+def test_a_write_of_what_is_no_key_names_its_parameter(
+    parse: Any, topic: str, key: str, key_format: str, parameter: str
+):
+    request = a_request("PUT", f"/topics/{topic}/keys/{key}", query={"key_format": key_format})
+    with pytest.raises(BadRequest) as caught:
+        parse(request, topic, key)
+    assert caught.value.parameter == parameter
+
+
+def test_a_written_key_may_be_base64_and_a_value_may_be_missing():
+    request = a_request("PUT", "/topics/t/keys/_w", query={"key_format": "base64"})
+    assert write_key.parse_put(request, "t", "_w").record == NewRecord("t", b"\xff", b"")

@@ -179,6 +179,12 @@ def test_conditions_hold_in_the_order_of_rfc_9110(headers: dict[str, str], statu
         assert problem(answer)[1] == "precondition-failed"
 
 
+def test_a_head_has_the_headers_of_a_get_and_no_body():
+    get, head = (reading()(method, PATH) for method in ("GET", "HEAD"))
+    assert (head["statusCode"], head["body"]) == (200, "")
+    assert headers_of(head) == headers_of(get)
+
+
 def test_a_condition_changes_no_answer_that_is_an_error_without_it():
     for headers in ({"If-Match": '"0-41"'}, {"If-Modified-Since": LATER}):
         assert reading(None)("GET", PATH, headers=headers)["statusCode"] == 404

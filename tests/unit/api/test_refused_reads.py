@@ -62,6 +62,12 @@ def problem(answer: dict[str, Any]) -> tuple[int, str, str | None]:
         ("/topics/kept/keys", {"prefix": "a" * 65_537}, "prefix"),
         ("/topics/kept/count", {"fields": "a"}, "fields"),
         ("/metadata/partitions", {}, "topic"),
+        ("/views/puts/keys", {"limit": "0"}, "limit"),
+        ("/views/puts/keys/k", {"from": "2", "to": "1"}, "to"),
+        ("/views/puts/keys", {"key_from": "b", "key_to": "a"}, "key_to"),
+        ("/views/puts/keys", {"cursor": "abc"}, "cursor"),
+        ("/views/a%20b", {}, "view"),
+        ("/topics/kept/keys/a", {"partial": "maybe"}, "partial"),
         *(
             ("/join/a", {"topics": topics}, "topics")
             for topics in ("", "kept", "kept,kept", "kept,", "a b,c", "a,b,c,d,e,f,g,h,i,j,k")
@@ -155,6 +161,19 @@ def test_a_state_that_is_older_than_asked_for_is_412_with_its_age():
     many = ask("POST", "/topics/kept/keys:read", query=query, body=b'{"keys": ["a"]}')
     assert problem(many)[:2] == (412, "state-too-old")
     assert ask("GET", "/topics/kept/keys/a", query={"max_age_ms": "200"})["statusCode"] == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/topics/nowhere/keys/a", "unknown-topic"),
+        ("/topics/nowhere/keys", "unknown-topic"),
+        ("/topics/kept/keys/absent", "key-absent"),
+        ("/views/never", "unknown-view"),
+    ],
+)
+def test_what_there_is_not_is_404(path: str, kind: str):
+    assert problem(ask("GET", path))[:2] == (404, kind)
 
 
 def test_a_lane_that_is_being_built_and_bytes_that_are_no_record_are_errors_of_their_own():

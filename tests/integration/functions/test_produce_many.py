@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
 )
 from tests.servers.own import create_topic, deadline, eventually, messages_of, records_of
 from tests.support.builders import a_topic, an_event, kafka_settings, load_handler
-from tests.support.stopwatch import Stopwatch
+from tests.support.stopwatch import takes_about
 
 from keylane import routing
 from keylane.adapters.kafka import producer
@@ -100,10 +100,9 @@ def test_unknown_topics_fail_soon_however_many_records_name_them_and_are_found_o
     names = [a_topic() for _ in range(5)]
     body = {"records": [{"topic": name, "data": "x"} for name in names * 400]}
     for _ in range(2):
-        with Stopwatch() as watch:
+        with takes_about(1):
             answer = post("/push", body)
         assert answer["statusCode"] == 404
-        assert watch.seconds < 2
     create_topic(kafka, names[0], 1)
     document = json.loads(post("/push", body)["body"])
     assert [bool(position) for position in document["positions"][:5]] == [True, False, False, False, False]

@@ -7,7 +7,6 @@ import hashlib
 import json
 import socket
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -269,18 +268,17 @@ def test_a_client_that_does_not_read_is_cut_off_and_the_others_are_not(server: S
 
 
 def test_sigterm_ends_streams_with_an_event_and_at_once(tmp_path, variables: dict[str, str], topic: Served):
+    # Were streams waited for, the server would be there for longer than `stop` waits.
     with (
-        standing(tmp_path / "log", variables) as server,
+        standing(tmp_path / "log", variables, "--drain-s", "280") as server,
         listening(server.url, key_path(topic)) as stream,
     ):
         assert stream.next().name == "absent"
-        begun_s = time.monotonic()
         stopping = threading.Thread(target=server.stop)
         stopping.start()
         assert stream.next().name == "closing"
         assert stream.next() is None
-        stopping.join(30)
-        assert time.monotonic() - begun_s < 20, "streams are not waited for"
+        stopping.join()
         assert server.process.returncode == 0
         assert "Traceback" not in server.log
 

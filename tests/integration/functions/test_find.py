@@ -331,7 +331,8 @@ def test_a_find_waits_for_a_position(ask: Ask, serve: Callable[..., Served]):
     answer = ask(served.topic, {"Keylane-Min-Position": position}, status="open")
     assert [record["key"] for record in answer["json"]["records"]] == ["a"]
     partition, _, offset = position.partition(":")
-    answer = ask(served.topic, {"Keylane-Min-Position": f"{partition}:{int(offset) + 1}"}, status="open")
+    later = {"Keylane-Min-Position": f"{partition}:{int(offset) + 1}", "Prefer": "wait=0.1"}
+    answer = ask(served.topic, later, status="open")
     assert answer["statusCode"] in {409, 412, 503, 504}
 
 

@@ -1,10 +1,11 @@
-"""Many records in one request, on a real broker."""
+"""The produce function on a real broker: API Gateway events in, records out, one or many of a request."""
 
 from __future__ import annotations
 
 import json
 import time
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pytest
 from confluent_kafka.admin import (
@@ -16,36 +17,54 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from tests.servers.own import create_topic, deadline, eventually, messages_of, records_of
-from tests.support.builders import a_topic, an_event, kafka_settings, load_handler
+from tests.support.builders import a_topic, an_event, headers_of, kafka_settings, load_handler, written
 from tests.support.stopwatch import takes_about
 
 from keylane import routing
 from keylane.adapters.kafka import producer
+from keylane.adapters.kafka.options import GROWTH_NOTICED_MS
 from keylane.adapters.kafka.producer import KafkaProducer
 from keylane.errors import ProduceFailed
 from keylane.model.records import NewRecord, Position
+from keylane.ports import Clock, Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    Post = Callable[..., dict[str, Any]]
+    Post = Produce = Callable[..., dict[str, Any]]
 
 JSON = "application/vnd.kafka.json.v2+json"
 BINARY = "application/vnd.kafka.binary.v2+json"
 
 
 @pytest.fixture
-def post(kafka: str, monkeypatch: pytest.MonkeyPatch) -> Post:
-    """One warm function: `post(path, body, media_type)`."""
+def ask(kafka: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    """One warm function: `ask(method, path, **event)`."""
     monkeypatch.setenv("KEYLANE_KAFKA_BOOTSTRAP", kafka)
     function = load_handler("produce")
 
-    def ask(path: str, body: Any, media_type: str = "application/json") -> dict[str, Any]:
-        event = an_event("POST", path, body=json.dumps(body).encode(), headers={"Content-Type": media_type})
-        answer: dict[str, Any] = function.lambda_handler(event, None)
+    def request(method: str, path: str, **event: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = function.lambda_handler(an_event(method, path, **event), None)
+        json.dumps(answer)  # as the runtime does
         return answer
 
-    return ask
+    return request
+
+
+@pytest.fixture
+def produce(ask: Callable[..., dict[str, Any]]) -> Produce:
+    """`produce(method, topic, key, **event)`."""
+    return lambda method, topic, key, **event: ask(
+        method, f"/topics/{topic}/keys/{quote(key, safe='')}", **event
+    )
+
+
+@pytest.fixture
+def post(ask: Callable[..., dict[str, Any]]) -> Post:
+    """`post(path, body, media_type)`; the body is JSON."""
+    return lambda path, body, media_type="application/json": ask(
+        "POST", path, body=json.dumps(body).encode(), headers={"Content-Type": media_type}
+    )
 
 
 @pytest.fixture
@@ -70,6 +89,74 @@ def set_option(kafka: str, topic: str, name: str, value: str) -> None:
     admin.incremental_alter_configs([resource])[resource].result(10)
     asked = ConfigResource(ResourceType.TOPIC, topic)
     eventually(lambda: admin.describe_configs([asked])[asked].result(10)[name].value == value)
+
+
+def test_put_writes_the_body_and_returns_its_position(produce: Produce, topic: str, kafka: str):
+    partition = routing.partition_for(b"N14228", 9)
+    answer = produce("PUT", topic, b"N14228", body=b'{"a": 1}')
+    assert answer["statusCode"] == 201
+    assert json.loads(answer["body"]) == {
+        "partition": partition,
+        "offset": 0,
+        "position": f"{partition}:0",
+    }
+    assert headers_of(answer)["Keylane-Position"] == f"{partition}:0"
+    assert records_of(kafka, topic, partition) == [(b"N14228", b'{"a": 1}')]
+
+
+def test_delete_writes_a_tombstone_with_a_position_to_wait_for(produce: Produce, topic: str, kafka: str):
+    partition = routing.partition_for(b"k", 9)
+    assert produce("PUT", topic, b"k", body=b"v")["statusCode"] == 201
+    answer = produce("DELETE", topic, b"k")
+    assert answer["statusCode"] == 200
+    assert json.loads(answer["body"])["position"] == f"{partition}:1"
+    assert records_of(kafka, topic, partition) == [(b"k", b"v"), (b"k", None)]
+
+
+@pytest.mark.parametrize("body", [b"", b"text", bytes(range(256)), "flüge\x00".encode(), b"v" * 1_048_576])
+def test_bodies_are_written_byte_by_byte(produce: Produce, topic: str, kafka: str, body: bytes):
+    assert produce("PUT", topic, b"k", body=body)["statusCode"] == 201
+    assert records_of(kafka, topic, routing.partition_for(b"k", 9)) == [(b"k", body)]
+
+
+@pytest.mark.parametrize("key", [b"a/b", b"\x00\xff", b"100%", "flüge".encode()])
+def test_any_key_can_be_written(produce: Produce, topic: str, kafka: str, key: bytes):
+    assert produce("PUT", topic, key, body=b"v")["statusCode"] == 201
+    assert records_of(kafka, topic, routing.partition_for(key, 9)) == [(key, b"v")]
+
+
+def test_value_over_the_topics_own_limit_is_413_too(produce: Produce, topic: str, kafka: str):
+    set_option(kafka, topic, "max.message.bytes", "1000")
+    answers: list[dict[str, Any]] = []
+
+    def is_refused() -> bool:
+        answers.append(produce("PUT", topic, b"k", body=b"v" * 5_000))
+        return bool(answers[-1]["statusCode"] != 201)
+
+    eventually(is_refused)
+    document = json.loads(answers[-1]["body"])
+    assert (answers[-1]["statusCode"], document["code"]) == (413, "MESSAGE_TOO_LARGE")
+    assert document["type"] == "urn:keylane:problem:value-too-large"
+
+
+def test_a_part_of_the_key_decides_where_the_topic_is_partitioned_by_it_and_growth_is_noticed(kafka: str):
+    topic, grown_by_s = a_topic(), 0.0
+    create_topic(kafka, topic, 3)
+    clock = Clock(monotonic_s=lambda: time.monotonic() + grown_by_s)
+    log = KafkaProducer(kafka_settings(kafka, partitioner="crc32", partition_by={topic: "prefix:|"}))
+    names = [b"customer-%d" % number for number in range(12)]
+
+    def partitions() -> list[int]:
+        limit = Deadline.after_ms(10_000, clock)
+        return [written(log, topic, name + b"|1", b"v", limit).partition for name in names]
+
+    assert partitions() == [routing.partition_for(name, 3, "crc32") for name in names]
+    admin = AdminClient({"bootstrap.servers": kafka})
+    admin.create_partitions([NewPartitions(topic, 12)])[topic].result(30)
+    grown_by_s = GROWTH_NOTICED_MS / 1000
+    eventually(lambda: len(admin.list_topics(topic).topics[topic].partitions) == 12)
+    assert partitions() == [routing.partition_for(name, 12, "crc32") for name in names]
+    log.close()
 
 
 def test_push_writes_to_where_readers_look_and_returns_the_positions(post: Post, topic: str, kafka: str):

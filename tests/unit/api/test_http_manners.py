@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.builders import NOW_MS, a_lane, a_layout, body_of, headers_of, load_produce, load_query
-from tests.support.fakes import FakeLog
 
 from keylane.api.http.content_coding import INFLATED_LIMIT_BYTES
 from keylane.api.http.http_date import http_date, parse_http_date
@@ -19,6 +18,8 @@ from keylane.model.records import NewRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from tests.support.fakes import FakeLog
 
     Ask = Callable[..., dict[str, Any]]
 
@@ -32,13 +33,6 @@ TAG = '"0-42"'
 
 def reading(value: bytes | None = b'{"dest": "SFO"}', **record: Any) -> Ask:
     return load_query(a_lane(LAYOUT, b"k", value, **({"timestamp_ms": TIMESTAMP_MS} | record)))
-
-
-@pytest.fixture
-def log() -> FakeLog:
-    log = FakeLog()
-    log.create("t", 1)
-    return log
 
 
 @pytest.fixture

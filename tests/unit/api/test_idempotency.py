@@ -22,13 +22,6 @@ REST_JSON = {"Content-Type": "application/vnd.kafka.json.v2+json"}
 
 
 @pytest.fixture
-def log() -> FakeLog:
-    log = FakeLog()
-    log.create("t", 1)
-    return log
-
-
-@pytest.fixture
 def store() -> FakeIdempotencyStore:
     return FakeIdempotencyStore()
 

@@ -23,13 +23,6 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def log() -> FakeLog:
-    log = FakeLog()
-    log.create("SOME_TOPIC", 9)
-    return log
-
-
-@pytest.fixture
 def push(log: FakeLog) -> Post:
     post = load_produce(log)
     return lambda body: post("/push", body)

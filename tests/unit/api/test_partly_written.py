@@ -40,14 +40,6 @@ REFUSALS = [
 
 
 @pytest.fixture
-def log() -> FakeLog:
-    log = FakeLog()
-    log.create("good", 1)
-    log.create("limited", 1)
-    return log
-
-
-@pytest.fixture
 def post(log: FakeLog) -> Callable[..., dict[str, Any]]:
     return load_produce(log, guards=Guards(limits=FULL))
 

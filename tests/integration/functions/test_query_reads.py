@@ -1,12 +1,14 @@
-"""Reads of several records on a real cluster: API Gateway events in, documents out."""
+"""The query function on a real cluster: reads of one record and of several."""
 
 from __future__ import annotations
 
 import base64
 import json
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pytest
 from tests.servers.own import fill
@@ -16,6 +18,7 @@ from tests.support.builders import (
     a_layout,
     a_watermark,
     an_event,
+    body_of,
     headers_of,
     lane_of,
     layout_entry,
@@ -24,8 +27,11 @@ from tests.support.builders import (
     watermark_entry,
 )
 from tests.support.served import Served
+from tests.support.stopwatch import takes_about
 
+from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
+from keylane.model.records import Watermark
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +41,8 @@ if TYPE_CHECKING:
 
     Ask = Callable[..., dict[str, Any]]
 
+KEY = b"N14228"
+VALUE = b'{"origin": "EWR", "dest": "IAH"}'
 KEYS = [b"a", b"b", b"c", b"d", b"\xff"]
 
 
@@ -64,6 +72,25 @@ def layout(redis_cluster: str) -> Layout:
     return layout
 
 
+@pytest.fixture
+def written(redis_cluster: str) -> Layout:
+    """A topic with a record under KEY, at offset 42 of a lane that is complete to 100."""
+    layout = a_layout()
+    fill(redis_cluster, a_lane(layout, KEY, VALUE))
+    return layout
+
+
+@pytest.fixture
+def query(ask: Ask) -> Ask:
+    """`query(topic, key, **event)`."""
+
+    def read(topic: str, key: bytes | str = KEY, **event: Any) -> dict[str, Any]:
+        raw = key if isinstance(key, str) else quote(key, safe="")
+        return ask(f"/topics/{topic}/keys/{raw}", **event)
+
+    return read
+
+
 def read_keys(ask: Ask, topic: str, document: Any, **event: Any) -> dict[str, Any]:
     body = document if isinstance(document, bytes) else json.dumps(document).encode()
     return ask(f"/topics/{topic}/keys:read", method="POST", body=body, **event)
@@ -76,6 +103,70 @@ def problem(answer: dict[str, Any]) -> tuple[int, str, str | None]:
         document["type"].removeprefix("urn:keylane:problem:"),
         document.get("parameter"),
     )
+
+
+def test_value_comes_as_it_was_written_with_its_freshness(query: Ask, written: Layout):
+    answer = query(written.topic)
+    partition = routing.partition_for(KEY, 9)
+    headers = headers_of(answer)
+    assert (answer["statusCode"], body_of(answer)) == (200, VALUE)
+    assert headers["Content-Type"] == "application/json"
+    assert headers["ETag"] == f'"{partition}-42"'
+    assert headers["Last-Modified"] == "Tue, 01 Jan 2013 09:59:59 GMT"
+    assert headers["Keylane-Position"] == f"{partition}:42"
+    assert headers["Keylane-Watermark"] == f"{partition}:100"
+    assert int(headers["Keylane-Age-Ms"]) > 0
+
+
+@pytest.mark.parametrize(
+    "key", [b"a/b", b"100%", b"a b+c", "flüge".encode(), b"\x00\xff\n", b"k" * 5_000, b'"\\`']
+)
+def test_any_key_is_found_percent_encoded_and_as_base64(query: Ask, redis_cluster: str, key: bytes):
+    layout = a_layout()
+    fill(redis_cluster, a_lane(layout, key, b"found"))
+    assert body_of(query(layout.topic, key)) == b"found"
+    as_base64 = base64.urlsafe_b64encode(key).decode().rstrip("=")
+    assert body_of(query(layout.topic, as_base64, query={"key_format": "base64"})) == b"found"
+
+
+def test_bytes_that_are_not_text_come_complete(query: Ask, redis_cluster: str):
+    layout, value = a_layout(), bytes(range(256)) * 100
+    fill(redis_cluster, a_lane(layout, KEY, value))
+    answer = query(layout.topic)
+    assert answer["isBase64Encoded"]
+    assert headers_of(answer)["Content-Type"] == "application/octet-stream"
+    assert body_of(answer) == value
+
+
+@pytest.mark.parametrize("name", ["min_offset", "Keylane-Min-Position"])
+def test_client_reads_its_own_write(query: Ask, written: Layout, redis_cluster: str, name: str):
+    position = f"{routing.partition_for(KEY, 9)}:100"
+    ask = {"query": {name: "100"}} if name == "min_offset" else {"headers": {name: position}}
+    with ThreadPoolExecutor(1) as client:
+        waiting = client.submit(query, written.topic, **ask)
+        with pytest.raises(TimeoutError):
+            waiting.result(0.1)
+        fill(redis_cluster, value_entry(written, KEY, b'"new"', offset=100))
+        fill(redis_cluster, watermark_entry(written, KEY, a_watermark(101)))
+        answer = waiting.result(20)
+    assert (answer["statusCode"], body_of(answer)) == (200, b'"new"')
+    assert headers_of(answer)["Keylane-Position"] == position
+
+
+def test_position_that_does_not_come_is_412_within_the_clients_bound(query: Ask, written: Layout):
+    began_s = time.monotonic()
+    with takes_about(0.4):
+        answer = query(written.topic, query={"min_offset": "100"}, headers={"Prefer": "wait=0.2"})
+    assert time.monotonic() - began_s >= 0.2
+    assert problem(answer)[:2] == (412, "position-not-reached")
+
+
+def test_age_is_counted_to_the_present(query: Ask, redis_cluster: str):
+    layout, now_ms = a_layout(), time.time_ns() // 1_000_000
+    fill(redis_cluster, a_lane(layout, KEY, VALUE))
+    fill(redis_cluster, watermark_entry(layout, KEY, Watermark(100, 1, now_ms, now_ms - 700)))
+    age_ms = int(headers_of(query(layout.topic))["Keylane-Age-Ms"])
+    assert 700 <= age_ms <= 700 + time.time_ns() // 1_000_000 - now_ms
 
 
 def test_many_keys_are_one_document_in_the_order_asked_for(ask: Ask, layout: Layout):

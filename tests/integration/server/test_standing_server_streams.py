@@ -17,6 +17,7 @@ from tests.support import lanes as t
 from tests.support.builders import lane_of
 from tests.support.events import EventReader, listening
 from tests.support.served import Served
+from tests.support.server_process import with_tokens
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane_local.process.ports import HOST
@@ -285,10 +286,8 @@ def test_sigterm_ends_streams_with_an_event_and_at_once(tmp_path, variables: dic
 
 def test_streams_need_a_token_that_grants_the_topic(tmp_path, variables: dict[str, str], topic: Served):
     token = "a-token-of-the-streams"
-    digest = hashlib.sha256(token.encode()).hexdigest()
-    access = json.dumps({digest: {"name": "reader", "read": [topic.topic]}})
-    options = ("--authorization", "tokens")
-    with standing(tmp_path / "log", {**variables, "KEYLANE_ACCESS": access}, *options) as server:
+    granted = with_tokens(variables, token, read=[topic.topic])
+    with standing(tmp_path / "log", granted, "--authorization", "tokens") as server:
         refused = EventReader(server.url, key_path(topic))
         assert problem_of(refused) == (401, "unauthorized")
         refused.close()

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.builders import an_event, headers_of
+from tests.support.builders import an_event, headers_of, problem_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,10 +32,6 @@ def ask(query_function: ModuleType) -> Ask:
         return answer | {"json": json.loads(answer["body"])}
 
     return request
-
-
-def problem(answer: dict[str, Any]) -> tuple[int, str, str | None]:
-    return answer["statusCode"], answer["json"]["type"].split(":")[3], answer["json"].get("parameter")
 
 
 def keys(answer: dict[str, Any]) -> list[str]:
@@ -184,15 +180,15 @@ def test_a_record_can_be_read_as_of_a_moment(ask: Ask, serve: Callable[..., Serv
     at_first = ask(path, as_of=str(first_ms + 999), envelope="true")
     assert (at_first["json"]["value"], at_first["json"]["position"]) == (1, position)
     assert headers_of(at_first)["Keylane-Position"] == position
-    assert problem(ask(path, as_of=str(first_ms + 1_000)))[:2] == (404, "key-absent")
+    assert problem_of(ask(path, as_of=str(first_ms + 1_000)))[:2] == (404, "key-absent")
     moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(served.now_ms / 1_000))
     assert ask(path, as_of=moment)["json"] == 2
     assert ask(path, as_of=position)["json"] == 1
     short = ask(path, as_of=str(first_ms - 1))
-    assert problem(short)[:2] == (410, "history-too-short")
+    assert problem_of(short)[:2] == (410, "history-too-short")
     assert short["json"]["since_ms"] == first_ms
     partition = position.split(":")[0]
-    assert problem(ask(path, as_of=f"{partition}:99"))[:2] == (412, "position-not-reached")
+    assert problem_of(ask(path, as_of=f"{partition}:99"))[:2] == (412, "position-not-reached")
 
 
 def test_a_range_can_be_read_as_of_a_time(ask: Ask, serve: Callable[..., Served]):
@@ -216,5 +212,5 @@ def test_a_range_can_be_read_as_of_a_time(ask: Ask, serve: Callable[..., Served]
         name.decode() for name in NAMES[:12] if name != NAMES[2]
     ]
     early = ask(f"/topics/{served.topic}/keys", as_of=str(served.now_ms - 2 * HOUR_MS))
-    assert problem(early)[:2] == (410, "history-too-short")
+    assert problem_of(early)[:2] == (410, "history-too-short")
     assert early["json"]["since_ms"] >= served.now_ms - HOUR_MS

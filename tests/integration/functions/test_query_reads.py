@@ -23,6 +23,7 @@ from tests.support.builders import (
     lane_of,
     layout_entry,
     load_handler,
+    problem_of,
     value_entry,
     watermark_entry,
 )
@@ -96,15 +97,6 @@ def read_keys(ask: Ask, topic: str, document: Any, **event: Any) -> dict[str, An
     return ask(f"/topics/{topic}/keys:read", method="POST", body=body, **event)
 
 
-def problem(answer: dict[str, Any]) -> tuple[int, str, str | None]:
-    document = json.loads(answer["body"])
-    return (
-        answer["statusCode"],
-        document["type"].removeprefix("urn:keylane:problem:"),
-        document.get("parameter"),
-    )
-
-
 def test_value_comes_as_it_was_written_with_its_freshness(query: Ask, written: Layout):
     answer = query(written.topic)
     partition = routing.partition_for(KEY, 9)
@@ -158,7 +150,7 @@ def test_position_that_does_not_come_is_412_within_the_clients_bound(query: Ask,
     with takes_about(0.4):
         answer = query(written.topic, query={"min_offset": "100"}, headers={"Prefer": "wait=0.2"})
     assert time.monotonic() - began_s >= 0.2
-    assert problem(answer)[:2] == (412, "position-not-reached")
+    assert problem_of(answer)[:2] == (412, "position-not-reached")
 
 
 def test_age_is_counted_to_the_present(query: Ask, redis_cluster: str):
@@ -246,7 +238,7 @@ def test_as_of_agrees_with_the_latest_record_where_time_went_back_and_is_410_whe
     assert ask(path, query={"as_of": str(now_ms)})["body"] == "3"
     assert [ask(path, query={"as_of": at})["body"] for at in (last, back)] == ["2", "3"]
     for gone in (first, dropped, str(then_ms)):
-        assert problem(ask(path, query={"as_of": gone}))[:2] == (410, "history-too-short")
+        assert problem_of(ask(path, query={"as_of": gone}))[:2] == (410, "history-too-short")
 
 
 def test_a_topic_lists_its_lanes_and_their_shards_without_kafka(
@@ -270,5 +262,5 @@ def test_a_topic_lists_its_lanes_and_their_shards_without_kafka(
     assert {lane["shard"] for lane in document["lanes"]} == set(hosts)
     for lane in document["lanes"]:
         assert lane["partition"] in hosts[lane["shard"]]
-    assert problem(describe("nowhere"))[:2] == (404, "unknown-topic")
+    assert problem_of(describe("nowhere"))[:2] == (404, "unknown-topic")
     explore.application.parts().store.state.close()

@@ -12,6 +12,7 @@ from tests.support.builders import (
     a_watermark,
     headers_of,
     load_query,
+    problem_of,
     value_entry,
     value_key,
     watermark_entry,
@@ -31,13 +32,6 @@ KEPT = StoredTopic(a_layout("kept", options=Options(index=True, history_count=1,
 KEPT.add(b"a", b"b", b"c", value=b'{"n": 0, "m": {"x": 1.10}}')
 PLAIN = StoredTopic(a_layout("plain"), b"a", state=KEPT.state)
 ask = load_query(KEPT.state.entries, sorted_sets=KEPT.state.sorted_sets)
-
-
-def problem(answer: dict[str, Any]) -> tuple[int, str, str | None]:
-    assert headers_of(answer)["Content-Type"] == "application/problem+json"
-    document = json.loads(answer["body"])
-    kind = document["type"].removeprefix("urn:keylane:problem:")
-    return answer["statusCode"], kind, document.get("parameter")
 
 
 @pytest.mark.parametrize(
@@ -76,7 +70,7 @@ def problem(answer: dict[str, Any]) -> tuple[int, str, str | None]:
     ],
 )
 def test_a_parameter_that_is_wrong_is_named(path: str, query: dict[str, str], parameter: str):
-    assert problem(ask("GET", path, query=query)) == (400, "bad-request", parameter)
+    assert problem_of(ask("GET", path, query=query)) == (400, "bad-request", parameter)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +95,7 @@ def test_a_parameter_that_is_wrong_is_named(path: str, query: dict[str, str], pa
 def test_a_body_that_asks_for_no_keys_says_what_is_wrong(body: Any, parameter: str):
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     answer = ask("POST", "/topics/kept/keys:read", body=data)
-    assert problem(answer) == (400, "bad-request", parameter)
+    assert problem_of(answer) == (400, "bad-request", parameter)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +124,7 @@ def test_a_body_that_asks_for_no_keys_says_what_is_wrong(body: Any, parameter: s
 )
 def test_a_find_that_is_wrong_says_what_is(query: dict[str, str], parameter: str | None, detail: str):
     answer = ask("GET", "/topics/kept/find", query=query)
-    assert problem(answer) == (400, "bad-request", parameter)
+    assert problem_of(answer) == (400, "bad-request", parameter)
     assert detail in json.loads(answer["body"])["detail"]
 
 
@@ -148,7 +142,7 @@ def test_what_a_topic_does_not_keep_is_409_with_its_option(
     path: str, query: dict[str, str], kind: str, said: str
 ):
     answer = ask("GET", path, query=query)
-    assert problem(answer)[:2] == (409, kind)
+    assert problem_of(answer)[:2] == (409, kind)
     assert said in json.loads(answer["body"])["detail"]
 
 
@@ -156,10 +150,10 @@ def test_a_state_that_is_older_than_asked_for_is_412_with_its_age():
     query = {"max_age_ms": "199"}
     for path in ("/topics/kept/keys/a", "/topics/kept/keys", "/topics/kept/count"):
         answer = ask("GET", path, query=query)
-        assert problem(answer)[:2] == (412, "state-too-old")
+        assert problem_of(answer)[:2] == (412, "state-too-old")
         assert (headers_of(answer)["Retry-After"], json.loads(answer["body"])["age_ms"]) == ("1", 200)
     many = ask("POST", "/topics/kept/keys:read", query=query, body=b'{"keys": ["a"]}')
-    assert problem(many)[:2] == (412, "state-too-old")
+    assert problem_of(many)[:2] == (412, "state-too-old")
     assert ask("GET", "/topics/kept/keys/a", query={"max_age_ms": "200"})["statusCode"] == 200
 
 
@@ -173,18 +167,18 @@ def test_a_state_that_is_older_than_asked_for_is_412_with_its_age():
     ],
 )
 def test_what_there_is_not_is_404(path: str, kind: str):
-    assert problem(ask("GET", path))[:2] == (404, kind)
+    assert problem_of(ask("GET", path))[:2] == (404, kind)
 
 
 def test_a_lane_that_is_being_built_and_bytes_that_are_no_record_are_errors_of_their_own():
     key = value_key(PLAIN.layout, b"a")
     broken = load_query(PLAIN.state.entries, {key: b"something else"})
     answer = broken("GET", "/topics/plain/keys/a")
-    assert problem(answer)[:2] == (500, "corrupt-state")
+    assert problem_of(answer)[:2] == (500, "corrupt-state")
     assert key.decode() in json.loads(answer["body"])["detail"]
     lane = watermark_entry(PLAIN.layout, b"a", a_watermark(complete_as_of_ms=0))
     answer = load_query(PLAIN.state.entries, lane)("GET", "/topics/plain/keys/a")
-    assert (problem(answer)[:2], headers_of(answer)["Retry-After"]) == ((503, "lane-building"), "2")
+    assert (problem_of(answer)[:2], headers_of(answer)["Retry-After"]) == ((503, "lane-building"), "2")
 
 
 def test_a_cursor_is_of_its_topic_and_its_bounds():
@@ -199,7 +193,7 @@ def test_a_cursor_is_of_its_topic_and_its_bounds():
         ("/topics/kept/keys/a/history", {"cursor": cursor}),
         ("/topics/kept/find", {"status": "open", "cursor": cursor}),
     ):
-        assert problem(ask("GET", path, query=query)) == (400, "bad-request", "cursor")
+        assert problem_of(ask("GET", path, query=query)) == (400, "bad-request", "cursor")
 
 
 def test_fields_are_shown_of_objects_alone():
@@ -208,7 +202,7 @@ def test_fields_are_shown_of_objects_alone():
     enveloped = found("GET", "/topics/kept/keys/a", query={"fields": "n", "envelope": "true"})
     assert json.loads(enveloped["body"])["value"] == {"n": 0}
     answer = found("GET", "/topics/kept/keys/b", query={"fields": "n"})
-    assert problem(answer) == (409, "no-json-object", "fields")
+    assert problem_of(answer) == (409, "no-json-object", "fields")
     many = found("POST", "/topics/kept/keys:read", query={"fields": "n"}, body=b'{"keys": ["a", "b"]}')
     one, other = json.loads(many["body"])["records"]
     assert (one["value"], one.get("no_fields")) == ({"n": 0}, None)
@@ -219,4 +213,4 @@ def test_fields_are_shown_of_objects_alone():
 @pytest.mark.parametrize("route", ["keys", "count", "find", "keys/k/history"])
 def test_a_name_that_no_topic_has_is_refused_by_each_route(topic: str, route: str):
     answer = ask("GET", f"/topics/{topic}/{route}", query={"status": "a"} if route == "find" else None)
-    assert problem(answer) == (400, "bad-request", "topic")
+    assert problem_of(answer) == (400, "bad-request", "topic")

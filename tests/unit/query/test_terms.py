@@ -1,4 +1,4 @@
-"""What each read promises of its lanes: how old they may be, what of those that build, which layout counts."""
+"""What each read promises of its lanes: their age, what it has of those that build, which layout counts."""
 
 from __future__ import annotations
 

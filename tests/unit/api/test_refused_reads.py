@@ -209,7 +209,7 @@ def test_fields_are_shown_of_objects_alone():
     assert (other["value"], other["no_fields"]) == ([1], True)
 
 
-@pytest.mark.parametrize("topic", ["a%20b", "..", ""])
+@pytest.mark.parametrize("topic", ["a%20b", ".."])
 @pytest.mark.parametrize("route", ["keys", "count", "find", "keys/k/history"])
 def test_a_name_that_no_topic_has_is_refused_by_each_route(topic: str, route: str):
     answer = ask("GET", f"/topics/{topic}/{route}", query={"status": "a"} if route == "find" else None)

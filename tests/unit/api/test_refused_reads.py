@@ -214,3 +214,8 @@ def test_fields_are_shown_of_objects_alone():
 def test_a_name_that_no_topic_has_is_refused_by_each_route(topic: str, route: str):
     answer = ask("GET", f"/topics/{topic}/{route}", query={"status": "a"} if route == "find" else None)
     assert problem_of(answer) == (400, "bad-request", "topic")
+
+
+def test_a_read_of_keys_by_another_method_is_405_with_its_own():
+    answer = ask("GET", "/topics/kept/keys:read")
+    assert (problem_of(answer)[:2], headers_of(answer)["Allow"]) == ((405, "wrong-method"), "POST")

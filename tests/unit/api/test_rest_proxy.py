@@ -331,7 +331,6 @@ def test_missing_settings_are_reported_in_the_same_form(monkeypatch: pytest.Monk
     ("path", "allow"),
     [
         ("/push", "POST"),
-        ("/topics/t/keys:read", "POST"),
         ("/topics/t", "POST, GET, HEAD"),
         ("/topics/t/partitions/0", "POST, GET, HEAD"),
     ],

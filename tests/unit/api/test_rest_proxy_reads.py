@@ -155,9 +155,9 @@ def link(path: str) -> dict[str, str]:
     return {"related": f"{CLUSTER}/{path}"}
 
 
-def resource(kind: str, path: str, name: str, **fields: Any) -> dict[str, Any]:
-    """Return a resource of the cluster: `path` is where it is, `name` the end of its resource's name."""
-    metadata = {"self": f"{CLUSTER}/{path}", "resource_name": f"crn:///kafka=fake/{name}"}
+def resource(kind: str, path: str, own: str, /, **fields: Any) -> dict[str, Any]:
+    """Return a resource of the cluster: `path` is where it is, `own` the end of its resource's name."""
+    metadata = {"self": f"{CLUSTER}/{path}", "resource_name": f"crn:///kafka=fake/{own}"}
     return {"kind": kind, "metadata": metadata, "cluster_id": "fake", **fields}
 
 

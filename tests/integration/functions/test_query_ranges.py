@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.servers.own import eventually
 from tests.support.builders import an_event, headers_of, problem_of
 
 if TYPE_CHECKING:
@@ -75,9 +76,7 @@ def test_keys_whose_time_is_over_are_no_rows(ask: Ask, serve: Callable[..., Serv
     served.put(b"stays", b"1")
     served.put(b"goes", b"1", served.now_ms - HOUR_MS + 300)
     path = f"/topics/{served.topic}/keys"
-    end_s = time.monotonic() + 10
-    while keys(ask(path)) != ["stays"]:
-        assert time.monotonic() < end_s
+    eventually(lambda: keys(ask(path)) == ["stays"])
     assert keys(ask(path, keys_only="true")) == ["stays"]
 
 
@@ -139,7 +138,7 @@ def test_a_count_has_no_keys_whose_time_is_over(ask: Ask, serve: Callable[..., S
         put = served.put_stray if number % 2 else served.put
         put(b"goes-%d" % number, b"1", now_ms - HOUR_MS + 1_000 + 20 * number)
     counts = [count_of(ask, served.topic)]
-    end_s = time.monotonic() + 10
+    end_s = time.monotonic() + 60
     # Nothing is written meanwhile, so the index keeps the names: the count must not.
     while counts[-1] > 5:
         keys_now = listed(ask, served.topic)

@@ -9,16 +9,20 @@ import pytest
 from tests.support.builders import (
     NOW_MS,
     a_layout,
+    a_request,
     a_watermark,
     headers_of,
     load_query,
     problem_of,
+    query_settings,
     value_entry,
     value_key,
     watermark_entry,
 )
 from tests.support.stored import StoredTopic
 
+from keylane.api.http import cursors
+from keylane.api.reads.find import parse_find
 from keylane.model.records import Options
 
 FIELDS = (
@@ -194,6 +198,14 @@ def test_a_cursor_is_of_its_topic_and_its_bounds():
         ("/topics/kept/find", {"status": "open", "cursor": cursor}),
     ):
         assert problem_of(ask("GET", path, query=query)) == (400, "bad-request", "cursor")
+
+
+def test_a_find_s_cursor_is_of_its_prefix_alone():
+    query = {"prefix": "a", "status": "open"}
+    bounds = parse_find(a_request("GET", "/", query=query), "kept", query_settings()).bounds
+    cursor = cursors.encode("kept", bounds, b"a place")
+    answer = ask("GET", "/topics/kept/find", query=query | {"prefix": "a1", "cursor": cursor})
+    assert problem_of(answer) == (400, "bad-request", "cursor")
 
 
 def test_fields_are_shown_of_objects_alone():

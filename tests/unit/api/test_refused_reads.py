@@ -206,6 +206,7 @@ def test_a_find_s_cursor_is_of_its_prefix_alone():
     cursor = cursors.encode("kept", bounds, b"a place")
     answer = ask("GET", "/topics/kept/find", query=query | {"prefix": "a1", "cursor": cursor})
     assert problem_of(answer) == (400, "bad-request", "cursor")
+    assert "other bounds" in json.loads(answer["body"])["detail"]
 
 
 def test_fields_are_shown_of_objects_alone():

@@ -18,7 +18,6 @@ from keylane_local.process.ports import HOST
 if TYPE_CHECKING:
     from tests.servers.standing import StandingServer
 
-    pass
 
 BODY = b'{"keys": ["k"]}'
 LENGTH = len(BODY)

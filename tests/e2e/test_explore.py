@@ -45,16 +45,3 @@ def test_topics_clusters_and_health_are_returned(client, stack):
     assert (health.status, health.json["ready"], set(health.json["parts"])) == (200, True, {"kafka", "redis"})
     head = client.request("HEAD", "/health")
     assert (head.status, head.body) == (200, b"")
-
-
-def test_invalid_and_unknown_names_are_rejected_with_the_reason(client):
-    for path, status, code in (
-        ("/topics/nowhere/partitions", 404, "UNKNOWN_TOPIC_OR_PARTITION"),
-        (f"/topics/{TOPIC}/partitions/9/records", 404, "UNKNOWN_TOPIC_OR_PARTITION"),
-        (f"/topics/{TOPIC}/partitions/0/records?offset=999999999", 404, "OFFSET_OUT_OF_RANGE"),
-        (f"/topics/{TOPIC}/partitions/0/records?limit=0", 400, None),
-        (f"/topics/{TOPIC}/partitions/a", 400, None),
-    ):
-        answer = client.request("GET", path)
-        assert (answer.status, answer.json.get("code")) == (status, code)
-    assert client.request("DELETE", "/topics").status == 405

@@ -7,7 +7,7 @@ import time
 from click.testing import CliRunner
 from tests.e2e.client import path_of
 from tests.support import lanes as t
-from tests.support.stopwatch import Stopwatch
+from tests.support.stopwatch import Stopwatch, takes_about
 
 from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
@@ -66,12 +66,11 @@ def test_without_kafka_writes_fail_in_time_reads_continue_and_both_recover(stack
     assert client.get_at(TOPIC, key, position).status == 200
     stack.kafka.stop()
     try:
-        with Stopwatch() as watch:
+        with takes_about(4):
             refused = client.request("PUT", path_of(TOPIC, key), b"2")
             assert refused.status == 503, refused.body
             assert int(refused.headers["Retry-After"]) >= 1
             assert refused.json["type"] == "urn:keylane:problem:log-unavailable"
-        assert watch.seconds < 10
         assert client.get(TOPIC, key).body == b"1"
     finally:
         stack.kafka.start()

@@ -28,13 +28,3 @@ def test_written_records_are_counted_in_the_windows_of_their_key(client, key):
     described = client.request("GET", "/views/puts").json
     assert described["topic"] == "joined"
     assert not described["building"]
-
-
-def test_invalid_requests_to_a_view_are_rejected_with_the_reason(client):
-    assert client.request("GET", "/views/never").json["type"] == "urn:keylane:problem:unknown-view"
-    assert client.request("GET", "/views/puts/keys?limit=0").json["parameter"] == "limit"
-    assert client.request("GET", "/views/puts/keys/k?from=2&to=1").json["parameter"] == "to"
-    assert client.request("GET", "/views/puts/keys?key_from=b&key_to=a").json["parameter"] == "key_to"
-    assert client.request("GET", "/views/puts/keys?cursor=abc").json["parameter"] == "cursor"
-    assert client.request("GET", "/views/a%20b").json["parameter"] == "view"
-    assert client.request("POST", "/views/puts").status == 405

@@ -6,10 +6,13 @@ import contextlib
 import http.client
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import psutil
 
 from keylane_local.process.ports import HOST, Ports
 
@@ -57,12 +60,23 @@ class StandingServer:
         return self._log.read_text(encoding="utf-8")
 
     def wait_ready(self, workers: int = 1) -> None:
-        """Wait until all of its processes serve."""
+        """Wait until so many of its processes accept connections: each does once it can serve."""
         until_s = time.monotonic() + START_S
-        while self.log.count(READY) < workers:
-            assert self.process.poll() is None, f"it ended: {self.log}"
-            assert time.monotonic() < until_s, f"it is not ready: {self.log}"
-            time.sleep(0.05)
+        with contextlib.ExitStack() as connections:
+            while len(self._accepting()) < workers:
+                assert self.process.poll() is None, f"it ended: {self.log}"
+                assert time.monotonic() < until_s, f"it is not ready: {self.log}"
+                with contextlib.suppress(OSError):
+                    connections.enter_context(socket.create_connection((HOST, self.port), START_S))
+                time.sleep(0.05)
+
+    def _accepting(self) -> list[psutil.Process]:
+        """Its processes that have a connection to its port."""
+        return [
+            process
+            for process in psutil.Process(self.process.pid).children(recursive=True)
+            if any(each.laddr.port == self.port and each.raddr for each in _connections(process))
+        ]
 
     def connect(self, tls: ssl.SSLContext | None = None) -> http.client.HTTPConnection:
         """Return a new connection, which closes itself at the end of a `with contextlib.closing`."""
@@ -85,6 +99,14 @@ class StandingServer:
         """Send SIGTERM; return the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(60)
+
+
+def _connections(process: psutil.Process) -> list[Any]:
+    """Return a process's connections; none of one that has ended."""
+    try:
+        return process.net_connections("tcp")
+    except psutil.NoSuchProcess:
+        return []
 
 
 @contextlib.contextmanager

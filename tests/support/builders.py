@@ -321,6 +321,14 @@ def headers_of(answer: dict[str, Any]) -> dict[str, str]:
     return {name: ", ".join(values) for name, values in answer["multiValueHeaders"].items()}
 
 
+def problem_of(answer: dict[str, Any]) -> tuple[int, str, str | None]:
+    """Return status, type and parameter of a problem."""
+    assert headers_of(answer)["Content-Type"] == "application/problem+json"
+    document = json.loads(answer["body"])
+    kind = document["type"].removeprefix("urn:keylane:problem:")
+    return answer["statusCode"], kind, document.get("parameter")
+
+
 def a_session(**scala: object) -> SimpleNamespace:
     """A session as far as `check_running` looks at it."""
     scala = {"isStopped": lambda: False, **scala}

@@ -6,13 +6,19 @@ machine: measure that by the process's own time.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from typing import Self
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 TICK_S = 0.02
 GRACE_S = 0.01
 """A thread may resume as late as that: another one of this process runs."""
+TIMES = 5
+"""A bound tells a limit that holds from one that does not: it is no measure of the product's speed."""
 
 
 class Stalls:
@@ -64,3 +70,11 @@ class Stopwatch:
         end_s = time.monotonic()
         self._stalls.__exit__()
         self.seconds = end_s - self._begin_s - self._stalls.between(self._begin_s, end_s)
+
+
+@contextlib.contextmanager
+def takes_about(seconds: float) -> Iterator[None]:
+    """Fail if the block takes five times as long. `seconds`: what it takes on a machine with other work."""
+    with Stopwatch() as watch:
+        yield
+    assert watch.seconds < TIMES * seconds, f"it took {watch.seconds:.2f} s, and about {seconds} s are usual"

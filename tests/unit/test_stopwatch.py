@@ -3,7 +3,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from tests.support.stopwatch import GRACE_S, TICK_S, Stalls, Stopwatch
+from tests.support.stopwatch import GRACE_S, TICK_S, Stalls, Stopwatch, takes_about
 
 
 def test_a_thread_that_was_resumed_late_takes_its_time_from_what_overlaps_with_it():
@@ -22,3 +22,10 @@ def test_what_a_block_waits_for_counts():
     with Stopwatch() as watch:
         time.sleep(0.1)
     assert 0 < watch.seconds <= time.monotonic() - begin_s
+
+
+def test_a_block_that_takes_much_longer_than_usual_fails():
+    with takes_about(0.1):
+        time.sleep(0.1)
+    with pytest.raises(AssertionError, match="usual"), takes_about(0.01):
+        time.sleep(0.1)

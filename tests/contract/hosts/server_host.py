@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import signal
+import socket
 import subprocess
 import time
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 from tests.contract.hosts import http1
 from tests.contract.hosts.case import Answer
 
-from keylane_local.process.ports import Ports
+from keylane_local.process.ports import HOST, Ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from tests.contract.hosts.case import Case
     from tests.contract.hosts.checkouts import Checkout
 
-READY = "keylane: ready on"
 BROKEN = "ASGI Lifespan errored"
 """granian goes on without an application that raised while it started."""
 NOT_STARTED = -1
@@ -75,12 +75,18 @@ class ServerHost:
 
     def _wait(self) -> bool:
         until_s = time.monotonic() + START_S
-        while READY not in self._own_log():
+        while not self._accepts():
             if self._process.poll() is not None or BROKEN in self._own_log():
                 return False
             assert time.monotonic() < until_s, f"it is not ready: {self._own_log()[-2000:]}"
             time.sleep(0.02)
-        return True
+        return BROKEN not in self._own_log()
+
+    def _accepts(self) -> bool:
+        """Whether its port is open: that is so once the application has started."""
+        with contextlib.suppress(OSError), socket.create_connection((HOST, self._port)):
+            return True
+        return False
 
     def _own_log(self) -> str:
         return self._log.read_bytes()[self._begun_bytes :].decode("utf-8", "replace")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 def query_function(redis_cluster: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """A warm function that reads from the cluster."""
     monkeypatch.setenv("KEYLANE_REDIS_NODES", redis_cluster)
+    monkeypatch.setenv("KEYLANE_WAIT_DEFAULT_MS", "15000")
     function = load_handler("query")
     yield function
     function.application.parts().store.state.close()

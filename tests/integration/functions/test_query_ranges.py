@@ -8,7 +8,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.builders import an_event, headers_of
+from tests.servers.own import eventually
+from tests.support.builders import an_event, headers_of, problem_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,10 +33,6 @@ def ask(query_function: ModuleType) -> Ask:
         return answer | {"json": json.loads(answer["body"])}
 
     return request
-
-
-def problem(answer: dict[str, Any]) -> tuple[int, str, str | None]:
-    return answer["statusCode"], answer["json"]["type"].split(":")[3], answer["json"].get("parameter")
 
 
 def keys(answer: dict[str, Any]) -> list[str]:
@@ -79,33 +76,8 @@ def test_keys_whose_time_is_over_are_no_rows(ask: Ask, serve: Callable[..., Serv
     served.put(b"stays", b"1")
     served.put(b"goes", b"1", served.now_ms - HOUR_MS + 300)
     path = f"/topics/{served.topic}/keys"
-    end_s = time.monotonic() + 10
-    while keys(ask(path)) != ["stays"]:
-        assert time.monotonic() < end_s
+    eventually(lambda: keys(ask(path)) == ["stays"])
     assert keys(ask(path, keys_only="true")) == ["stays"]
-
-
-@pytest.mark.parametrize(
-    ("query", "parameter"),
-    [
-        ({"limit": "0"}, "limit"),
-        ({"limit": "1001"}, "limit"),
-        ({"prefix": "a", "from_": "b"}, "prefix"),
-        ({"from_": "b", "to": "a"}, "to"),
-        ({"from_": "\ud800"}, "from"),
-        ({"to": "!", "key_format": "base64"}, "to"),
-        ({"keys_only": "1"}, "keys_only"),
-        ({"cursor": "abc"}, "cursor"),
-        ({"cursor": ""}, "cursor"),
-        ({"as_of": "3:1"}, "as_of"),
-        ({"prefix": "a" * 65_537}, "prefix"),
-    ],
-)
-def test_parameters_of_ranges_are_named_with_their_fault(
-    ask: Ask, serve: Callable[..., Served], query: dict[str, str], parameter: str
-):
-    served = serve(index=True)
-    assert problem(ask(f"/topics/{served.topic}/keys", **query)) == (400, "bad-request", parameter)
 
 
 def count_of(ask: Ask, topic: str) -> int:
@@ -166,7 +138,7 @@ def test_a_count_has_no_keys_whose_time_is_over(ask: Ask, serve: Callable[..., S
         put = served.put_stray if number % 2 else served.put
         put(b"goes-%d" % number, b"1", now_ms - HOUR_MS + 1_000 + 20 * number)
     counts = [count_of(ask, served.topic)]
-    end_s = time.monotonic() + 10
+    end_s = time.monotonic() + 60
     # Nothing is written meanwhile, so the index keeps the names: the count must not.
     while counts[-1] > 5:
         keys_now = listed(ask, served.topic)
@@ -175,49 +147,6 @@ def test_a_count_has_no_keys_whose_time_is_over(ask: Ask, serve: Callable[..., S
         assert time.monotonic() < end_s
     assert len(listed(ask, served.topic)) == counts[-1] == 5
     assert len(set(counts)) > 2
-
-
-def test_a_count_is_as_fresh_as_all_lanes(ask: Ask, serve: Callable[..., Served]):
-    served = serve(index=True, stripes=2)
-    for name in NAMES:
-        served.put(name, b"v")
-    answer = ask(f"/topics/{served.topic}/count")
-    assert answer["json"]["count"] == len(NAMES)
-    assert set(answer["json"]["watermarks"]) == set("012345678")
-    assert headers_of(answer)["Keylane-Age-Ms"] == str(answer["json"]["age_ms"])
-    assert problem(ask(f"/topics/{served.topic}/count", max_age_ms="0"))[:2] == (412, "state-too-old")
-    assert problem(ask(f"/topics/{served.topic}/count", fields="a"))[0] == 400
-
-
-def test_cursors_are_of_their_topic_and_bounds(ask: Ask, serve: Callable[..., Served]):
-    one, other = serve(index=True), serve(index=True)
-    for name in NAMES[:5]:
-        one.put(name, b"v")
-    path = f"/topics/{one.topic}/keys"
-    cursor = ask(path, limit="2", prefix="ann")["json"]["next"]
-    assert keys(ask(path, limit="9", prefix="ann", cursor=cursor)) == ["ann|02", "ann|03", "ann|04"]
-    changed = ("A" if cursor[20] != "A" else "B").join((cursor[:20], cursor[21:]))
-    for wrong in (
-        ask(path, prefix="ann", cursor=changed),
-        ask(path, prefix="bob", cursor=cursor),
-        ask(f"/topics/{other.topic}/keys", prefix="ann", cursor=cursor),
-    ):
-        assert problem(wrong) == (400, "bad-request", "cursor")
-
-
-def test_what_a_topic_does_not_keep_is_refused_with_its_option(ask: Ask, serve: Callable[..., Served]):
-    served = serve()
-    served.put(b"k", b"v")
-    for path in ("keys", "count"):
-        refused = ask(f"/topics/{served.topic}/{path}")
-        assert problem(refused)[:2] == (409, "no-index")
-        assert "index = true" in refused["json"]["detail"]
-    for past in (
-        ask(f"/topics/{served.topic}/keys/k/history"),
-        ask(f"/topics/{served.topic}/keys/k", as_of="1"),
-    ):
-        assert problem(past)[:2] == (409, "no-history")
-        assert "history_count" in past["json"]["detail"]
 
 
 def test_a_history_comes_newest_first_with_its_tombstones(ask: Ask, serve: Callable[..., Served]):
@@ -237,9 +166,6 @@ def test_a_history_comes_newest_first_with_its_tombstones(ask: Ask, serve: Calla
     assert [len(page["records"]) for page in pages] == [2, 2, 1]
     told = [record["position"] for page in pages for record in page["records"]]
     assert told == positions[5:0:-1]
-    assert problem(ask(path, to="now")) == (400, "bad-request", "to")
-    assert problem(ask(path, from_="2", to="1")) == (400, "bad-request", "to")
-    assert problem(ask(path, cursor=pages[0]["next"])) == (400, "bad-request", "cursor")
 
 
 def test_a_record_can_be_read_as_of_a_moment(ask: Ask, serve: Callable[..., Served]):
@@ -253,17 +179,15 @@ def test_a_record_can_be_read_as_of_a_moment(ask: Ask, serve: Callable[..., Serv
     at_first = ask(path, as_of=str(first_ms + 999), envelope="true")
     assert (at_first["json"]["value"], at_first["json"]["position"]) == (1, position)
     assert headers_of(at_first)["Keylane-Position"] == position
-    assert problem(ask(path, as_of=str(first_ms + 1_000)))[:2] == (404, "key-absent")
+    assert problem_of(ask(path, as_of=str(first_ms + 1_000)))[:2] == (404, "key-absent")
     moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(served.now_ms / 1_000))
     assert ask(path, as_of=moment)["json"] == 2
     assert ask(path, as_of=position)["json"] == 1
     short = ask(path, as_of=str(first_ms - 1))
-    assert problem(short)[:2] == (410, "history-too-short")
+    assert problem_of(short)[:2] == (410, "history-too-short")
     assert short["json"]["since_ms"] == first_ms
     partition = position.split(":")[0]
-    assert problem(ask(path, as_of=f"{partition}:99"))[:2] == (412, "position-not-reached")
-    assert problem(ask(path, as_of="yesterday")) == (400, "bad-request", "as_of")
-    assert problem(ask(path, as_of="1", min_offset="1")) == (400, "bad-request", "as_of")
+    assert problem_of(ask(path, as_of=f"{partition}:99"))[:2] == (412, "position-not-reached")
 
 
 def test_a_range_can_be_read_as_of_a_time(ask: Ask, serve: Callable[..., Served]):
@@ -287,5 +211,5 @@ def test_a_range_can_be_read_as_of_a_time(ask: Ask, serve: Callable[..., Served]
         name.decode() for name in NAMES[:12] if name != NAMES[2]
     ]
     early = ask(f"/topics/{served.topic}/keys", as_of=str(served.now_ms - 2 * HOUR_MS))
-    assert problem(early)[:2] == (410, "history-too-short")
+    assert problem_of(early)[:2] == (410, "history-too-short")
     assert early["json"]["since_ms"] >= served.now_ms - HOUR_MS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ import httpx
 import pytest
 from click.testing import CliRunner, Result
 from tests.servers.standing import StandingServer, plain_variables, standing
+from tests.support.server_process import with_tokens
 
 from keylane_client.cli import open_in_browser
 from keylane_client.cli.commands import keylane
@@ -24,11 +24,7 @@ TOKEN = "a-token-of-who-opens-the-console"
 def server(
     tmp_path_factory: pytest.TempPathFactory, redis_cluster: str, kafka: str
 ) -> Iterator[StandingServer]:
-    digest = hashlib.sha256(TOKEN.encode()).hexdigest()
-    variables = {
-        **plain_variables(redis_cluster, kafka),
-        "KEYLANE_ACCESS": json.dumps({digest: {"name": "reader", "read": ["orders"]}}),
-    }
+    variables = with_tokens(plain_variables(redis_cluster, kafka), TOKEN, read=["orders"])
     log = tmp_path_factory.mktemp("open") / "log"
     with standing(log, variables, "--authorization", "tokens") as running:
         yield running

@@ -33,11 +33,6 @@ TOKEN = "a-token-of-these-tests"
 
 
 @pytest.fixture(scope="module")
-def variables(redis_cluster: str) -> dict[str, str]:
-    return {"KEYLANE_REDIS_NODES": redis_cluster, "KEYLANE_REDIS_TLS": "false"}
-
-
-@pytest.fixture(scope="module")
 def process(variables: dict[str, str]) -> Iterator[Process]:
     running = Process(variables)
     yield running

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import select
 import ssl
@@ -16,6 +15,7 @@ from tests.servers.own import eventually, fill
 from tests.servers.standing import StandingServer, standing
 from tests.support.builders import a_lane, a_layout
 from tests.support.certificates import certify
+from tests.support.server_process import with_tokens
 
 from keylane_local.process.ports import HOST
 
@@ -24,11 +24,6 @@ if TYPE_CHECKING:
 
 TOKEN = "a-token-of-these-tests"
 ODD_KEYS = (b"a/b", b"\xff\x00", b"100%", "ü".encode(), b"a b+c")
-
-
-@pytest.fixture(scope="module")
-def variables(redis_cluster: str) -> dict[str, str]:
-    return {"KEYLANE_REDIS_NODES": redis_cluster, "KEYLANE_REDIS_TLS": "false"}
 
 
 @pytest.fixture(scope="module")
@@ -170,11 +165,8 @@ def test_what_takes_longer_than_the_drain_is_answered_before_the_end(
 
 
 def test_tokens_and_keys_are_granted_as_by_the_authorizer(tmp_path, variables: dict[str, str], topic: str):
-    digest = hashlib.sha256(TOKEN.encode()).hexdigest()
-    access = json.dumps({digest: {"name": "reader", "read": [topic]}})
-    with standing(
-        tmp_path / "log", {**variables, "KEYLANE_ACCESS": access}, "--authorization", "tokens"
-    ) as server:
+    granted = with_tokens(variables, TOKEN, read=[topic])
+    with standing(tmp_path / "log", granted, "--authorization", "tokens") as server:
         path = f"/topics/{topic}/keys/k"
         status, headers, body = server.ask("GET", path)
         assert (status, headers["www-authenticate"], problem_of(body)) == (401, "Bearer", "unauthorized")

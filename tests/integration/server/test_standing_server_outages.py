@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.servers.own import eventually, fill, hanging, own_cluster, primary_and_replica, repair
-from tests.servers.standing import StandingServer, standing
 from tests.support.builders import a_lane, a_layout, lane_of
 from tests.support.steady import SteadyReads
 
@@ -15,6 +14,8 @@ from keylane import routing
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from http.client import HTTPConnection
+
+    from tests.servers.standing import StandingServer
 
     from keylane_local.servers.redis_cluster import RedisCluster
 
@@ -29,10 +30,8 @@ def one_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisClust
 
 
 @pytest.fixture(scope="module")
-def server(one_cluster: RedisCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandingServer]:
-    variables = {"KEYLANE_REDIS_NODES": one_cluster.addresses, "KEYLANE_REDIS_TLS": "false"}
-    with standing(tmp_path_factory.mktemp("serve") / "log", variables) as running:
-        yield running
+def variables(one_cluster: RedisCluster) -> dict[str, str]:
+    return {"KEYLANE_REDIS_NODES": one_cluster.addresses, "KEYLANE_REDIS_TLS": "false"}
 
 
 @pytest.fixture

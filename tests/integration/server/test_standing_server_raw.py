@@ -12,12 +12,12 @@ import socket
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.servers.standing import StandingServer, standing
 
 from keylane_local.process.ports import HOST
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from tests.servers.standing import StandingServer
+
 
 BODY = b'{"keys": ["k"]}'
 LENGTH = len(BODY)
@@ -115,13 +115,6 @@ LISTED = {
     "an expectation": (POST + b"Expect: 100-continue\r\nContent-Length: 15\r\n\r\n" + BODY, [100, 200, 200]),
     "pipelined": (MARKER.replace(b"Connection: close\r\n", b"") * 20, [200] * 21),
 }
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, redis_cluster: str) -> Iterator[StandingServer]:
-    variables = {"KEYLANE_REDIS_NODES": redis_cluster, "KEYLANE_REDIS_TLS": "false"}
-    with standing(tmp_path_factory.mktemp("serve") / "log", variables) as running:
-        yield running
 
 
 def exchanged(server: StandingServer, sent: bytes) -> bytes:

@@ -26,15 +26,11 @@ OF_SCHEMA_7 = b"\0\0\0\0\7\2"
 
 
 @pytest.fixture(scope="module")
-def server(redis_cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandingServer]:
+def server(variables: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandingServer]:
     with socket.create_server((HOST, 0), backlog=1_000) as silent:
-        variables = {
-            "KEYLANE_REDIS_NODES": redis_cluster,
-            "KEYLANE_REDIS_TLS": "false",
-            "KEYLANE_SCHEMA_REGISTRY_URL": f"http://{HOST}:{silent.getsockname()[1]}",
-        }
+        registry = {"KEYLANE_SCHEMA_REGISTRY_URL": f"http://{HOST}:{silent.getsockname()[1]}"}
         log = tmp_path_factory.mktemp("serve") / "log"
-        with standing(log, variables, "--max-running", str(RUNNING)) as running:
+        with standing(log, variables | registry, "--max-running", str(RUNNING)) as running:
             yield running
 
 

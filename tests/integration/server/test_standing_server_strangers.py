@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import socket
 import struct
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.servers.own import eventually
 from tests.servers.standing import StandingServer, standing
+from tests.support.server_process import with_tokens
 
 from keylane_local.process.ports import HOST
 
@@ -32,13 +32,8 @@ POST_OVER_HTTP = b"\x83\x86"
 
 @pytest.fixture(scope="module")
 def variables(redis_cluster: str) -> dict[str, str]:
-    digest = hashlib.sha256(TOKEN.encode()).hexdigest()
-    access = json.dumps({digest: {"name": "reader", "read": ["*"]}})
-    return {
-        "KEYLANE_REDIS_NODES": redis_cluster,
-        "KEYLANE_REDIS_TLS": "false",
-        "KEYLANE_ACCESS": access,
-    }
+    plain = {"KEYLANE_REDIS_NODES": redis_cluster, "KEYLANE_REDIS_TLS": "false"}
+    return with_tokens(plain, TOKEN, read=["*"])
 
 
 @pytest.fixture(scope="module")

@@ -1,16 +1,19 @@
-"""What the tests of REST Proxy's routes write to."""
+"""What the tests of writes write to."""
 
 from __future__ import annotations
 
 import pytest
 from tests.support.fakes import FakeLog, FakeSchemaWriter
 
+TOPICS = {"t": 1, "orders": 1, "good": 1, "limited": 1, "test": 3, "SOME_TOPIC": 9}
+
 
 @pytest.fixture
 def log() -> FakeLog:
-    """A log with the topic `test`, of three partitions."""
+    """A log with these topics, of so many partitions."""
     log = FakeLog()
-    log.create("test", 3)
+    for topic, count in TOPICS.items():
+        log.create(topic, count)
     return log
 
 

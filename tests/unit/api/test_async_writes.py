@@ -27,13 +27,6 @@ URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/log.fifo"
 
 
 @pytest.fixture
-def log() -> FakeLog:
-    log = FakeLog()
-    log.create("t", 1)
-    return log
-
-
-@pytest.fixture
 def queue() -> FakeQueue:
     return FakeQueue()
 

@@ -10,8 +10,16 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.builders import NOW_MS, a_lane, a_layout, body_of, headers_of, load_produce, load_query
-from tests.support.fakes import FakeLog
+from tests.support.builders import (
+    NOW_MS,
+    a_lane,
+    a_layout,
+    body_of,
+    headers_of,
+    load_produce,
+    load_query,
+    problem_of,
+)
 
 from keylane.api.http.content_coding import INFLATED_LIMIT_BYTES
 from keylane.api.http.http_date import http_date, parse_http_date
@@ -19,6 +27,8 @@ from keylane.model.records import NewRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from tests.support.fakes import FakeLog
 
     Ask = Callable[..., dict[str, Any]]
 
@@ -35,21 +45,8 @@ def reading(value: bytes | None = b'{"dest": "SFO"}', **record: Any) -> Ask:
 
 
 @pytest.fixture
-def log() -> FakeLog:
-    log = FakeLog()
-    log.create("t", 1)
-    return log
-
-
-@pytest.fixture
 def post(log: FakeLog) -> Ask:
     return load_produce(log)
-
-
-def problem(answer: dict[str, Any]) -> tuple[int, str, str]:
-    assert headers_of(answer)["Content-Type"] == "application/problem+json"
-    document = json.loads(answer["body"])
-    return answer["statusCode"], document["type"].removeprefix("urn:keylane:problem:"), document["parameter"]
 
 
 @pytest.mark.parametrize("coding", ["gzip", "GZIP", "x-gzip", "identity, gzip"])
@@ -114,7 +111,7 @@ def test_json_of_every_route_may_have_1000_levels_and_more_are_called_so(
 @pytest.mark.parametrize("coding", ["br", "deflate", "gzip, gzip", "compress", "gzip;q=1", "snappy"])
 def test_a_coding_that_is_not_known_is_415_and_names_those_that_are(post: Ask, log: FakeLog, coding: str):
     answer = post("/topics/t/keys/k", b"x", method="PUT", headers={"Content-Encoding": coding})
-    assert problem(answer) == (415, "unsupported-encoding", "Content-Encoding")
+    assert problem_of(answer) == (415, "unsupported-encoding", "Content-Encoding")
     assert headers_of(answer)["Accept-Encoding"] == "gzip"
     assert not log.sent
 
@@ -125,7 +122,7 @@ def test_a_coding_that_is_not_known_is_415_and_names_those_that_are(post: Ask, l
 )
 def test_a_body_that_is_not_what_its_coding_says_is_400(post: Ask, log: FakeLog, body: bytes):
     answer = post("/topics/t/keys/k", body, method="PUT", headers={"Content-Encoding": "gzip"})
-    assert problem(answer) == (400, "bad-request", "Content-Encoding")
+    assert problem_of(answer) == (400, "bad-request", "Content-Encoding")
     assert not log.sent
 
 
@@ -176,7 +173,13 @@ def test_conditions_hold_in_the_order_of_rfc_9110(headers: dict[str, str], statu
         assert answer["body"] == ""
         assert "Content-Type" not in headers_of(answer)
     if status == 412:
-        assert problem(answer)[1] == "precondition-failed"
+        assert problem_of(answer)[1] == "precondition-failed"
+
+
+def test_a_head_has_the_headers_of_a_get_and_no_body():
+    get, head = (reading()(method, PATH) for method in ("GET", "HEAD"))
+    assert (head["statusCode"], head["body"]) == (200, "")
+    assert headers_of(head) == headers_of(get)
 
 
 def test_a_condition_changes_no_answer_that_is_an_error_without_it():
@@ -234,7 +237,7 @@ def test_a_text_that_is_no_date_of_http_is_none(text: str):
 def test_a_record_s_answer_is_of_a_type_that_is_accepted(accept: str, value: bytes, content_type: str | None):
     answer = reading(value)("GET", PATH, headers={"Accept": accept})
     if content_type is None:
-        assert problem(answer) == (406, "not-acceptable", "Accept")
+        assert problem_of(answer) == (406, "not-acceptable", "Accept")
         assert headers_of(answer)["Keylane-Position"] == "0:42"
     else:
         assert (answer["statusCode"], body_of(answer)) == (200, value)
@@ -277,13 +280,13 @@ def test_a_write_is_answered_in_json_whatever_is_accepted(post: Ask, log: FakeLo
 )
 def test_an_unknown_parameter_is_refused_with_the_one_that_was_meant(path: str, name: str, meant: str):
     answer = reading()("GET", path, query={name: "1"})
-    assert problem(answer) == (400, "bad-request", name)
+    assert problem_of(answer) == (400, "bad-request", name)
     assert meant in json.loads(answer["body"])["detail"].partition("It has")[0]
 
 
 def test_an_unknown_parameter_of_a_write_writes_nothing(post: Ask, log: FakeLog):
     answer = post("/topics/t/keys/k", b"v", method="PUT", query={"keyformat": "base64"})
-    assert problem(answer) == (400, "bad-request", "keyformat")
+    assert problem_of(answer) == (400, "bad-request", "keyformat")
     assert "did you mean key_format?" in json.loads(answer["body"])["detail"]
     assert not log.sent
 

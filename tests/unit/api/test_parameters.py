@@ -1,14 +1,15 @@
-"""Parameters: what is taken, what is refused with name and bound, and that nothing crashes them."""
+"""Parameters and cursors: what is taken, what is refused by name, and that nothing crashes them."""
 
 from __future__ import annotations
 
+import base64
 from contextlib import suppress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keylane.api.http import parameters
+from keylane.api.http import cursors, parameters
 from keylane.api.http.request import Request
 from keylane.errors import BadRequest
 from keylane.model.records import Position
@@ -95,3 +96,69 @@ def test_every_time_in_milliseconds_is_itself(milliseconds: int):
 def test_a_long_text_is_not_a_time_and_is_refused_at_once():
     with pytest.raises(ValueError, match="ISO 8601"):
         parameters.read_moment("T0" * 500_000)
+
+
+ASKED = cursors.digest("keys", b"a", None)
+PLACES = st.binary(max_size=200)
+
+
+@given(PLACES)
+def test_a_cursor_gives_the_place_back(place: bytes):
+    text = cursors.encode("flights", ASKED, place)
+    assert cursors.decode(text, "flights", ASKED) == place
+    assert set(text) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
+
+
+def test_its_bytes_stay_as_they_are():
+    text = cursors.encode("t", cursors.digest("keys", b"", None, None), b"key")
+    assert text == "AQF00FIslkSvxPZrZXk8sYb-lCqosw"
+
+
+@given(place=PLACES, data=st.data())
+def test_a_changed_cursor_is_refused(place: bytes, data: st.DataObject):
+    raw = bytearray(base64.urlsafe_b64decode(cursors.encode("t", ASKED, place) + "=="))
+    number = data.draw(st.integers(0, len(raw) - 1))
+    raw[number] ^= data.draw(st.integers(1, 255))
+    refused(base64.urlsafe_b64encode(raw).rstrip(b"=").decode())
+
+
+@given(place=PLACES, data=st.data())
+def test_a_cut_cursor_is_refused(place: bytes, data: st.DataObject):
+    text = cursors.encode("t", ASKED, place)
+    refused(text[: data.draw(st.integers(0, len(text) - 1))])
+    refused(text + "A")
+
+
+@given(st.text(max_size=80))
+def test_any_other_text_is_refused(text: str):
+    refused(text)
+
+
+@given(st.binary(max_size=80))
+def test_any_other_bytes_are_refused(data: bytes):
+    refused(base64.urlsafe_b64encode(data).rstrip(b"=").decode())
+
+
+def test_a_cursor_has_one_rendering():
+    text = cursors.encode("t", ASKED, b"12")
+    last = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    for other in last:
+        if other != text[-1]:
+            refused(text[:-1] + other)
+    refused(text + "=")
+
+
+def test_a_cursor_of_another_topic_or_other_bounds_says_so():
+    text = cursors.encode("t", ASKED, b"k")
+    with pytest.raises(BadRequest, match="another topic") as caught:
+        cursors.decode(text, "u", ASKED)
+    assert caught.value.parameter == "cursor"
+    with pytest.raises(BadRequest, match="other bounds") as caught:
+        cursors.decode(text, "t", cursors.digest("keys", b"a", b"b"))
+    assert caught.value.parameter == "cursor"
+
+
+def refused(text: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        cursors.decode(text, "t", ASKED)
+    assert caught.value.parameter == "cursor"

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.builders import load_produce, load_query
-from tests.support.fakes import FakeLog
 
 from keylane.config.table import WRITES
 from keylane.errors import SettingsError
@@ -15,16 +14,11 @@ from keylane.errors import SettingsError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tests.support.fakes import FakeLog
+
 HEADER = "request-id"
 REST = {"Content-Type": "application/vnd.kafka.json.v2+json"}
 V3 = {"Content-Type": "application/json"}
-
-
-@pytest.fixture
-def log() -> FakeLog:
-    log = FakeLog()
-    log.create("orders", 1)
-    return log
 
 
 @pytest.mark.parametrize(

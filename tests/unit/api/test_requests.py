@@ -1,8 +1,9 @@
-"""Requests: what is taken, what is refused, and which parameter is named."""
+"""Requests: what is taken of API Gateway's events, what is refused, and which parameter is named."""
 
 from __future__ import annotations
 
 import base64
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -12,12 +13,12 @@ from hypothesis import strategies as st
 from tests.support.builders import a_request, an_event
 from tests.support.fakes import FakeTime
 
-from keylane.api.http.gateway import request_of
+from keylane.api.http.gateway import MARGIN_MS, deadline_of, request_of
 from keylane.api.reads import key as read_key
 from keylane.api.writes import key as write_key
 from keylane.config.functions import QuerySettings
 from keylane.errors import BadRequest, NullKey
-from keylane.model.records import Position
+from keylane.model.records import NewRecord, Position
 from keylane.ports import Deadline
 from keylane.query.latest import NO_WAIT
 from keylane.query.store import ReadTerms
@@ -218,3 +219,58 @@ def test_a_wait_ends_before_the_function_does():
     request = request._replace(deadline=Deadline.after_ms(3_000, time.clock))
     read = read_key.parse_read_key(request, "t", "k", SETTINGS)
     assert (read.wait.change_ms, read.preference_applied) == (3_000, "wait=3")
+
+
+@pytest.mark.parametrize("parse", [write_key.parse_put, write_key.parse_delete])
+@pytest.mark.parametrize(
+    ("topic", "key", "key_format", "parameter"),
+    [("t", "%zz", "text", "key"), ("t", "a", "base64", "key"), ("a%20b", "k", "text", "topic")],
+)
+def test_a_write_of_what_is_no_key_names_its_parameter(
+    parse: Any, topic: str, key: str, key_format: str, parameter: str
+):
+    request = a_request("PUT", f"/topics/{topic}/keys/{key}", query={"key_format": key_format})
+    with pytest.raises(BadRequest) as caught:
+        parse(request, topic, key)
+    assert caught.value.parameter == parameter
+
+
+def test_a_written_key_may_be_base64_and_a_value_may_be_missing():
+    request = a_request("PUT", "/topics/t/keys/_w", query={"key_format": "base64"})
+    assert write_key.parse_put(request, "t", "_w").record == NewRecord("t", b"\xff", b"")
+
+
+EVENT = {
+    "httpMethod": "GET",
+    "path": "/topics/flights/keys/a",
+    "headers": {"Accept": "b/b", "X-One": "1"},
+    "multiValueHeaders": {"Accept": ["a/a", "b/b"], "X-One": ["1"]},
+}
+
+
+def test_a_repeated_header_is_a_list_and_names_are_in_lower_case():
+    assert request_of(EVENT).headers == {"accept": "a/a, b/b", "x-one": "1"}
+
+
+@pytest.mark.parametrize("several", [None, {}])
+def test_headers_without_their_lists_count(several):
+    assert request_of(EVENT | {"multiValueHeaders": several}).headers == {"accept": "b/b", "x-one": "1"}
+
+
+def test_an_event_without_headers_query_and_body_has_none():
+    request = request_of({"httpMethod": "GET", "path": "/", "headers": None, "multiValueHeaders": None})
+    assert (request.headers, request.query, request.body) == ({}, {}, b"")
+
+
+def test_a_repeated_parameter_has_all_its_values_in_their_order():
+    event = an_event("GET", "/", query={"a": "2"}) | {"multiValueQueryStringParameters": {"a": ["1", "2"]}}
+    assert request_of(event).query == {"a": ["1", "2"]}
+
+
+def test_work_ends_before_lambda_ends_the_function():
+    time = FakeTime()
+    context = SimpleNamespace(get_remaining_time_in_millis=lambda: 29_000)
+    deadline = deadline_of(context, time.clock)
+    assert deadline is not None
+    assert deadline.remaining_s * 1000 == 29_000 - MARGIN_MS
+    assert deadline_of(None, time.clock) is None

@@ -329,7 +329,11 @@ def test_missing_settings_are_reported_in_the_same_form(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(
     ("path", "allow"),
-    [("/push", "POST"), ("/topics/t", "POST, GET, HEAD"), ("/topics/t/partitions/0", "POST, GET, HEAD")],
+    [
+        ("/push", "POST"),
+        ("/topics/t", "POST, GET, HEAD"),
+        ("/topics/t/partitions/0", "POST, GET, HEAD"),
+    ],
 )
 def test_other_methods_are_405_with_the_methods_of_the_path(path: str, allow: str):
     answer = load_handler("produce").lambda_handler(an_event("DELETE", path), None)

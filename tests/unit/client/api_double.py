@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from keylane_client import AsyncClient, Client, ClientOptions, RetryPolicy
+from keylane_client import AsyncClient, Client, ClientOptions, RetryPolicy, Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 URL = "https://api.test/v1"
 FRESH = {"Keylane-Watermark": "2:8", "Keylane-Age-Ms": "250"}
@@ -26,6 +31,22 @@ class ApiDouble:
     def async_client(self, options: ClientOptions = QUICK, auth: httpx.Auth | None = None) -> AsyncClient:
         return AsyncClient(URL, auth, options=options, transport=httpx.MockTransport(self._answer))
 
+    def topic(self, options: ClientOptions = QUICK) -> Topic:
+        return self.client(options).topic("t")
+
+    def session_topic(self) -> Topic:
+        """Return a topic of a session, which reads its own writes."""
+        return self.client().session().topic("t")
+
+    def run(self, work: Callable[[AsyncClient], Awaitable[Any]], options: ClientOptions = QUICK) -> Any:
+        """Return what `work` does with an asynchronous client."""
+
+        async def inside() -> Any:
+            async with self.async_client(options) as client:
+                return await work(client)
+
+        return asyncio.run(inside())
+
     @property
     def paths(self) -> list[str]:
         return [request.url.raw_path.decode().removeprefix("/v1") for request in self.requests]
@@ -39,8 +60,12 @@ class ApiDouble:
 
 
 def found(value: object, offset: int = 7) -> httpx.Response:
+    return found_bytes(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode(), offset=offset)
+
+
+def found_bytes(data: bytes, content_type: str = "application/json", offset: int = 7) -> httpx.Response:
     headers = FRESH | {"Keylane-Position": f"2:{offset}", "Keylane-Timestamp": "1357034400000"}
-    return httpx.Response(200, headers=headers, json=value)
+    return httpx.Response(200, headers=headers | {"Content-Type": content_type}, content=data)
 
 
 def problem(status: int, kind: str, *, uncertain: bool = False, **headers: str) -> httpx.Response:

@@ -12,7 +12,17 @@ import httpx
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
-from tests.unit.client.api_double import FRESH, ApiDouble, counted, found, page, problem, written
+from tests.unit.client.api_double import (
+    FRESH,
+    ApiDouble,
+    counted,
+    found,
+    found_bytes,
+    page,
+    problem,
+    row,
+    written,
+)
 
 import keylane_client
 from keylane_client.cli import access, open_in_browser
@@ -47,12 +57,7 @@ def run(monkeypatch):
 
 
 def test_get_prints_the_value_byte_for_byte_and_json_has_all_of_it(run):
-    answer = httpx.Response(
-        200,
-        headers=FRESH
-        | {"Keylane-Position": "2:7", "Keylane-Timestamp": "5", "Content-Type": "application/json"},
-        content=b'{"fare": 12.50}',
-    )
+    answer = found_bytes(b'{"fare": 12.50}')
     result, _ = run(["get", "t", "k"], answer)
     assert result.stdout == '{"fare": 12.50}\n'
     result, _ = run(["get", "t", "k", "--json"], answer)
@@ -62,16 +67,7 @@ def test_get_prints_the_value_byte_for_byte_and_json_has_all_of_it(run):
 
 
 def test_several_keys_are_read_in_one_request_and_a_missing_one_ends_with_3(run):
-    record = {
-        "topic": "t",
-        "partition": 2,
-        "offset": 7,
-        "timestamp": 5,
-        "key": "a",
-        "key_format": "text",
-        "value": {"n": 1.10},
-        "value_format": "json",
-    }
+    record = row("a") | {"value": {"n": 1.10}}
     absent = {"topic": "t", "key": "b", "key_format": "text", "absent": True}
     body = json.dumps({"records": [record, absent]}).replace("1.1", "1.10")
     result, api = run(["get", "t", "a", "b"], httpx.Response(200, text=body))
@@ -82,16 +78,7 @@ def test_several_keys_are_read_in_one_request_and_a_missing_one_ends_with_3(run)
 
 
 def test_a_join_has_a_line_for_each_topic(run):
-    record = {
-        "topic": "t",
-        "partition": 2,
-        "offset": 7,
-        "timestamp": 5,
-        "key": "k",
-        "key_format": "text",
-        "value": [1],
-        "value_format": "json",
-    }
+    record = row("k") | {"value": [1]}
     document = {"key": "k", "key_format": "text", "records": {"t": record, "u": {"absent": True}}}
     result, api = run(["join", "k", "t", "u"], httpx.Response(200, json=document))
     assert result.stdout == "t\t[1]\nu\tabsent\n"

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import base64
 import inspect
 import json
@@ -15,27 +14,35 @@ from typing import ClassVar
 
 import httpx
 import pytest
-from tests.unit.client.api_double import FRESH, ApiDouble, body_of, counted, found, page, problem, row
+from tests.unit.client.api_double import (
+    FRESH,
+    ApiDouble,
+    body_of,
+    counted,
+    found,
+    found_bytes,
+    page,
+    problem,
+    row,
+)
 
 from keylane_client import (
     Absent,
+    AsyncClient,
     AsyncTopic,
     Client,
     ClientOptions,
     HistoryTooShort,
     InvalidAnswer,
     KeyAbsent,
-    NotKept,
     Position,
-    PreconditionFailed,
     Topic,
     Unavailable,
-    UnknownTopic,
 )
 
 
 def test_a_record_has_value_position_age_and_watermark():
-    record = ApiDouble(found({"dest": "SFO"})).client().topic("t")["k"]
+    record = ApiDouble(found({"dest": "SFO"})).topic()["k"]
     assert record.value == {"dest": "SFO"}
     assert record.position == Position(2, 7)
     assert record.watermark == Position(2, 8)
@@ -46,17 +53,12 @@ def test_a_record_has_value_position_age_and_watermark():
 
 def test_an_absent_key_is_a_key_error_in_brackets_and_none_from_get():
     api = ApiDouble(*[problem(404, "key-absent")] * 2)
-    topic = api.client().topic("t")
+    topic = api.topic()
     with pytest.raises(KeyError) as caught:
         topic["k"]
     assert isinstance(caught.value, KeyAbsent)
     assert str(caught.value) == "404 key-absent: D"
     assert topic.get("k") is None
-
-
-def test_an_unknown_topic_is_not_none():
-    with pytest.raises(UnknownTopic):
-        ApiDouble(problem(404, "unknown-topic")).client().topic("t").get("k")
 
 
 @pytest.mark.parametrize(
@@ -72,16 +74,8 @@ def test_an_unknown_topic_is_not_none():
 )
 def test_a_key_reaches_the_service_byte_for_byte(key, path):
     api = ApiDouble(found(1))
-    api.client().topic("t").get(key)
+    api.topic().get(key)
     assert api.paths == [path]
-
-
-@pytest.mark.parametrize(("key", "error"), [("", ValueError), (b"", ValueError), (7.5, TypeError)])
-def test_what_is_not_a_key_is_refused_before_anything_is_sent(key, error):
-    api = ApiDouble()
-    with pytest.raises(error):
-        api.client().topic("t").get(key)
-    assert api.requests == []
 
 
 @pytest.mark.parametrize(
@@ -93,26 +87,18 @@ def test_what_is_not_a_key_is_refused_before_anything_is_sent(key, error):
     ],
 )
 def test_a_value_is_read_by_its_content_type(content_type, body, value):
-    headers = FRESH | {"Keylane-Position": "0:0", "Keylane-Timestamp": "1", "Content-Type": content_type}
-    assert (
-        ApiDouble(httpx.Response(200, headers=headers, content=body)).client().topic("t")["k"].value == value
-    )
+    assert ApiDouble(found_bytes(body, content_type)).topic()["k"].value == value
 
 
 def test_numbers_keep_their_digits_with_a_parser_of_ones_own():
     options = ClientOptions(loads=partial(json.loads, parse_float=Decimal))
-    headers = FRESH | {
-        "Keylane-Position": "0:0",
-        "Keylane-Timestamp": "1",
-        "Content-Type": "application/json",
-    }
-    api = ApiDouble(httpx.Response(200, headers=headers, content=b'{"fare": 12.50}'))
-    assert str(api.client(options).topic("t")["k"].value["fare"]) == "12.50"
+    api = ApiDouble(found_bytes(b'{"fare": 12.50}'))
+    assert str(api.topic(options)["k"].value["fare"]) == "12.50"
 
 
 def test_conditions_and_positions_are_sent_as_headers():
     api = ApiDouble(found(1), found(1, offset=8))
-    topic = api.client().topic("t")
+    topic = api.topic()
     known = topic.get("k", min_position=Position(2, 7), wait_s=1.5)
     topic.get("k", known=known, if_match=known)
     first, second = (request.headers for request in api.requests)
@@ -122,34 +108,21 @@ def test_conditions_and_positions_are_sent_as_headers():
 
 def test_a_known_record_that_is_unchanged_is_as_fresh_as_the_answer():
     api = ApiDouble(found({"n": 1}), httpx.Response(304, headers=FRESH | {"Keylane-Age-Ms": "9"}))
-    topic = api.client().topic("t")
+    topic = api.topic()
     known = topic["k"]
     again = topic.get("k", known=known)
     assert (again.value, again.age) == ({"n": 1}, timedelta(milliseconds=9))
 
 
-def test_another_record_than_expected_is_refused():
-    with pytest.raises(PreconditionFailed):
-        ApiDouble(problem(412, "precondition-failed")).client().topic("t").get("k", if_match=Position(0, 0))
-
-
 def test_terms_and_moments_become_parameters_of_reads():
     api = ApiDouble(found(1), httpx.Response(200, json=row("k") | {"headers": []}))
-    topic = api.client().topic("t")
+    topic = api.topic()
     topic.at(datetime(2026, 1, 2, tzinfo=UTC)).get("k")
     terms = {"fields": ["a", "b.c"], "max_age": timedelta(seconds=2), "partial": True, "headers": True}
     assert topic.reading(**terms)["k"].headers == ()
     assert dict(api.requests[0].url.params) == {"as_of": "2026-01-02T00:00:00.000Z"}
     wanted = {"envelope": "true", "fields": "a,b.c", "max_age_ms": "2000", "partial": "true"}
     assert dict(api.requests[1].url.params) == wanted
-
-
-@pytest.mark.parametrize(
-    "call", [lambda t: t.put("k", 1), lambda t: t.get_many(["k"]), lambda t: t.history("k")]
-)
-def test_what_knows_no_earlier_moment_is_refused_as_of_one(call):
-    with pytest.raises(ValueError, match="has no `at`"):
-        call(ApiDouble().client().topic("t").at(1))
 
 
 def test_many_keys_are_read_in_requests_of_a_thousand():
@@ -160,7 +133,7 @@ def test_many_keys_are_read_in_requests_of_a_thousand():
         return httpx.Response(200, json={"records": [absent] * (count - 1) + [row("last")], "watermarks": {}})
 
     api = ApiDouble(answer(1000), answer(500))
-    records = api.client().topic("t").get_many([*keys, keys[0]])
+    records = api.topic().get_many([*keys, keys[0]])
     assert list(records) == keys
     assert [key for key, record in records.items() if record] == ["k999", "k1499"]
     body = body_of(api.requests[1])
@@ -169,7 +142,7 @@ def test_many_keys_are_read_in_requests_of_a_thousand():
 
 def test_many_keys_are_in_base64_if_one_is_not_text():
     api = ApiDouble(httpx.Response(200, json={"records": [row("a"), row("b")], "watermarks": {}}))
-    assert list(api.client().topic("t").get_many(["a", b"\xff"])) == ["a", b"\xff"]
+    assert list(api.topic().get_many(["a", b"\xff"])) == ["a", b"\xff"]
     body = body_of(api.requests[0])
     assert body == {
         "keys": [base64.b64encode(key).decode() for key in (b"a", b"\xff")],
@@ -181,7 +154,7 @@ def test_a_typed_key_is_asked_for_by_its_number_or_its_fields():
     typed = {**row("x"), "key": {"id": 7}, "key_format": "json"}
     many = httpx.Response(200, json={"records": [typed, typed], "watermarks": {}})
     api = ApiDouble(found(1), found(1), many, httpx.Response(200, json={"records": [typed]}))
-    topic = api.client().topic("t")
+    topic = api.topic()
     assert topic[7].key == "7"
     assert topic.get({"region": "e\u00fc", "number": 7}).key == '{"region":"e\u00fc","number":7}'
     assert list(topic.get_many([7, {"id": 8}])) == ["7", '{"id":8}']
@@ -198,7 +171,7 @@ def test_a_typed_key_is_asked_for_by_its_number_or_its_fields():
 
 def test_change_events_are_read_instead_of_rows():
     api = ApiDouble(found({"op": "c"}), page("a"), page())
-    topic = api.client().topic("t").reading(event=True)
+    topic = api.topic().reading(event=True)
     assert topic["k"].value == {"op": "c"}
     assert [list(topic.scan()), list(topic.history("k"))][1] == []
     assert all("event=true" in path for path in api.paths)
@@ -206,7 +179,7 @@ def test_change_events_are_read_instead_of_rows():
 
 def test_a_scan_follows_cursors_to_the_end_and_through_empty_pages():
     api = ApiDouble(page("a", cursor="c1"), page(cursor="c2"), page("b"))
-    records = list(api.client().topic("t").scan(prefix="p|", page_size=1))
+    records = list(api.topic().scan(prefix="p|", page_size=1))
     assert [record.key for record in records] == ["a", "b"]
     assert api.paths == [
         "/topics/t/keys?prefix=p%7C&limit=1",
@@ -217,13 +190,13 @@ def test_a_scan_follows_cursors_to_the_end_and_through_empty_pages():
 
 def test_a_scan_asks_for_no_page_before_it_is_needed():
     api = ApiDouble(page("a", "b", cursor="c1"))
-    assert next(api.client().topic("t").scan()).key == "a"
+    assert next(api.topic().scan()).key == "a"
     assert len(api.requests) == 1
 
 
 def test_bounds_that_are_not_text_are_base64_together():
     api = ApiDouble(page())
-    assert list(api.client().topic("t").keys(start=b"\xff", stop=b"\xff\xff")) == []
+    assert list(api.topic().keys(start=b"\xff", stop=b"\xff\xff")) == []
     assert dict(api.requests[0].url.params) == {
         "from": "_w==",
         "to": "__8=",
@@ -240,29 +213,17 @@ def test_a_count_sends_the_terms_that_a_count_has():
     assert api.paths == ["/topics/a%20b/count", "/topics/a%20b/count?max_age_ms=2000&partial=true"]
 
 
-def test_a_count_of_a_topic_without_an_index_is_refused():
-    with pytest.raises(NotKept):
-        ApiDouble(problem(409, "no-index")).client().topic("t").count()
-
-
-def test_an_earlier_moment_has_no_count():
-    api = ApiDouble()
-    with pytest.raises(ValueError, match="a count has no `at`"):
-        api.client().topic("t").at(1).count()
-    assert api.requests == []
-
-
 @pytest.mark.parametrize("answer", [counted(None), counted("many"), httpx.Response(200, json={})])
 def test_an_answer_without_a_count_is_no_answer_of_keylane(answer):
     with pytest.raises(InvalidAnswer):
-        ApiDouble(answer).client().topic("t").count()
+        ApiDouble(answer).topic().count()
 
 
 def test_a_key_whose_history_is_too_short_stops_a_scan():
     short = {"key": "k", "key_format": "text", "history_too_short": True, "since_ms": 5}
     api = ApiDouble(httpx.Response(200, json={"records": [short]}))
     with pytest.raises(HistoryTooShort) as caught:
-        list(api.client().topic("t").at(1).scan())
+        list(api.topic().at(1).scan())
     assert caught.value.problem["since_ms"] == 5
 
 
@@ -273,7 +234,7 @@ def test_a_history_has_deletions_and_its_pages_freshness():
     ]
     document = {"records": entries, "watermarks": {"2": 5}, "age_ms": 78}
     api = ApiDouble(httpx.Response(200, json=document))
-    deleted, earlier = api.client().topic("t").history("k", start=1)
+    deleted, earlier = api.topic().history("k", start=1)
     assert (deleted.is_deleted, deleted.value, deleted.watermark) == (True, None, Position(2, 5))
     assert (earlier.is_deleted, earlier.value, earlier.age) == (False, "x", timedelta(milliseconds=78))
     assert api.paths == ["/topics/t/keys/k/history?from=1"]
@@ -289,7 +250,7 @@ def test_a_watch_gives_a_key_then_each_change_of_it_by_polls_where_nothing_is_st
         found(2, offset=9),
         problem(404, "key-absent", **FRESH),
     )
-    watch = api.client().topic("t").watch("k", wait_s=3)
+    watch = api.topic().watch("k", wait_s=3)
     seen = [next(watch) for _ in range(4)]
     assert [each.value if not isinstance(each, Absent) else None for each in seen] == [None, 1, 2, None]
     waits = [(r.headers.get("If-None-Match"), r.headers.get("Keylane-Min-Position")) for r in api.requests]
@@ -329,7 +290,7 @@ def test_a_watch_goes_on_by_the_stream_and_resumes_it_where_it_broke():
         httpx.ReadError("gone"),
         events("event: problem\ndata: {}", f"id: 2:10\nevent: absent\ndata: {absent}", record_event(3, 12)),
     )
-    watch = api.client().topic("t").reading(fields=["a"]).watch("k")
+    watch = api.topic().reading(fields=["a"]).watch("k")
     seen = [next(watch) for _ in range(4)]
     assert [each.value if not isinstance(each, Absent) else each.watermark for each in seen] == [
         1,
@@ -346,7 +307,7 @@ def test_records_of_a_topic_that_was_created_again_are_other_ones_at_the_same_po
     tagged.headers["ETag"] = '"2-8@5"'
     again = record_event(2, 8).replace("id: 2:8", "id: 2:8@7")
     api = ApiDouble(tagged, events(record_event(1, 8).replace("id: 2:8", "id: 2:8@5"), again), events(again))
-    topic = api.client().topic("t")
+    topic = api.topic()
     watch = topic.watch("k")
     seen = [next(watch), next(watch)]
     assert [each.value for each in seen] == [1, 2]
@@ -356,7 +317,7 @@ def test_records_of_a_topic_that_was_created_again_are_other_ones_at_the_same_po
 
 def test_a_stream_that_fails_again_and_again_raises_its_error():
     api = ApiDouble(found(1), *(problem(503, "overloaded") for _ in range(3)))
-    watch = api.client().topic("t").watch("k")
+    watch = api.topic().watch("k")
     assert next(watch).value == 1
     with pytest.raises(Unavailable):
         next(watch)
@@ -364,17 +325,16 @@ def test_a_stream_that_fails_again_and_again_raises_its_error():
 
 def test_an_answer_that_is_no_stream_is_polled():
     api = ApiDouble(found(1, offset=8), found(1, offset=8), found(2, offset=9))
-    watch = api.client().topic("t").watch("k")
+    watch = api.topic().watch("k")
     assert [next(watch).value for _ in range(2)] == [1, 2]
 
 
 def test_an_asynchronous_watch_uses_the_stream_too():
-    async def two() -> list[object]:
-        async with ApiDouble(found(1, offset=8), events(record_event(2, 9))).async_client() as client:
-            watch = client.topic("t").watch("k")
-            return [(await anext(watch)).value for _ in range(2)]
+    async def two(client: AsyncClient) -> list[object]:
+        watch = client.topic("t").watch("k")
+        return [(await anext(watch)).value for _ in range(2)]
 
-    assert asyncio.run(two()) == [1, 2]
+    assert ApiDouble(found(1, offset=8), events(record_event(2, 9))).run(two) == [1, 2]
 
 
 def log_page(partition: int, *times: int, next_offset: int) -> httpx.Response:
@@ -418,7 +378,7 @@ def test_a_tail_reads_each_partition_from_its_end_and_new_ones_from_their_start(
         *(partitions(3), log_page(0, 50, next_offset=41)),
         *(log_page(1, next_offset=8), log_page(2, next_offset=1)),
     )
-    tail = api.client().topic("t").tail(pause_s=0)
+    tail = api.topic().tail(pause_s=0)
     assert [next(tail).value for _ in range(5)] == ["1.20", "0.30", "0.10", "2.5", "0.50"]
     reads = [path for path in api.paths if "/records" in path]
     first = [path.rpartition("offset=")[2].partition("&")[0] for path in reads]
@@ -430,7 +390,7 @@ def test_a_tail_from_a_time_begins_at_its_first_record_or_at_the_end():
         *(partitions(2), offset(5), offset(3), offset(7), offset(None)),
         *(partitions(2), log_page(0, 9, next_offset=4), log_page(1, next_offset=7)),
     )
-    assert next(api.client().topic("t").tail("2026-01-01")).value == "0.9"
+    assert next(api.topic().tail("2026-01-01")).value == "0.9"
     asked = [path.rpartition("/")[2] for path in api.paths]
     assert asked[1:5] == ["offsets?at=latest", "offsets?at=2026-01-01"] * 2
     assert [path.partition("&")[0] for path in asked[6:]] == ["records?offset=3", "records?offset=7"]
@@ -444,17 +404,15 @@ def test_an_answer_of_another_server_is_an_error_that_says_so():
     ]
     for each in pages:
         with pytest.raises(InvalidAnswer, match="is the URL that of Keylane"):
-            ApiDouble(each).client().topic("t").get_many(["k"])
+            ApiDouble(each).topic().get_many(["k"])
 
 
 def test_the_asynchronous_client_gives_the_same():
-    async def read():
-        api = ApiDouble(found(1), page("a", cursor="c"), page("b"))
-        async with api.async_client() as client:
-            topic = client.topic("t")
-            return (await topic["k"]).value, [record.key async for record in topic.scan()]
+    async def read(client: AsyncClient):
+        topic = client.topic("t")
+        return (await topic["k"]).value, [record.key async for record in topic.scan()]
 
-    assert asyncio.run(read()) == (1, ["a", "b"])
+    assert ApiDouble(found(1), page("a", cursor="c"), page("b")).run(read) == (1, ["a", "b"])
 
 
 def test_methods_are_described_as_what_they_are():

@@ -7,36 +7,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.builders import (
-    NOW_MS,
-    TERMS,
-    a_layout,
-    a_watermark,
-    lane_of,
-    layout_entry,
-    value_entry,
-    watermark_entry,
-)
-from tests.support.fakes import FakeState, FakeTime
+from tests.support.builders import NOW_MS, a_layout, lane_of, layout_entry, value_entry
+from tests.support.fakes import FakeState
+from tests.support.stored import StoredTopic
 
-from keylane.errors import (
-    CorruptState,
-    HistoryTooShort,
-    LaneBuilding,
-    NoHistory,
-    NullKey,
-    PositionNotReached,
-    StateTooOld,
-)
+from keylane.errors import CorruptState, HistoryTooShort, NoHistory, PositionNotReached
 from keylane.model.records import Options, Position
-from keylane.query.as_of import HistoryScan
-from keylane.query.history import HistoryPage, read_as_of, read_history
-from keylane.query.layouts import Layouts
-from keylane.query.store import Store
 from keylane.state import codec, redis_keys
 
 if TYPE_CHECKING:
     from keylane.model.records import Layout, Record
+    from keylane.query.history import HistoryPage
 
 KEY = b"k"
 HOUR_MS = 3_600_000
@@ -49,42 +30,36 @@ class Row(NamedTuple):
     source: int | None = None
 
 
-class Kept:
-    """A key whose history holds these rows."""
+class Kept(StoredTopic):
+    """A topic with a key whose history holds these rows."""
 
-    def __init__(self, *rows: Row, **options: Any) -> None:
-        self.layout = a_layout(options=Options(**options or {"history_count": 100}))
+    def __init__(self, *rows: Row, state: FakeState | None = None, **options: Any) -> None:
+        super().__init__(a_layout(options=Options(**options or {"history_count": 100})), state=state)
         self.partition = lane_of(self.layout, KEY)[0]
-        self.state = FakeState(layout_entry(self.layout) | watermark_entry(self.layout, KEY))
-        self.time = FakeTime(NOW_MS)
-        self.store = Store(self.state, Layouts(self.state, self.time.clock, 30), self.time.clock)
         self.name = history_name(self.layout)
         self.state.sorted_sets[self.name] = {}
         for row in rows:
-            self.add(row)
+            self.keep(row)
 
-    def add(self, row: Row) -> None:
-        data = codec.encode_record(row.value, row.offset, row.time, row.source)
-        self.state.sorted_sets[self.name][data[2:10] + data[:2] + data[10:]] = row.time
+    def keep(self, row: Row) -> None:
+        self.state.sorted_sets[self.name][member_of(row)] = row.time
 
-    def latest(self, row: Row) -> None:
+    def set_latest(self, row: Row) -> None:
         """Have this row under the key."""
-        entry = value_entry(
-            self.layout, KEY, row.value, offset=row.offset, timestamp_ms=row.time, source_partition=row.source
+        time, offset, value, source = row
+        self.put(
+            value_entry(self.layout, KEY, value, offset=offset, timestamp_ms=time, source_partition=source)
         )
-        self.state.entries |= entry
 
-    def page(self, **arguments: Any) -> HistoryPage:
+    def read(self, **arguments: Any) -> HistoryPage:
         """`arguments`: fields of ReadTerms and of HistoryScan."""
-        terms = {name: arguments.pop(name) for name in TERMS._fields if name in arguments}
-        scan = HistoryScan(**{"limit": 100, **arguments})
-        return read_history(self.store, self.layout.topic, KEY, scan, TERMS._replace(**terms))
+        return self.history(KEY, **arguments)
 
     def pages(self, **arguments: Any) -> list[Row]:
         rows: list[Row] = []
         after = None
         while True:
-            page = self.page(after=after, **arguments)
+            page = self.read(after=after, **arguments)
             rows += [self.row(entry) for entry in page.entries]
             after = page.next_after
             if after is None:
@@ -96,12 +71,18 @@ class Kept:
         value = entry.record.value if entry.record else None
         return Row(entry.timestamp_ms, entry.position.offset, value, source)
 
-    def as_of(self, moment: int | Position, **terms: Any) -> Record | None:
-        return read_as_of(self.store, self.layout.topic, KEY, moment, TERMS._replace(**terms)).record
+    def at(self, moment: int | Position) -> Record | None:
+        return self.as_of(KEY, moment).record
 
     def value(self, moment: int | Position) -> bytes | None:
-        record = self.as_of(moment)
+        record = self.at(moment)
         return record.value if record else None
+
+
+def member_of(row: Row) -> bytes:
+    """Return a record as it is in the history."""
+    data = codec.encode_record(row.value, row.offset, row.time, row.source)
+    return data[2:10] + data[:2] + data[10:]
 
 
 def history_name(layout: Layout) -> bytes:
@@ -123,12 +104,7 @@ ROWS = st.lists(
 
 def in_order(rows: list[Row]) -> list[Row]:
     """Newest first, as Redis has members of one score."""
-
-    def member(row: Row) -> bytes:
-        data = codec.encode_record(row.value, row.offset, row.time, row.source)
-        return data[2:10] + data[:2] + data[10:]
-
-    return sorted(rows, key=lambda row: (row.time, member(row)), reverse=True)
+    return sorted(rows, key=lambda row: (row.time, member_of(row)), reverse=True)
 
 
 @settings(max_examples=200)
@@ -153,11 +129,11 @@ def test_pages_are_the_history_newest_first(
 def test_a_page_is_one_round_trip_and_large_ones_end_early():
     rows = [Row(number, number, b"x" * 1_500_000) for number in range(6)]
     kept = Kept(*rows)
-    kept.page(limit=2)
+    kept.read(limit=2)
     kept.state.runs.clear()
-    assert len(kept.page(limit=2).entries) == 2
+    assert len(kept.read(limit=2).entries) == 2
     assert len(kept.state.runs) == 1
-    assert len(kept.page().entries) == 2
+    assert len(kept.read().entries) == 2
     assert kept.pages() == rows[::-1]
 
 
@@ -166,7 +142,7 @@ def test_records_too_large_to_be_held_together_are_read_a_few_at_a_time():
     kept = Kept(*rows)
     kept.state.limit_bytes = 5_000
     assert kept.pages(limit=50) == rows[::-1]
-    assert kept.as_of(Position(kept.partition, 30)).offset == 30
+    assert kept.at(Position(kept.partition, 30)).offset == 30
 
 
 def test_many_records_of_one_time_are_paged_through():
@@ -176,9 +152,9 @@ def test_many_records_of_one_time_are_paged_through():
 
 def test_what_is_written_between_pages_does_not_shift_them():
     kept = Kept(*(Row(time, time, b"v") for time in range(10)))
-    first = kept.page(limit=3)
-    kept.add(Row(50, 50, b"new"))
-    rest = kept.page(limit=3, after=first.next_after)
+    first = kept.read(limit=3)
+    kept.keep(Row(50, 50, b"new"))
+    rest = kept.read(limit=3, after=first.next_after)
     assert [entry.timestamp_ms for entry in rest.entries] == [6, 5, 4]
 
 
@@ -191,23 +167,21 @@ class Growing(FakeState):
         replies = super().run(calls, deadline)
         for _ in range(3):
             newest = 10_000 + len(self.sorted_sets[self.kept.name])
-            self.kept.add(Row(newest, newest, b"new"))
+            self.kept.keep(Row(newest, newest, b"new"))
         return replies
 
 
 def growing(first_offset: int, **options: Any) -> Kept:
-    kept = Kept(**options)
-    state = Growing(kept.state.entries)
-    state.sorted_sets, state.kept, kept.state = kept.state.sorted_sets, kept, state
-    kept.store = Store(state, Layouts(state, kept.time.clock, 30), kept.time.clock)
+    state = Growing()
+    kept = state.kept = Kept(state=state, **options)
     for offset in range(first_offset, 450):
-        kept.add(Row(offset, offset, b"v"))
+        kept.keep(Row(offset, offset, b"v"))
     return kept
 
 
 def test_what_is_written_between_the_rounds_of_a_page_shows_no_record_twice():
     kept = growing(0, history_count=1_000)
-    page = kept.page(limit=1_000)
+    page = kept.read(limit=1_000)
     assert [entry.timestamp_ms for entry in page.entries if entry.timestamp_ms < 10_000] == [
         *range(449, -1, -1)
     ]
@@ -216,7 +190,7 @@ def test_what_is_written_between_the_rounds_of_a_page_shows_no_record_twice():
 
 def test_what_is_written_while_a_history_is_looked_through_does_not_make_it_full():
     kept = growing(5, history_count=450)
-    assert kept.as_of(Position(kept.partition, 2)) is None
+    assert kept.at(Position(kept.partition, 2)) is None
 
 
 @given(rows=ROWS, moment=st.integers(0, 8))
@@ -238,7 +212,7 @@ def test_the_record_as_of_a_position_is_the_last_one_up_to_it(
 
 def test_long_histories_are_looked_through_for_a_position():
     kept = Kept(*(Row(time, time, b"%d" % time) for time in range(90)), history_count=1_000)
-    kept.add(Row(1, 95, b"late"))
+    kept.keep(Row(1, 95, b"late"))
     assert kept.value(Position(kept.partition, 40)) == b"40"
     assert kept.value(Position(kept.partition, 96)) == b"late"
 
@@ -246,24 +220,24 @@ def test_long_histories_are_looked_through_for_a_position():
 def test_a_full_history_knows_a_position_of_its_records_and_what_came_after_the_latest_one():
     """The record at 2 went back in time, so the history had no room for it."""
     kept = Kept(Row(10, 1, b"1"), Row(20, 3, b"3"), history_count=2)
-    kept.latest(Row(20, 3, b"3"))
+    kept.set_latest(Row(20, 3, b"3"))
     found = [kept.value(Position(kept.partition, offset)) for offset in (1, 3, 4)]
     assert found == [b"1", b"3", b"3"]
     with pytest.raises(HistoryTooShort):
-        kept.as_of(Position(kept.partition, 2))
+        kept.at(Position(kept.partition, 2))
     roomy = Kept(Row(10, 1, b"1"), Row(20, 3, b"3"), history_count=3)
     assert roomy.value(Position(roomy.partition, 2)) == b"1"
 
 
 def test_a_latest_record_that_a_full_history_has_no_room_for_is_known_as_of_its_position():
     kept = Kept(Row(10, 1, b"1"), Row(20, 2, b"2"), history_count=2)
-    kept.latest(Row(5, 3, b"3"))
+    kept.set_latest(Row(5, 3, b"3"))
     assert kept.value(Position(kept.partition, 4)) == b"3"
-    kept.latest(Row(5, 3, None))
-    assert kept.as_of(Position(kept.partition, 4)) is None
-    kept.latest(Row(30, 3, b"stray", 20))
+    kept.set_latest(Row(5, 3, None))
+    assert kept.at(Position(kept.partition, 4)) is None
+    kept.set_latest(Row(30, 3, b"stray", 20))
     with pytest.raises(HistoryTooShort):
-        kept.as_of(Position(kept.partition, 4))
+        kept.at(Position(kept.partition, 4))
 
 
 @pytest.mark.parametrize(
@@ -277,39 +251,39 @@ def test_a_latest_record_that_a_full_history_has_no_room_for_is_known_as_of_its_
 )
 def test_as_of_a_time_after_the_latest_record_s_that_is_the_record(latest: Row, others: list[Row]):
     kept = Kept(latest, *others)
-    kept.latest(latest)
+    kept.set_latest(latest)
     for moment in (10, 15, 30):
         assert kept.value(moment) == latest.value
-    assert kept.as_of(9) is None
+    assert kept.at(9) is None
 
 
 def test_a_tie_before_the_latest_record_is_broken_as_it_was_when_it_was_the_latest():
     tied = [Row(10, 1, b"own"), Row(10, 9, b"stray", 20), Row(10, 8, b"stray", 21)]
     kept = Kept(*tied, Row(20, 10, b"later", 20))
-    kept.latest(Row(20, 10, b"later", 20))
-    kept.state.entries |= watermark_entry(kept.layout, KEY, a_watermark(has_strays=True))
+    kept.set_latest(Row(20, 10, b"later", 20))
+    kept.mark(kept.layout, has_strays=True)
     assert [kept.value(moment) for moment in (10, 19, 20)] == [b"own", b"own", b"later"]
     strays = Kept(*tied[1:], Row(20, 10, b"later", 20))
-    strays.latest(Row(20, 10, b"later", 20))
-    strays.state.entries |= watermark_entry(strays.layout, KEY, a_watermark(has_strays=True))
+    strays.set_latest(Row(20, 10, b"later", 20))
+    strays.mark(strays.layout, has_strays=True)
     assert strays.value(10) == b"stray"
 
 
 def test_a_position_that_is_not_reached_is_refused():
     kept = Kept(Row(1, 1, b"v"))
     with pytest.raises(PositionNotReached):
-        kept.as_of(Position(kept.partition, 100))
+        kept.at(Position(kept.partition, 100))
 
 
 def test_a_full_history_does_not_know_what_was_before_it():
     kept = Kept(Row(10, 1, b"1"), Row(20, 2, b"2"), history_count=2)
     assert kept.value(10) == b"1"
     with pytest.raises(HistoryTooShort) as caught:
-        kept.as_of(9)
+        kept.at(9)
     assert caught.value.since_ms == 10
-    assert Kept(Row(10, 1, b"1"), history_count=2).as_of(9) is None
+    assert Kept(Row(10, 1, b"1"), history_count=2).at(9) is None
     with pytest.raises(HistoryTooShort):
-        kept.as_of(Position(kept.partition, 0))
+        kept.at(Position(kept.partition, 0))
 
 
 def test_a_history_of_an_age_knows_all_within_it():
@@ -318,20 +292,20 @@ def test_a_history_of_an_age_knows_all_within_it():
     assert kept.value(horizon_ms) == b"1"
     assert kept.value(horizon_ms - 5) == b"1"
     with pytest.raises(HistoryTooShort) as caught:
-        kept.as_of(horizon_ms - 6)
+        kept.at(horizon_ms - 6)
     assert caught.value.since_ms == horizon_ms - 5
     young = Kept(Row(horizon_ms + 5, 1, b"1"), history_age_ms=HOUR_MS)
-    assert young.as_of(horizon_ms + 4) is None
-    assert young.as_of(1) is None
+    assert young.at(horizon_ms + 4) is None
+    assert young.at(1) is None
 
 
 def test_a_history_that_is_gone_knows_its_age_alone():
     kept = Kept(history_age_ms=HOUR_MS)
-    assert kept.as_of(NOW_MS - HOUR_MS) is None
+    assert kept.at(NOW_MS - HOUR_MS) is None
     with pytest.raises(HistoryTooShort) as caught:
-        kept.as_of(NOW_MS - HOUR_MS - 1)
+        kept.at(NOW_MS - HOUR_MS - 1)
     assert caught.value.since_ms == NOW_MS - HOUR_MS
-    assert Kept(history_count=3).as_of(1) is None
+    assert Kept(history_count=3).at(1) is None
 
 
 def test_a_record_is_absent_as_of_a_time_after_its_time_to_live():
@@ -342,7 +316,7 @@ def test_a_record_is_absent_as_of_a_time_after_its_time_to_live():
 
 def test_a_topic_without_a_history_says_which_option_makes_one():
     kept = Kept(index=True)
-    for ask in (kept.page, lambda: kept.as_of(1)):
+    for ask in (kept.read, lambda: kept.at(1)):
         with pytest.raises(NoHistory, match="history_count"):
             ask()
 
@@ -350,46 +324,21 @@ def test_a_topic_without_a_history_says_which_option_makes_one():
 def test_a_topic_has_a_history_as_soon_as_its_layout_keeps_one():
     kept = Kept(index=True)
     with pytest.raises(NoHistory):
-        kept.page()
+        kept.read()
     layout = a_layout(kept.layout.topic, options=Options(history_count=100))
     kept.state.entries |= layout_entry(layout)
-    kept.add(Row(1, 1, b"v"))
-    assert len(kept.page().entries) == 1
+    kept.keep(Row(1, 1, b"v"))
+    assert len(kept.read().entries) == 1
 
 
-def test_histories_are_as_fresh_as_their_lane():
-    kept = Kept(Row(1, 1, b"v"))
-    assert kept.page(max_age_ms=200).watermarks.next_offsets == {kept.partition: 100}
-    with pytest.raises(StateTooOld):
-        kept.page(max_age_ms=199)
-    kept.state.entries |= watermark_entry(kept.layout, KEY, a_watermark(complete_as_of_ms=0))
-    with pytest.raises(LaneBuilding):
-        kept.as_of(1)
-    assert kept.as_of(1, partial=True)
-
-
-def test_a_newer_layout_is_found_once():
-    kept = Kept(Row(1, 1, b"old"))
-    kept.page()
-    grown = a_layout(kept.layout.topic, 18, generation=2, options=kept.layout.options)
-    kept.state.entries |= layout_entry(grown) | watermark_entry(grown, KEY)
-    kept.state.entries |= watermark_entry(kept.layout, KEY, a_watermark(superseded=True))
-    kept.name = history_name(grown)
-    kept.state.sorted_sets[kept.name] = {}
-    kept.add(Row(2, 2, b"new"))
-    assert kept.value(5) == b"new"
-
-
-def test_strange_members_and_empty_keys_are_refused():
+def test_strange_members_are_refused():
     kept = Kept(Row(1, 1, b"v"))
     kept.state.sorted_sets[kept.name] = {b"something else that is no envelope at all": 5}
-    for ask in (kept.page, lambda: kept.as_of(9), lambda: kept.as_of(Position(kept.partition, 1))):
+    for ask in (kept.read, lambda: kept.at(9), lambda: kept.at(Position(kept.partition, 1))):
         with pytest.raises(CorruptState):
             ask()
-    kept.add(Row(6, 1, b"v"))
-    place = kept.page(limit=1).next_after
+    kept.keep(Row(6, 1, b"v"))
+    place = kept.read(limit=1).next_after
     kept.state.sorted_sets[kept.name] |= {b"": 1, b"short": 2}
     with pytest.raises(CorruptState):
-        kept.page(after=place)
-    with pytest.raises(NullKey):
-        read_history(kept.store, kept.layout.topic, b"", HistoryScan(limit=1), TERMS)
+        kept.read(after=place)

@@ -1,92 +1,38 @@
-"""Ranges through a fake state: merged over all lanes, a page at a time, whatever is written meanwhile."""
+"""Ranges and counts of keys through a fake state: merged over all lanes, a page at a time, in few rounds."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.builders import (
-    NOW_MS,
-    TERMS,
-    a_layout,
-    a_watermark,
-    in_part,
-    lane_of,
-    layout_entry,
-    value_key,
-)
-from tests.support.fakes import FakeState, FakeTime
+from tests.support.builders import NOW_MS, a_layout, a_watermark, lane_of, value_key
+from tests.support.fakes import FakeState
+from tests.support.stored import StoredTopic
 
 from keylane import routing
-from keylane.errors import HistoryTooShort, LaneBuilding, NoHistory, NoIndex, StateTooOld
+from keylane.errors import HistoryTooShort, NoHistory, NoIndex, StateTooOld
 from keylane.model.records import Options
-from keylane.query.layouts import Layouts
-from keylane.query.range_rows import RangeScan
-from keylane.query.ranges import RangePage, read_range
 from keylane.query.span import Span
-from keylane.query.store import Store
 from keylane.state import codec, redis_keys
 from keylane.state.lanes import lanes_of_topic
-
-if TYPE_CHECKING:
-    from keylane.model.records import Layout
 
 INDEXED = Options(index=True)
 
 
-@dataclass
-class Topic:
-    """A topic in a fake state, written as the writer does it."""
-
-    layout: Layout
-    state: FakeState = field(default_factory=FakeState)
-    time: FakeTime = field(default_factory=lambda: FakeTime(NOW_MS))
-
-    def __post_init__(self) -> None:
-        self.store = Store(self.state, Layouts(self.state, self.time.clock, 30), self.time.clock)
-        self.publish(self.layout)
-
-    def publish(self, layout: Layout) -> None:
-        self.layout = layout
-        self.state.entries |= layout_entry(layout)
-        for lane in lanes_of_topic(layout):
-            self.state.entries[lane.watermark_key] = codec.encode_watermark(a_watermark())
-
-    def put(self, *keys: bytes, value: bytes = b"v") -> None:
-        for key in keys:
-            partition, stripe, tag = lane_of(self.layout, key)
-            index = redis_keys.index_key(tag, self.layout.topic, self.layout.generation, partition, stripe)
-            part = in_part(index, key, self.layout.options.index)
-            self.state.sorted_sets.setdefault(part, {})[key] = 0
-            self.state.entries[value_key(self.layout, key)] = codec.encode_record(value, 1, NOW_MS)
-
-    def drop(self, key: bytes) -> None:
-        """Its time is over, and its name still in the index."""
-        del self.state.entries[value_key(self.layout, key)]
-
-    def page(self, span: Span | None = None, **arguments: Any) -> RangePage:
-        """`arguments`: fields of ReadTerms and of RangeScan."""
-        terms = {name: arguments.pop(name) for name in TERMS._fields if name in arguments}
-        scan = RangeScan(span or Span(), **{"limit": 100, **arguments})
-        return read_range(self.store, self.layout.topic, scan, TERMS._replace(**terms))
-
-    def pages(self, span: Span | None = None, **arguments: Any) -> list[list[bytes]]:
-        found, after = [], None
-        while True:
-            page = self.page(span, after=after, **arguments)
-            found.append([key for key, _ in page.rows])
-            after = page.next_after
-            if after is None:
-                return found
+def pages_of(topic: StoredTopic, span: Span | None = None, **arguments: Any) -> list[list[bytes]]:
+    found, after = [], None
+    while True:
+        page = topic.page(span, after=after, **arguments)
+        found.append([key for key, _ in page.rows])
+        after = page.next_after
+        if after is None:
+            return found
 
 
-def a_topic_of(*keys: bytes, **fields: Any) -> Topic:
-    topic = Topic(a_layout(**{"options": INDEXED} | fields))
-    topic.put(*keys)
-    return topic
+def a_topic_of(*keys: bytes, **fields: Any) -> StoredTopic:
+    return StoredTopic(a_layout(**{"options": INDEXED} | fields), *keys)
 
 
 def flat(pages: list[list[bytes]]) -> list[bytes]:
@@ -104,7 +50,7 @@ def test_all_keys_come_once_in_order_whatever_the_lanes_parts_and_pages(
 ):
     options = Options(index=parts)
     topic = a_topic_of(*KEYS, partition_count=shape[0], stripes=shape[1], options=options)
-    pages = topic.pages(limit=limit)
+    pages = pages_of(topic, limit=limit)
     assert flat(pages) == KEYS
     assert all(len(page) == limit for page in pages[:-1])
     assert pages[-1]
@@ -121,9 +67,9 @@ def test_all_keys_come_once_in_order_whatever_the_lanes_parts_and_pages(
 def test_spans_are_bytewise(keys: set[bytes], low: bytes, high: bytes | None, prefix: bytes, limit: int):
     topic = a_topic_of(*keys, partition_count=4)
     within = [key for key in sorted(keys) if key >= low and (high is None or key < high)]
-    assert flat(topic.pages(Span(low, high), limit=limit)) == within
+    assert flat(pages_of(topic, Span(low, high), limit=limit)) == within
     begun = [key for key in sorted(keys) if key.startswith(prefix)]
-    assert flat(topic.pages(Span.of_prefix(prefix), limit=limit)) == begun
+    assert flat(pages_of(topic, Span.of_prefix(prefix), limit=limit)) == begun
 
 
 def test_prefix_of_highest_bytes_has_no_end():
@@ -152,7 +98,7 @@ def test_a_span_of_one_partition_key_asks_one_lane_alone(shape: tuple[int, int])
         assert [key for key, _ in page.rows] == keys
         assert list(page.watermarks.next_offsets) == [partition]
         assert [len(commands) for commands in topic.state.runs] == ([2, 1] if keys else [2])
-        assert flat(topic.pages(span, limit=7)) == keys
+        assert flat(pages_of(topic, span, limit=7)) == keys
 
 
 def test_a_page_whose_keys_are_all_of_one_lane_takes_few_rounds():
@@ -164,7 +110,7 @@ def test_a_page_whose_keys_are_all_of_one_lane_takes_few_rounds():
     assert [key for key, _ in topic.page(limit=150).rows] == keys[:150]
     rounds = [commands for commands in topic.state.runs if commands[1:] and commands[1][0] == b"ZRANGEBYLEX"]
     assert len(rounds) <= 3
-    assert flat(topic.pages(limit=150)) == keys
+    assert flat(pages_of(topic, limit=150)) == keys
 
 
 @pytest.mark.parametrize(
@@ -252,22 +198,22 @@ def test_a_page_that_takes_long_ends_early_and_goes_on():
         return run(*arguments)
 
     topic.state.run = slowly
-    pages = topic.pages(limit=40)
+    pages = pages_of(topic, limit=40)
     assert pages[0] == []
     assert flat(pages) == KEYS[150:]
 
 
 def test_large_values_end_a_page_early():
     topic = a_topic_of(*KEYS[:5])
-    topic.put(*KEYS[:5], value=b"x" * (2 * 1024 * 1024))
-    assert topic.pages() == [[KEYS[0]], [KEYS[1]], [KEYS[2]], [KEYS[3]], [KEYS[4]]]
+    topic.add(*KEYS[:5], value=b"x" * (2 * 1024 * 1024))
+    assert pages_of(topic) == [[KEYS[0]], [KEYS[1]], [KEYS[2]], [KEYS[3]], [KEYS[4]]]
 
 
 def test_values_too_large_to_be_held_together_come_in_smaller_pages():
     topic = a_topic_of(*KEYS[:40])
-    topic.put(*KEYS[:40], value=bytes(1_000))
+    topic.add(*KEYS[:40], value=bytes(1_000))
     topic.state.limit_bytes = 6_000
-    pages = topic.pages()
+    pages = pages_of(topic)
     assert flat(pages) == KEYS[:40]
     assert all(0 < len(page) <= 5 for page in pages)
 
@@ -276,7 +222,7 @@ def test_what_is_written_between_pages_comes_where_it_belongs():
     topic = a_topic_of(*KEYS[::2])
     first = topic.page(limit=50)
     assert first.next_after == KEYS[98]
-    topic.put(KEYS[1], KEYS[99])
+    topic.add(KEYS[1], KEYS[99])
     rest = topic.page(after=first.next_after, limit=1_000)
     assert [key for key, _ in rest.rows] == [KEYS[99], *KEYS[100::2]]
 
@@ -286,9 +232,8 @@ def test_a_page_goes_on_after_the_layout_has_changed():
     old = topic.layout
     first = topic.page(limit=50)
     topic.publish(a_layout(old.topic, 18, generation=2, options=INDEXED))
-    topic.put(*KEYS)
-    for lane in lanes_of_topic(old):
-        topic.state.entries[lane.watermark_key] = codec.encode_watermark(a_watermark(superseded=True))
+    topic.add(*KEYS)
+    topic.supersede(old)
     rest = topic.page(after=first.next_after, limit=1_000)
     assert [key for key, _ in rest.rows] == KEYS[50:]
     assert rest.watermarks.layout.generation == 2
@@ -303,7 +248,7 @@ def test_a_layout_that_is_removed_while_it_is_read_does_not_shorten_the_page():
     def swept(calls: Any, deadline: Any) -> list[Any]:
         if any(call.words[0] == b"MGET" for call in calls) and topic.layout == old:
             topic.publish(a_layout(old.topic, 18, generation=2, options=INDEXED))
-            topic.put(*KEYS)
+            topic.add(*KEYS)
             for lane in lanes_of_topic(old):
                 del topic.state.entries[lane.watermark_key]
             for key in KEYS:
@@ -319,25 +264,10 @@ def test_topic_without_an_index_says_which_option_makes_one():
     with pytest.raises(NoIndex, match="index = true"):
         topic.page()
     topic.publish(a_layout(topic.layout.topic, generation=2, options=INDEXED))
-    topic.put(*KEYS)
+    topic.add(*KEYS)
     assert topic.page().rows
     with pytest.raises(NoHistory, match="history_count"):
         topic.page(as_of_ms=NOW_MS)
-
-
-def test_freshness_is_that_of_all_lanes():
-    topic = a_topic_of(*KEYS)
-    lane = lanes_of_topic(topic.layout)[4]
-    old = a_watermark(7, complete_as_of_ms=NOW_MS - 900)
-    topic.state.entries[lane.watermark_key] = codec.encode_watermark(old)
-    page = topic.page(max_age_ms=900)
-    assert page.watermarks.next_offsets == {partition: 7 if partition == 4 else 100 for partition in range(9)}
-    with pytest.raises(StateTooOld):
-        topic.page(max_age_ms=899)
-    topic.state.entries[lane.watermark_key] = codec.encode_watermark(a_watermark(complete_as_of_ms=0))
-    with pytest.raises(LaneBuilding):
-        topic.page()
-    assert topic.page(partial=True).watermarks.is_building
 
 
 def test_a_range_as_of_a_time_has_the_records_of_that_time():
@@ -374,7 +304,7 @@ def test_a_range_as_of_a_time_before_what_histories_by_age_hold_is_refused():
     assert caught.value.since_ms == NOW_MS - 1_000
 
 
-def add_history(topic: Topic, key: bytes, records: list[tuple[int, int, bytes | None]]) -> None:
+def add_history(topic: StoredTopic, key: bytes, records: list[tuple[int, int, bytes | None]]) -> None:
     """Offset, timestamp and value of each."""
     partition, stripe, tag = lane_of(topic.layout, key)
     names = topic.state.sorted_sets.setdefault(
@@ -401,8 +331,7 @@ class OlderLater(FakeState):
 
 def test_a_page_claims_no_more_than_its_oldest_round():
     layout = a_layout(options=INDEXED, partition_count=1)
-    topic = Topic(layout, OlderLater())
-    topic.put(b"k")
+    topic = StoredTopic(layout, b"k", state=OlderLater())
     topic.state.older = {
         lane.watermark_key: codec.encode_watermark(
             a_watermark(next_offset=3, complete_as_of_ms=NOW_MS - 60_000, newest_timestamp_ms=5)
@@ -416,4 +345,46 @@ def test_a_page_claims_no_more_than_its_oldest_round():
     ((_, answer),) = page.rows
     assert answer.watermark.next_offset == 3
     with pytest.raises(StateTooOld):
-        Topic(layout, topic.state).page(max_age_ms=5_000)
+        StoredTopic(layout, state=topic.state).page(max_age_ms=5_000)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (9, 1), (3, 4), (60, 5)])
+@pytest.mark.parametrize("parts", [1, 4])
+def test_the_keys_of_all_lanes_are_counted_in_one_round(shape: tuple[int, int], parts: int):
+    topic = StoredTopic(a_layout(partition_count=shape[0], stripes=shape[1], options=Options(index=parts)))
+    assert topic.count().count == 0
+    topic.add(*KEYS)
+    topic.state.runs.clear()
+    assert topic.count().count == len(KEYS)
+    (commands,) = topic.state.runs
+    assert len(commands) == (1 + parts) * shape[0] * shape[1]
+
+
+def test_a_lanes_watermark_is_read_before_its_keys_are_counted():
+    topic = StoredTopic(a_layout(options=INDEXED))
+    topic.count()
+    (commands,) = topic.state.runs
+    assert [name for name, *_ in commands] == [b"GET", b"ZCARD"] * 9
+    assert [key for name, key in commands if name == b"GET"] == [
+        lane.watermark_key for lane in lanes_of_topic(topic.layout)
+    ]
+
+
+@pytest.mark.parametrize("parts", [1, 4])
+def test_keys_count_until_the_millisecond_in_which_they_expire(parts: int):
+    topic = StoredTopic(a_layout(options=Options(index=parts, ttl_ms=1_000)))
+    topic.add(*KEYS[:30], expires_ms=NOW_MS - 1)
+    topic.add(*KEYS[30:50], expires_ms=NOW_MS)
+    topic.add(*KEYS[50:], expires_ms=NOW_MS + 500)
+    assert topic.count().count == 170
+    topic.time.move(0.001)
+    assert topic.count().count == 150
+
+
+def test_topic_without_an_index_says_which_option_makes_one_and_is_counted_once_it_has_it():
+    topic = StoredTopic(a_layout(options=Options(history_count=3)))
+    with pytest.raises(NoIndex, match="index = true"):
+        topic.count()
+    topic.publish(a_layout(topic.layout.topic, generation=2, options=INDEXED))
+    topic.add(*KEYS)
+    assert topic.count().count == len(KEYS)

@@ -6,8 +6,9 @@ import base64
 import json
 
 import pytest
-from tests.support.builders import a_layout, a_watermark, layout_entry, value_key, watermark_entry
-from tests.support.fakes import FakeState, FakeTime
+from tests.support.builders import NOW_MS, a_layout, a_watermark, layout_entry, value_key, watermark_entry
+from tests.support.fakes import FakeTime
+from tests.support.stored import Reader
 
 from keylane.adapters.registry.client import RegisteredSchema
 from keylane.adapters.registry.keys import LISTED_MS, RegistryKeys
@@ -18,7 +19,6 @@ from keylane.formats.connect_keys import keys_with_schema
 from keylane.model.records import Options, Position
 from keylane.ports import Deadline, SchemaRefused
 from keylane.query.latest import Wait
-from keylane.query.layouts import Layouts
 from keylane.query.newest import join_newest, read_newest
 from keylane.query.registry_keys import encode_by_schemas
 from keylane.query.store import ReadTerms, Store
@@ -286,16 +286,14 @@ TERMS = ReadTerms(1_000)
 
 def store_of(*stored: bytes | None, age_ms: int = 0) -> Store:
     """A store with what is stored under KEYS, in lanes of their own; the second one is older."""
-    clock = FakeTime().clock
     assert len({lane_of_key(LAYOUT, key) for key in KEYS}) == len(KEYS)
     entries = layout_entry(LAYOUT)
     for number, (key, data) in enumerate(zip(KEYS, stored, strict=True)):
-        watermark = a_watermark(complete_as_of_ms=clock.now_ms() - age_ms * number)
+        watermark = a_watermark(complete_as_of_ms=NOW_MS - age_ms * number)
         entries |= watermark_entry(LAYOUT, key, watermark)
         if data is not None:
             entries[value_key(LAYOUT, key)] = data
-    state = FakeState(entries)
-    return Store(state, Layouts(state, clock, 10), clock)
+    return Reader(entries).store
 
 
 @pytest.mark.parametrize(

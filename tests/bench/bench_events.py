@@ -10,16 +10,13 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import fastavro
 from bench_ingest import CONFIG, LAYOUT, job_seconds, running, value_of
-from harness import ROOT, ResultRow, add_settings, configured, parse, report
-
-sys.path.insert(0, str(ROOT))
+from harness import ResultRow, add_settings, configured, parse, report
 from tests.servers.registry_double import serve_double
 
 from keylane.formats.confluent import join

@@ -33,10 +33,10 @@ import peer_find
 import peer_scan
 import state
 from bare import Bare, noted, run
-from bench_read import CONTEXT, timed
+from bench_read import timed
 from fill import TopicFiller
-from functions import HEADERS, event_of, load_function
-from harness import ResultRow, latency, parse, report
+from functions import CONTEXT, HEADERS, event_of, load_function
+from harness import ResultRow, in_turns, latency, parse, report
 
 from keylane.model.records import Layout, Options
 
@@ -258,6 +258,7 @@ def measure_all(orders: Orders, chosen: argparse.Namespace) -> dict[str, float]:
             stack.callback(peer.close)
             ways[SQL] = lambda find: rows.ask(find.sql, find.arguments)
             ways[SQL_BY_HTTP] = lambda find: peer.ask(find.sql_request)
+        timings = {name: partial(timed, way) for name, way in ways.items()}
         scanning = Connection(orders.scan.url) if orders.scan else None
         if scanning:
             stack.callback(scanning.close)
@@ -268,7 +269,8 @@ def measure_all(orders: Orders, chosen: argparse.Namespace) -> dict[str, float]:
             for name in ways.keys() & {SQL, SQL_BY_HTTP}:
                 check_sql(ways[name](first), kind)
             with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
-                samples = measure(finds, ways)  # the function prints metrics
+                samples = in_turns(timings, finds)  # the function prints metrics
+            samples = {name: taken[WARM_UP:] for name, taken in samples.items()}
             if scanning:
                 ask = partial(asked_of, scanning)
                 check(ask(first), kind)
@@ -313,17 +315,6 @@ def prepared(function: ModuleType, bare: Bare, kind: FindKind, keys: int, count:
             Find(event, bare.prepare(rounds), get(target), kind.sql, arguments, get(f"/{TOPIC}?{asked}"))
         )
     return finds
-
-
-def measure(finds: list[Find], ways: Mapping[str, Callable[[Find], Any]]) -> dict[str, list[float]]:
-    """Return the microseconds of every find, by way; the order of the ways rotates."""
-    samples: dict[str, list[float]] = {name: [] for name in ways}
-    turns = [(name, way, random.sample(finds, len(finds))) for name, way in ways.items()]
-    for number in range(len(finds)):
-        for name, way, order in turns:
-            samples[name].append(timed(way, order[number]))
-        turns = [*turns[1:], turns[0]]
-    return {name: taken[WARM_UP:] for name, taken in samples.items()}
 
 
 def check(body: str | bytes, kind: FindKind) -> int:

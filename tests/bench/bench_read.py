@@ -15,14 +15,13 @@ import random
 import sys
 import time
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import state
 from bare import Bare, noted, run
 from fill import fill, settle
-from functions import event_of, load_function
-from harness import ResultRow, latency, parse, report
+from functions import CONTEXT, event_of, load_function
+from harness import ResultRow, in_turns, latency, parse, report
 
 from keylane.model.records import Layout, Options
 
@@ -41,9 +40,6 @@ FUNCTION = "query function"
 BARE = "bare sockets, the same commands"
 SLOWEST = "bare-socket MGET, slowest single lane"
 WARM_UP = 100
-CONTEXT = SimpleNamespace(
-    aws_request_id="bench", function_name="query", get_remaining_time_in_millis=lambda: 29_000
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,19 +179,14 @@ def prepared(function: ModuleType, bare: Bare, kind: ReadKind, count: int) -> li
 
 
 def measure(reads: list[Read], function: ModuleType, kind: ReadKind) -> dict[str, list[float]]:
-    """Return the microseconds of every read, by way; the order of the ways rotates."""
+    """Return the microseconds of every read, by way."""
     ways: dict[str, Callable[[Read], float]] = {
         BARE: lambda read: timed(run, read.rounds),
         FUNCTION: lambda read: timed(function.lambda_handler, read.event, CONTEXT),
     }
     if reads[0].lanes:
         ways = {SLOWEST: lambda read: max(timed(run, lane) for lane in read.lanes), **ways}
-    samples: dict[str, list[float]] = {name: [] for name in ways}
-    turns = [(name, way, random.sample(reads, len(reads))) for name, way in ways.items()]
-    for number in range(len(reads)):
-        for name, way, order in turns:
-            samples[name].append(way(order[number]))
-        turns = [*turns[1:], turns[0]]
+    samples = in_turns(ways, reads)
     check(function.lambda_handler(reads[-1].event, CONTEXT), kind)
     return samples
 

@@ -26,12 +26,10 @@ import bench_write
 import psutil
 import state
 from confluent_kafka import Producer
-from harness import ROOT, ResultRow, latency, parse, report
+from harness import ResultRow, latency, parse, report
 from peers import UNIT, Contender, Load, measured
-from wrk import load, require_wrk
-
-sys.path.insert(0, str(ROOT))
 from tests.servers.standing import StandingServer, standing
+from wrk import load, require_wrk
 
 from keylane.adapters.redis.resp import encode_command
 
@@ -153,7 +151,8 @@ async def bare_reads(nodes: str, chosen: argparse.Namespace) -> dict[str, float]
         writer.close()
 
     await asyncio.gather(*map(read, commands))
-    return {"per_s": len(taken) / chosen.seconds, **_of(taken)}
+    found = latency(taken)
+    return {"per_s": len(taken) / chosen.seconds, "p50": found["p50"], "p99": found["p99"]}
 
 
 def puts(bootstrap: str, url: str, chosen: argparse.Namespace) -> None:
@@ -202,11 +201,6 @@ def bare_stream(bootstrap: str, seconds: float) -> float:
         producer.poll(0)
     producer.flush()
     return written / (time.perf_counter() - begun_s)
-
-
-def _of(taken_ms: list[float]) -> dict[str, float]:
-    found = latency(taken_ms)
-    return {"p50": found["p50"], "p99": found["p99"]}
 
 
 if __name__ == "__main__":

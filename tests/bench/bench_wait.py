@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import redis
 import state
-from harness import ResultRow, parse, percentile, report
+from harness import ResultRow, parse, percentiles, report
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.resp import encode_command
@@ -69,9 +69,8 @@ class WaitingWriter:
 
     def row(self, name: str, records: int) -> ResultRow:
         figures = {"records/s": records * len(self.large_s) / sum(self.large_s)}
-        return ResultRow(
-            name, figures | {f"p{percent}, ms": percentile(self.small_ms, percent) for percent in (50, 99)}
-        )
+        taken = percentiles(self.small_ms, 50, 99)
+        return ResultRow(name, figures | {f"{each}, ms": taken[each] for each in ("p50", "p99")})
 
     def close(self) -> None:
         self._cluster.close()

@@ -19,10 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
-from harness import ROOT
 from peers import wait_until
-
-sys.path.append(str(ROOT))
 from tests.servers.postgres import USER, Postgres
 
 from keylane_local.process.guard import guarded

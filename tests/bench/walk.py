@@ -23,10 +23,10 @@ import os
 import sys
 from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import state
+from functions import CONTEXT
 from harness import ROOT
 
 import keylane
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from types import FrameType, ModuleType
 
 EVENT = ROOT / "events" / "query" / "get_key.json"
-CONTEXT = SimpleNamespace(
-    aws_request_id="bench", function_name="query", get_remaining_time_in_millis=lambda: 29_000
-)
 WARM_UP = 50
 HAND_OVER = ("socket.sendall", "SharedConnection.send")
 

@@ -10,10 +10,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import aiohttp
-from tests.soak.ledger import ChangeBook
+from tests.servers.own import CLOCK
+from tests.soak.changes import ChangeBook
 from tests.soak.plan import EXPIRING, GROWING, STEADY
-from tests.soak.traffic import KEPT_AGES_S, now_ms, split
+from tests.soak.traffic import KEPT_AGES_S
 from tests.soak.writing import HOT
+
+from keylane.model.records import Position
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -104,7 +107,7 @@ def receive(book: ChangeBook, event: StreamEvent) -> str | None:
     document = json.loads(event.data)
     if event.name == "record":
         return book.receive(document["key"], document["offset"])
-    return book.receive(document["key"], split(document["watermark"])[1] - 1)
+    return book.receive(document["key"], Position.parse(document["watermark"]).offset - 1)
 
 
 async def listen(traffic: Traffic, path: str, last_id: str = "") -> AsyncGenerator[StreamEvent, None]:
@@ -158,7 +161,7 @@ class Listeners:
         """Report the changes that should have been received: by default after the state has had them."""
         if within_s is None:
             within_s = RECEIVED_WITHIN_S + self._traffic.oldest_ms(KEPT_AGES_S) / 1000
-        before_ms = now_ms() - within_s * 1000
+        before_ms = CLOCK.now_ms() - within_s * 1000
         for each in self.listeners:
             for late in each.book.overdue(before_ms):
                 self._traffic.fault(late)

@@ -281,8 +281,11 @@ def _check_content(now: Seen, key_log: KeyLog, floor: Logged | None) -> Iterator
 
 def _check_waited(now: Seen, key_log: KeyLog) -> Iterator[str]:
     """The answer has reached the position that was waited for."""
+    assert now.answer
     assert now.waited_for
-    position = now.waited_for
+    position, watermark = now.waited_for, now.answer.watermark
+    if position.partition == now.answer.partition and watermark.next_offset <= position.offset:
+        yield f"{_where(now)}: the lane is at {watermark.next_offset}, and a read waited for {position}"
     wanted = key_log.newest_of(position.partition, position.offset + 1)
     if wanted is None or key_log.at(position.partition, position.offset) is None:
         yield f"{_where(now)}: the log has no record at {position}, which a write returned"

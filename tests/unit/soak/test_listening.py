@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tests.soak.ledger import ChangeBook
+from tests.soak.changes import ChangeBook
 from tests.soak.listening import EventLines, StreamEvent, receive
 
 STREAM = b"""\

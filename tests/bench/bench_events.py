@@ -10,8 +10,6 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import fastavro
@@ -127,11 +125,7 @@ def measure(kind: str, chosen: argparse.Namespace) -> tuple[float, dict[str, flo
     config = CONFIG.format(partitions=LAYOUT.partition_count, stripes=LAYOUT.stripes) + envelope
     with (
         serve_double() as registry,
-        tempfile.TemporaryDirectory(prefix="keylane-bench-") as folder,
-        running(Path(folder), configured(config, chosen), KEYLANE_SCHEMA_REGISTRY_URL=registry.url) as (
-            stack,
-            lanes,
-        ),
+        running(configured(config, chosen), KEYLANE_SCHEMA_REGISTRY_URL=registry.url) as (stack, lanes),
     ):
         registry.has(f"/schemas/ids/{SCHEMA_ID}", {"schema": json.dumps(AVRO_SCHEMA)})
         job_seconds(stack, lanes, 0, chosen.warm_up, values)

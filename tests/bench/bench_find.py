@@ -31,6 +31,7 @@ import bench_scale
 import bench_serve
 import peer_find
 import peer_scan
+import stage
 import state
 from bare import Bare, noted, run
 from bench_read import timed
@@ -231,7 +232,7 @@ def orders_over(stripes: int, value_bytes: int) -> Iterator[Orders]:
     """Yield a topic without records in servers of its own, which stop with the block."""
     layout = Layout(TOPIC, PARTITIONS, stripes, options=OPTIONS)
     with contextlib.ExitStack() as stack:
-        nodes = stack.enter_context(state.cluster(replicas=0, appendonly=False))
+        nodes = stack.enter_context(stage.cluster(replicas=0, appendonly=False))
         filler = stack.enter_context(TopicFiller(nodes, layout))
         rows = stack.enter_context(peer_find.rows(TOPIC)) if peer_find.is_there() else None
         scan = stack.enter_context(peer_scan.scan(TOPIC, PARTITIONS)) if peer_scan.is_there() else None
@@ -246,7 +247,7 @@ def measure_all(orders: Orders, chosen: argparse.Namespace) -> dict[str, float]:
     with contextlib.ExitStack() as stack:
         function, bare = load_function("query"), Bare(orders.nodes)
         stack.callback(bare.close)
-        served = Connection(stack.enter_context(bench_serve.server(variables, 1)))
+        served = Connection(stack.enter_context(stage.standing_server(variables, 1)).url)
         stack.callback(served.close)
         ways: dict[str, Callable[[Find], Any]] = {
             BARE: lambda find: run(find.rounds),
@@ -373,7 +374,7 @@ def measure_memory(count: int, value_bytes: int) -> None:
     rows = []
     for name, options in MEMORY.items():
         layout = Layout(TOPIC, PARTITIONS, options=options)
-        with state.cluster(replicas=0, appendonly=False) as nodes, TopicFiller(nodes, layout) as filler:
+        with stage.cluster(replicas=0, appendonly=False) as nodes, TopicFiller(nodes, layout) as filler:
             empty = bench_scale.used_bytes(nodes)
             filler.add(records_of(range(count), value_bytes))
             rows.append(ResultRow(name, {"B a record": (bench_scale.used_bytes(nodes) - empty) / count}))

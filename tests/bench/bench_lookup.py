@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import psutil
+import stage
 import state
 from functions import CONTEXT, load_function
 from harness import ResultRow, in_turns, latency, parse, report
@@ -77,7 +78,7 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=3, help="reads of every key, each way")
     options.add_argument("--value-bytes", type=int, default=184)
     chosen = parse(options)
-    with state.cluster() as nodes:
+    with stage.cluster() as nodes:
         records = state.fill(nodes, chosen.keys, chosen.value_bytes)
         with ways_to_read(nodes, records) as ways:
             measure_and_report("lookup", ways, records, chosen)

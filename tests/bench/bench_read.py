@@ -17,6 +17,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import stage
 import state
 from bare import Bare, noted, run
 from fill import fill, settle
@@ -129,7 +130,7 @@ def main() -> None:
     chosen = parse(options)
     curve: dict[int, dict[str, float]] = {}
     for count in chosen.keys:
-        with state.cluster() as nodes:
+        with stage.cluster() as nodes:
             flights, trips = (_indexed(layout, chosen.parts) for layout in (FLIGHTS, TRIPS))
             fill(nodes, flights, records_of(count, chosen.value_bytes))
             fill(nodes, trips, ((_trip(n), state.value_of(n, chosen.value_bytes)) for n in range(count)))

@@ -11,7 +11,6 @@ has librdkafka's default linger of 5 ms.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import tempfile
@@ -22,19 +21,16 @@ from unittest.mock import patch
 
 import psutil
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 from functions import CONTEXT, event_of, load_function
 from harness import ROOT, ResultRow, in_turns, latency, parse, report, spread
+from stage import broker
 
 from keylane.metrics.emf import EmfLog
 from keylane.wiring.runtime import Runtime
-from keylane_local.process.guard import guarded
 from keylane_local.process.lambda_process import Function, LambdaProcess
-from keylane_local.process.ports import Ports
-from keylane_local.servers.kafka import Kafka
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     Way = Callable[[int], float]
 
@@ -57,35 +53,6 @@ SETTINGS = {
     "linger.ms": 0,
     "socket.nagle.disable": True,
 }
-
-
-@contextlib.contextmanager
-def broker() -> Iterator[str]:
-    """Yield the address of a broker with the topic; the broker stops with the block."""
-    with kafka() as running:
-        yield running.bootstrap
-
-
-@contextlib.contextmanager
-def kafka() -> Iterator[Kafka]:
-    """Yield a broker with the topic; it stops with the block."""
-    ports = Ports()
-    with tempfile.TemporaryDirectory(prefix="keylane-bench-") as folder, guarded(Path(folder)) as data:
-        server = Kafka(
-            data / "kafka",
-            run=data / "run",
-            log=data / "logs" / "kafka.log",
-            port=ports.any(),
-            controller_port=ports.any(),
-        )
-        try:
-            server.start()
-            server.wait_ready()
-            admin = AdminClient({"bootstrap.servers": server.bootstrap, "log_level": 0})
-            admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(20)
-            yield server
-        finally:
-            server.stop()
 
 
 def environment(bootstrap: str) -> dict[str, str]:
@@ -261,7 +228,8 @@ def main() -> None:
     options.add_argument("--batches", type=int, default=100)
     options.add_argument("--pushes", type=int, default=100_000, help="of 4 KiB, for memory")
     chosen = parse(options)
-    with broker() as bootstrap:
+    with broker(TOPIC, PARTITIONS) as kafka:
+        bootstrap = kafka.bootstrap
         ours = InProcess(bootstrap)
         if chosen.only in {None, "put"}:
             put(ours, chosen)

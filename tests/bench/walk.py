@@ -25,6 +25,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import stage
 import state
 from functions import CONTEXT
 from harness import ROOT
@@ -101,7 +102,7 @@ def main() -> None:
     options.add_argument("--frames", action="store_true", help="print each call, and the stack at the MGET")
     chosen = options.parse_args()
     layer, functions = Path(keylane.__file__).parent, chosen.handler.resolve().parents[1]
-    with state.cluster(
+    with stage.cluster(
         replicas=0
     ) as nodes:  # nodes learn of replicas in their own time, which adds two calls
         [(key, value), *_] = state.fill(nodes, 10, 184)

@@ -71,7 +71,8 @@ KEYLANE_SLOT = routing.key_slot(b"{keylane}")
 NODE_TIMEOUT_MS = 1_500
 READY_WITHIN_S = 300
 """For a job that starts while a machine is busy: with a load of 15 on two cores 90 s were too few."""
-REPAIRED_WITHIN_S = 60
+REPAIRED_WITHIN_S = 180
+"""For nodes and brokers that come back, or take over, on such a machine."""
 STORE_LAYOUT_TTL_S = 30
 _REST_S, _LONGEST_REST_S = 0.02, 1.0
 _RESTS = 3

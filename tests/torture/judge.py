@@ -1,6 +1,7 @@
 """Judges reads of servers whose data nobody takes away, by the torture's checks: each is as the log says.
 
-The reads of many clients overlap, so each is compared with the log alone, and none with another.
+Reads of many clients overlap: they are compared with the log alone. Those of a reader with a number follow
+each other, and none of them may go back behind one before it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.torture.acknowledged import Acknowledged
 from tests.torture.answers import Answers
-from tests.torture.checks import Facts, check_seen
+from tests.torture.checks import Facts, ReaderCheck
 from tests.torture.reading import Seen
 from tests.torture.sources import SERVER
 
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from tests.torture.sources import Found
 
     from keylane.model.records import Layout, Position
+
+
+NOBODY = 0
+"""The number of reads that may overlap."""
 
 
 class Undisturbed:
@@ -54,11 +59,14 @@ class Judge:
         self._facts = Facts(log, self.acknowledged, [], Undisturbed(shapes))  # type: ignore[arg-type]
         self._seen: deque[Seen] = deque()
         self._wrong: deque[str] = deque()
+        self._readers: dict[int, ReaderCheck] = {}
 
-    def note(self, topic: str, key: bytes, found: Found, reply: Reply, **more: Any) -> None:
+    def note(
+        self, topic: str, key: bytes, found: Found, reply: Reply, *, reader: int = NOBODY, **more: Any
+    ) -> None:
         """Keep a read for the next `check`, which may be going on in another thread. `more`: of `Seen`."""
         seen = Seen(
-            0,
+            reader,
             topic,
             key,
             reply.began_ms / 1000,
@@ -81,6 +89,7 @@ class Judge:
         *,
         waited_for: Position | None = None,
         has_age: bool = True,
+        reader: int = NOBODY,
     ) -> None:
         """Keep a read of one key. `has_age`: the server has this machine's clock, so that its ages count."""
         try:
@@ -91,11 +100,16 @@ class Judge:
         if not has_age:
             watermark = found.answer.watermark._replace(complete_as_of_ms=0)
             found = found._replace(answer=found.answer._replace(watermark=watermark))
-        self.note(topic, key, found, reply, waited_for=waited_for)
+        self.note(topic, key, found, reply, waited_for=waited_for, reader=reader)
 
     def check(self) -> list[str]:
         """Read the log to its present end; return what is wrong with the reads since the last call."""
         taken = [self._seen.popleft() for _ in range(len(self._seen))]
         wrong = [self._wrong.popleft() for _ in range(len(self._wrong))]
         self.log.read_on()
-        return [*wrong, *check_seen([[each] for each in taken], self._facts)]
+        for seen in taken:
+            check = self._readers.setdefault(seen.reader, ReaderCheck(self._facts))
+            wrong += check.check_any(seen)
+            if seen.reader == NOBODY:
+                del self._readers[NOBODY]
+        return wrong

@@ -55,6 +55,12 @@ def test_each_read_is_compared_with_the_log_and_none_with_another(judge):
     assert judge.check() == []
 
 
+def test_no_read_of_a_reader_with_a_number_goes_back_behind_one_before_it(judge):
+    assert faults(judge, reply(1, 0), reply(8, 7), reader=1) == []
+    assert faults(judge, reply(1, 0), reader=2) == []
+    assert "went back" in faults(judge, reply(1, 0), reader=1)[0]
+
+
 def test_an_age_is_judged_unless_the_server_has_another_clock(judge):
     judge.acknowledged.note(100, [(TOPIC, HOME, 7)])
     late = reply(5, None, age_ms=5, began_ms=106)

@@ -127,13 +127,13 @@ class Writers:
         if position is None:
             self.uncertain += 1
             return None
-        partition, offset = Position.parse(position)
-        if partition != partition_of(write.key):
-            self._traffic.fault(f"{write} is in partition {partition}")
+        at = Position.parse(position)
+        if at.partition != partition_of(write.key):
+            self._traffic.fault(f"{write} is in partition {at.partition}")
         self.acknowledged[write.topic] += 1
-        self._judge.acknowledged.note(at_ms, [(write.topic, partition, offset)])
+        self._judge.acknowledged.note(at_ms, [(write.topic, at.partition, at.offset)])
         for book in self.books[write.topic]:
-            book.acknowledge(write.key, offset, at_ms)
+            book.acknowledge(write.key, at.offset, at_ms)
         if write.topic == GROWING:
             self.grown.append(write.key)
         elif write.topic == EXPIRING:

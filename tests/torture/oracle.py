@@ -166,11 +166,6 @@ class Log:
         at, until = (bisect.bisect_left(offsets, (offset, b"")) for offset in (begin, end))
         return {key for _, key in offsets[at:until]}
 
-    @property
-    def count(self) -> int:
-        """How many offsets were read."""
-        return sum(self.next_offsets.values())
-
     def keys_of(self, topic: str) -> list[bytes]:
         """The keys that have records in a topic."""
         return [key for (name, key), log in self.keys.items() if name == topic and log.records]

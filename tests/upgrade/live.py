@@ -11,21 +11,8 @@ from typing import TYPE_CHECKING
 from tests.servers.own import create_topic, eventually
 from tests.support import lanes as t
 from tests.support.jobs import State, epoch_of
-from tests.torture.configurations import settings_of
-from tests.torture.oracle import Log
 from tests.upgrade.processes import serving, start_job
-from tests.upgrade.traffic import (
-    DIRECT,
-    KEPT,
-    LATE,
-    ORDERS,
-    PARTITIONS,
-    SHAPES,
-    STREAMED,
-    TOPICS,
-    Traffic,
-    keys,
-)
+from tests.upgrade.traffic import KEPT, LATE, ORDERS, PARTITIONS, STREAMED, TOPICS, Traffic, keys
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane_spark.adapters.lane import lanes_of
@@ -48,12 +35,19 @@ READY_WITHIN_S = 600
 REPLACED = 3
 """The exit code of a job that was replaced."""
 COMPACTED = {"cleanup.policy": "compact", "delete.retention.ms": "60000"}
-_OF_TOPICS = "".join(f"[topics.{name}]\n{settings_of(SHAPES[name])}\n" for name in (ORDERS, KEPT, DIRECT))
 CONFIG = f"""
 [job]
 heartbeat_ms = 200
 
-{_OF_TOPICS}
+[topics.{ORDERS}]
+
+[topics.{KEPT}]
+index = true
+history_count = 10
+
+[topics.direct]
+stripes = 2
+
 [views.counted]
 topic = "{KEPT}"
 
@@ -62,7 +56,7 @@ n = "count()"
 """
 ADDED = f"""
 [topics.{LATE}]
-{settings_of(SHAPES[LATE])}
+guarded = true
 """
 """What keylane.toml gets with the upgrade: a state that the new version begins."""
 
@@ -111,8 +105,7 @@ class LiveUpgrade:
                 for name, each in self._checkouts.items()
             }
             stack.callback(self._end_jobs)
-            log = stack.enter_context(contextlib.closing(Log(self._kafka, SHAPES)))
-            traffic = Traffic(self._kafka, log, servers, seed)
+            traffic = Traffic(self._kafka, servers, seed)
             traffic.begin()
             job = self._start(TURNS[0])
             self._settle(traffic)
@@ -128,7 +121,7 @@ class LiveUpgrade:
         self, name: str, before: RunningJob, traffic: Traffic, servers: Mapping[str, CheckoutServer]
     ) -> RunningJob:
         """Let a version's job take over, and go on for a while; then all keys must be as the log has them."""
-        faults, written = len(traffic.faults), traffic.log.count
+        faults, written = len(traffic.faults), traffic.book.count
         traffic.oldest_ms = 0
         begun_s = time.monotonic()
         job = before
@@ -149,7 +142,7 @@ class LiveUpgrade:
             round(ready_s, 1),
             traffic.oldest_ms,
             len(traffic.faults) - faults,
-            traffic.log.count - written,
+            traffic.book.count - written,
         )
         self.phases.append(phase)
         if len(self.phases) == MARKED_AFTER:
@@ -182,10 +175,12 @@ class LiveUpgrade:
             job.end()
 
     def _settle(self, traffic: Traffic) -> None:
-        """Judge all reads, and wait until the state is the fold of the log."""
-        traffic.judge()
+        """Wait until the state is the fold of the log."""
         for topic in traffic.served:
-            values = traffic.fold(topic)
+            values = {
+                key.encode(): None if number is None else json.dumps({"n": number}).encode()
+                for key, number in traffic.book.fold(topic).items()
+            }
             with contextlib.closing(State(self._redis, topic)) as state:
                 try:
                     eventually(lambda state=state, values=values: state.holds(values), 90)
@@ -207,11 +202,8 @@ class LiveUpgrade:
     def _end(self, traffic: Traffic, servers: Mapping[str, CheckoutServer]) -> None:
         """Compare the stream and the view with the log; what was marked must have been built again."""
         traffic.pause_writes()
-        traffic.judge()
         fold = {
-            (topic, key.decode()): value and json.loads(value)["n"]
-            for topic in STREAMED
-            for key, value in traffic.fold(topic).items()
+            (topic, key): number for topic in STREAMED for key, number in traffic.book.fold(topic).items()
         }
         try:
             eventually(lambda: {**traffic.streamed, **fold} == traffic.streamed, 60)
@@ -223,7 +215,7 @@ class LiveUpgrade:
         with contextlib.closing(State(self._redis, KEPT)) as state:
             if any(mark and mark.missed_deletions for mark in state.watermarks().values()):
                 traffic.faults.append("the newest job has not built again what may have deleted keys")
-        counted = traffic.sets(KEPT)
+        counted = traffic.book.sets(KEPT)
         for name, server in servers.items():
 
             def is_counted(server: CheckoutServer = server) -> bool:

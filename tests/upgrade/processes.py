@@ -9,7 +9,6 @@ import subprocess
 import time
 from typing import TYPE_CHECKING
 
-from tests.servers.own import CLOCK
 from tests.support import jobs
 from tests.support.replies import Reply
 from tests.torture.mutants import environment_of
@@ -62,11 +61,10 @@ class CheckoutServer:
     def ask(self, method: str, path: str, body: str = "", headers: Mapping[str, str] | None = None) -> Reply:
         """Send one request over a connection of its own."""
         with contextlib.closing(http.client.HTTPConnection(HOST, self.port, timeout=60)) as connection:
-            began_ms = CLOCK.now_ms()
             connection.request(method, path, body or None, dict(headers or {}))
             answer = connection.getresponse()
             given = {name.lower(): value for name, value in answer.getheaders()}
-            return Reply(answer.status, given, answer.read(), began_ms, CLOCK.now_ms())
+            return Reply(answer.status, given, answer.read())
 
     def stop(self) -> None:
         if self._process.poll() is None:

@@ -13,20 +13,15 @@ from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
 from confluent_kafka import Producer
-from tests.servers.own import CLOCK
 from tests.support.events import EventReader
-from tests.torture.judge import NOBODY, Judge
-from tests.torture.schedule import Shape
+from tests.upgrade.book import Book
 
 from keylane import routing
-from keylane.model.records import Options, Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tests.support.events import ReceivedEvent
-    from tests.support.replies import Reply
-    from tests.torture.oracle import Log
     from tests.upgrade.processes import CheckoutServer
 
 ORDERS, KEPT, DIRECT, LATE = "orders", "kept", "direct", "late"
@@ -34,15 +29,6 @@ ORDERS, KEPT, DIRECT, LATE = "orders", "kept", "direct", "late"
 TOPICS = (ORDERS, KEPT, DIRECT, LATE)
 STREAMED = (ORDERS, LATE)
 PARTITIONS = 3
-SHAPES = {
-    shape.name: shape
-    for shape in (
-        Shape(ORDERS, PARTITIONS, mixed=True),
-        Shape(KEPT, PARTITIONS, options=Options(index=1, history_count=10)),
-        Shape(DIRECT, PARTITIONS, stripes=2),
-        Shape(LATE, PARTITIONS, options=Options(guarded=True)),
-    )
-}
 KEYS = 40
 STRAY_SHARE, TOMBSTONE_SHARE = 0.2, 0.2
 PAGE = 7
@@ -61,12 +47,10 @@ def keys() -> list[str]:
 
 
 class Traffic:
-    """What goes on during all phases. `servers`: one of each version. `log`: of all topics."""
+    """What goes on during all phases. `servers`: one of each version."""
 
-    def __init__(self, kafka: str, log: Log, servers: Mapping[str, CheckoutServer], seed: int) -> None:
-        self.log = log
-        self._judge = Judge(log, SHAPES)
-        self._numbers = itertools.count(1)
+    def __init__(self, kafka: str, servers: Mapping[str, CheckoutServer], seed: int) -> None:
+        self.book = Book()
         self.faults: list[str] = []
         self.counts: Counter[str] = Counter()
         self.oldest_ms = 0
@@ -77,7 +61,6 @@ class Traffic:
         self._kafka = kafka
         self._servers = dict(servers)
         self._seed = seed
-        self._readers = itertools.count(NOBODY + 1)
         self._base_ms = int(time.time() * 1000) - 3_600_000
         self._over = threading.Event()
         self._writes = threading.Event()
@@ -123,23 +106,6 @@ class Traffic:
         except threading.BrokenBarrierError as error:
             raise RuntimeError(f"a writer has ended, or waits for too long: {self.faults}") from error
 
-    def judge(self) -> None:
-        """Compare all reads until now with the log. Nobody may write meanwhile."""
-        self.faults += self._judge.check()
-
-    def fold(self, topic: str) -> dict[bytes, bytes | None]:
-        """The value of each key, None where it is deleted, as the log said when reads were judged."""
-        found = {key: self.log.of(topic, key).newest() for key in self.log.keys_of(topic)}
-        return {key: newest.value for key, newest in found.items() if newest}
-
-    def sets(self, topic: str) -> dict[str, int]:
-        """How many records with a value each key has."""
-        found = {}
-        for key in self.log.keys_of(topic):
-            records = itertools.chain.from_iterable(self.log.of(topic, key).records.values())
-            found[key.decode()] = sum(each.value is not None for each in records)
-        return {key: count for key, count in found.items() if count}
-
     def resume_writes(self) -> None:
         self._writes.set()
 
@@ -176,13 +142,14 @@ class Traffic:
         producer.flush(60)
 
     def _send(self, producer: Producer, topic: str, key: str, partition: int, *, is_set: bool) -> None:
-        number = next(self._numbers)
+        number = self.book.begin(topic, key, is_set=is_set)
 
         def note(error: Any, message: Any) -> None:
             if error:
                 self.faults.append(f"not written: {error}")
                 return
-            self._judge.acknowledged.note(CLOCK.now_ms(), [(topic, message.partition(), message.offset())])
+            position = f"{message.partition()}:{message.offset()}"
+            self.book.acknowledge(topic, key, number, position, time.time() * 1000)
 
         value = json.dumps({"n": number}) if is_set else None
         producer.produce(topic, value, key, partition, timestamp=self._base_ms + number, on_delivery=note)
@@ -190,20 +157,20 @@ class Traffic:
 
     def _put(self, drawn: random.Random) -> None:
         """A client writes to one version, and reads its own write from the other."""
-        reader = next(self._readers)
+        seen: dict[str, int] = {}
         while self._may_write(lambda: None):
             writes, reads = drawn.sample(sorted(self._servers), 2)
             key = drawn.choice(keys())
+            number = self.book.begin(DIRECT, key, is_set=True)
             path = f"/topics/{DIRECT}/keys/{key}"
-            reply = self._servers[writes].ask("PUT", path, json.dumps({"n": next(self._numbers)}))
+            reply = self._servers[writes].ask("PUT", path, json.dumps({"n": number}))
             if reply.status != 201:
                 self.faults.append(f"{writes}: PUT {reply.status} {reply.body[:300]!r}")
                 continue
             position = reply.headers["keylane-position"]
-            at = Position.parse(position)
-            self._judge.acknowledged.note(CLOCK.now_ms(), [(DIRECT, at.partition, at.offset)])
+            self.book.acknowledge(DIRECT, key, number, position, time.time() * 1000)
             self._wait_for(reads, key, position)
-            self._check(reads, DIRECT, key, reader, at)
+            seen[key] = self._check(reads, DIRECT, key, max(number, seen.get(key, 0)))
             self.counts["own writes read from the other version"] += 1
 
     def _wait_for(self, name: str, key: str, position: str) -> None:
@@ -218,25 +185,24 @@ class Traffic:
 
     def _reader(self, name: str) -> Callable[[random.Random], None]:
         def read(drawn: random.Random) -> None:
-            reader = next(self._readers)
+            seen: Counter[tuple[str, str]] = Counter()
             while not self._over.wait(PAUSE_S):
-                self._check(name, drawn.choice(self.served), drawn.choice(keys()), reader)
+                topic, key = drawn.choice(self.served), drawn.choice(keys())
+                seen[topic, key] = self._check(name, topic, key, seen[topic, key])
                 self.counts[f"reads from {name}"] += 1
 
         return read
 
     def _check(
-        self, name: str, topic: str, key: str, reader: int, waited_for: Position | None = None
-    ) -> None:
-        reply = self._servers[name].ask("GET", f"/topics/{topic}/keys/{key}")
-        self._note_read(name, topic, key, reply, reader=reader, waited_for=waited_for)
+        self, name: str, topic: str, key: str, since: int, headers: Mapping[str, str] | None = None
+    ) -> int:
+        sent_ms = time.time() * 1000
+        reply = self._servers[name].ask("GET", f"/topics/{topic}/keys/{key}", headers=headers)
+        found = self.book.check(topic, key, reply, since, sent_ms)
+        if found.fault:
+            self.faults.append(f"{name}: {topic} {key}: {found.fault}")
         self.oldest_ms = max(self.oldest_ms, int(reply.headers.get("keylane-age-ms", 0)))
-
-    def _note_read(self, name: str, topic: str, key: str, reply: Reply, **more: Any) -> None:
-        if reply.is_of_key and "keylane-age-ms" in reply.headers:
-            self._judge.note_latest(topic, key.encode(), reply, **more)
-        else:
-            self.faults.append(f"{name}: {topic} {key}: {reply.status} {reply.body[:300]!r}")
+        return found.number
 
     def _conditional(self, drawn: random.Random) -> None:
         """A cache whose client asks one version with the ETag of the other. What is 304 must be current."""
@@ -247,11 +213,13 @@ class Traffic:
             known = self._servers[first].ask("GET", path)
             if known.status != 200:
                 continue
+            sent_ms = time.time() * 1000
             reply = self._servers[second].ask("GET", path, headers={"If-None-Match": known.headers["etag"]})
-            if is_same := reply.status == 304:
-                headers = {**known.headers, **reply.headers}
-                reply = reply._replace(status=200, headers=headers, body=known.body)
-            self._note_read(f"{second}, ETag of {first}", topic, key, reply)
+            is_same = reply.status == 304
+            judged = known._replace(headers={**known.headers, **reply.headers}) if is_same else reply
+            fault = self.book.check(topic, key, judged, 0, sent_ms).fault
+            if fault:
+                self.faults.append(f"{second}, ETag of {first}: {key}: {reply.status} {fault}")
             self.counts[
                 "304 to the other version's ETag" if is_same else "200 to the other version's ETag"
             ] += 1

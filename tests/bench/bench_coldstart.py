@@ -12,6 +12,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+import stage
 import state
 from harness import ROOT, ResultRow, parse, report, spread
 
@@ -91,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.add_argument("--processes", type=int, default=30)
     options.add_argument("--value-bytes", type=int, default=184)
     chosen = parse(options, arguments)
-    with state.cluster() as nodes:
+    with stage.cluster() as nodes:
         ((key, value),) = state.fill(nodes, 1, chosen.value_bytes)
         samples = measure(nodes, key, value, chosen.processes)
     report(

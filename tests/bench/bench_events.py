@@ -10,16 +10,11 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import sys
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import fastavro
 from bench_ingest import CONFIG, LAYOUT, job_seconds, running, value_of
-from harness import ROOT, ResultRow, add_settings, configured, parse, report
-
-sys.path.insert(0, str(ROOT))
+from harness import ResultRow, add_settings, configured, parse, report
 from tests.servers.registry_double import serve_double
 
 from keylane.formats.confluent import join
@@ -130,11 +125,7 @@ def measure(kind: str, chosen: argparse.Namespace) -> tuple[float, dict[str, flo
     config = CONFIG.format(partitions=LAYOUT.partition_count, stripes=LAYOUT.stripes) + envelope
     with (
         serve_double() as registry,
-        tempfile.TemporaryDirectory(prefix="keylane-bench-") as folder,
-        running(Path(folder), configured(config, chosen), KEYLANE_SCHEMA_REGISTRY_URL=registry.url) as (
-            stack,
-            lanes,
-        ),
+        running(configured(config, chosen), KEYLANE_SCHEMA_REGISTRY_URL=registry.url) as (stack, lanes),
     ):
         registry.has(f"/schemas/ids/{SCHEMA_ID}", {"schema": json.dumps(AVRO_SCHEMA)})
         job_seconds(stack, lanes, 0, chosen.warm_up, values)

@@ -31,12 +31,13 @@ import bench_scale
 import bench_serve
 import peer_find
 import peer_scan
+import stage
 import state
 from bare import Bare, noted, run
-from bench_read import CONTEXT, timed
+from bench_read import timed
 from fill import TopicFiller
-from functions import HEADERS, event_of, load_function
-from harness import ResultRow, latency, parse, report
+from functions import CONTEXT, HEADERS, event_of, load_function
+from harness import ResultRow, in_turns, latency, parse, report
 
 from keylane.model.records import Layout, Options
 
@@ -231,7 +232,7 @@ def orders_over(stripes: int, value_bytes: int) -> Iterator[Orders]:
     """Yield a topic without records in servers of its own, which stop with the block."""
     layout = Layout(TOPIC, PARTITIONS, stripes, options=OPTIONS)
     with contextlib.ExitStack() as stack:
-        nodes = stack.enter_context(state.cluster(replicas=0, appendonly=False))
+        nodes = stack.enter_context(stage.cluster(replicas=0, appendonly=False))
         filler = stack.enter_context(TopicFiller(nodes, layout))
         rows = stack.enter_context(peer_find.rows(TOPIC)) if peer_find.is_there() else None
         scan = stack.enter_context(peer_scan.scan(TOPIC, PARTITIONS)) if peer_scan.is_there() else None
@@ -246,7 +247,7 @@ def measure_all(orders: Orders, chosen: argparse.Namespace) -> dict[str, float]:
     with contextlib.ExitStack() as stack:
         function, bare = load_function("query"), Bare(orders.nodes)
         stack.callback(bare.close)
-        served = Connection(stack.enter_context(bench_serve.server(variables, 1)))
+        served = Connection(stack.enter_context(stage.standing_server(variables, 1)).url)
         stack.callback(served.close)
         ways: dict[str, Callable[[Find], Any]] = {
             BARE: lambda find: run(find.rounds),
@@ -258,6 +259,7 @@ def measure_all(orders: Orders, chosen: argparse.Namespace) -> dict[str, float]:
             stack.callback(peer.close)
             ways[SQL] = lambda find: rows.ask(find.sql, find.arguments)
             ways[SQL_BY_HTTP] = lambda find: peer.ask(find.sql_request)
+        timings = {name: partial(timed, way) for name, way in ways.items()}
         scanning = Connection(orders.scan.url) if orders.scan else None
         if scanning:
             stack.callback(scanning.close)
@@ -268,7 +270,8 @@ def measure_all(orders: Orders, chosen: argparse.Namespace) -> dict[str, float]:
             for name in ways.keys() & {SQL, SQL_BY_HTTP}:
                 check_sql(ways[name](first), kind)
             with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
-                samples = measure(finds, ways)  # the function prints metrics
+                samples = in_turns(timings, finds)  # the function prints metrics
+            samples = {name: taken[WARM_UP:] for name, taken in samples.items()}
             if scanning:
                 ask = partial(asked_of, scanning)
                 check(ask(first), kind)
@@ -313,17 +316,6 @@ def prepared(function: ModuleType, bare: Bare, kind: FindKind, keys: int, count:
             Find(event, bare.prepare(rounds), get(target), kind.sql, arguments, get(f"/{TOPIC}?{asked}"))
         )
     return finds
-
-
-def measure(finds: list[Find], ways: Mapping[str, Callable[[Find], Any]]) -> dict[str, list[float]]:
-    """Return the microseconds of every find, by way; the order of the ways rotates."""
-    samples: dict[str, list[float]] = {name: [] for name in ways}
-    turns = [(name, way, random.sample(finds, len(finds))) for name, way in ways.items()]
-    for number in range(len(finds)):
-        for name, way, order in turns:
-            samples[name].append(timed(way, order[number]))
-        turns = [*turns[1:], turns[0]]
-    return {name: taken[WARM_UP:] for name, taken in samples.items()}
 
 
 def check(body: str | bytes, kind: FindKind) -> int:
@@ -382,7 +374,7 @@ def measure_memory(count: int, value_bytes: int) -> None:
     rows = []
     for name, options in MEMORY.items():
         layout = Layout(TOPIC, PARTITIONS, options=options)
-        with state.cluster(replicas=0, appendonly=False) as nodes, TopicFiller(nodes, layout) as filler:
+        with stage.cluster(replicas=0, appendonly=False) as nodes, TopicFiller(nodes, layout) as filler:
             empty = bench_scale.used_bytes(nodes)
             filler.add(records_of(range(count), value_bytes))
             rows.append(ResultRow(name, {"B a record": (bench_scale.used_bytes(nodes) - empty) / count}))

@@ -11,13 +11,12 @@ import argparse
 import contextlib
 import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from harness import ResultRow, add_settings, configured, latency, parse, report
+from stage import whole_stack
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.state import RedisState
@@ -26,11 +25,11 @@ from keylane.ports import Clock
 from keylane.query.latest import Wait, read_latest
 from keylane.query.layouts import Layouts
 from keylane.query.store import ReadTerms, Store
-from keylane_local.process.guard import guarded
-from keylane_local.stack.stack import Stack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from keylane_local.stack.stack import Stack
 
 TOPIC = "freshness"
 PARTITIONS = 9
@@ -161,21 +160,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.add_argument("--samples", type=int, default=400)
     add_settings(options)
     chosen = parse(options, arguments)
-    with tempfile.TemporaryDirectory(prefix="keylane-bench-") as name:
-        config = Path(name) / "keylane.toml"
-        config.write_text(configured(CONFIG, chosen))
-        with guarded(Path(name) / "data") as data, Stack(data, config) as stack:
-            writer = KafkaWriter(stack.kafka_bootstrap)
-            readers = [PositionReader(stack, topic) for topic in (TOPIC, FOUND)]
-            for reader in readers:
-                through_keylane(writer, reader, WARM_UP, "warm-up")
-            alone = in_turns(writer, readers, chosen.samples, "alone")
-            plain = through_consumer(stack, writer, chosen.samples)
-            busy = []
-            for reader in readers:
-                with writing(stack.kafka_bootstrap, reader.topic, 1000):
-                    through_keylane(writer, reader, WARM_UP, "warm-up-busy")
-                    busy.append(through_keylane(writer, reader, chosen.samples, "busy"))
+    with whole_stack(configured(CONFIG, chosen)) as stack:
+        writer = KafkaWriter(stack.kafka_bootstrap)
+        readers = [PositionReader(stack, topic) for topic in (TOPIC, FOUND)]
+        for reader in readers:
+            through_keylane(writer, reader, WARM_UP, "warm-up")
+        alone = in_turns(writer, readers, chosen.samples, "alone")
+        plain = through_consumer(stack, writer, chosen.samples)
+        busy = []
+        for reader in readers:
+            with writing(stack.kafka_bootstrap, reader.topic, 1000):
+                through_keylane(writer, reader, WARM_UP, "warm-up-busy")
+                busy.append(through_keylane(writer, reader, chosen.samples, "busy"))
     report(
         "freshness",
         "ms",

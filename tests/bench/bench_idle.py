@@ -6,20 +6,18 @@ The reference is the same broker with nobody at all, and with one plain consumer
 from __future__ import annotations
 
 import argparse
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, TopicPartition
 from harness import ResultRow, add_settings, configured, parse, report
 from parts import cpu_seconds
-
-from keylane_local.process.guard import guarded
-from keylane_local.stack.stack import Stack
+from stage import whole_stack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from keylane_local.stack.stack import Stack
 
 TOPIC, PARTITIONS = "idle", 9
 CONFIG = f"[topics.{TOPIC}]\npartitions = {PARTITIONS}\n"
@@ -43,18 +41,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.add_argument("--seconds", type=float, default=30, help="of each measurement")
     add_settings(options)
     chosen = parse(options, arguments)
-    with tempfile.TemporaryDirectory(prefix="keylane-bench-") as name:
-        config = Path(name) / "keylane.toml"
-        config.write_text(configured(CONFIG, chosen))
-        with guarded(Path(name) / "data") as data, Stack(data, config) as stack:
-            job = shares(stack, chosen.settle_s, chosen.seconds)
-            stack.job.stop()
-            consumer = Consumer({"bootstrap.servers": stack.kafka_bootstrap, "group.id": "bench"})
-            consumer.assign([TopicPartition(TOPIC, partition) for partition in range(PARTITIONS)])
-            consumer.poll(1)
-            waiting = shares(stack, SETTLE_S, chosen.seconds)
-            consumer.close()
-            alone = shares(stack, SETTLE_S, chosen.seconds)
+    with whole_stack(configured(CONFIG, chosen)) as stack:
+        job = shares(stack, chosen.settle_s, chosen.seconds)
+        stack.job.stop()
+        consumer = Consumer({"bootstrap.servers": stack.kafka_bootstrap, "group.id": "bench"})
+        consumer.assign([TopicPartition(TOPIC, partition) for partition in range(PARTITIONS)])
+        consumer.poll(1)
+        waiting = shares(stack, SETTLE_S, chosen.seconds)
+        consumer.close()
+        alone = shares(stack, SETTLE_S, chosen.seconds)
     rows = [
         ResultRow(
             title,

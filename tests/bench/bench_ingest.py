@@ -12,19 +12,18 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import signal
 import subprocess
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
 import redis
 from confluent_kafka import Producer
 from harness import ResultRow, add_settings, configured, parse, report
 from parts import cpu_seconds, memory_bytes
+from stage import whole_stack
+from tests.torture.faults.world import stopped
 
 from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
@@ -32,9 +31,7 @@ from keylane.config.functions import redis_settings
 from keylane.model.records import Layout
 from keylane.ports import Clock, Deadline
 from keylane.state import codec
-from keylane_local.process.guard import guarded
 from keylane_local.stack.plan import StackOptions
-from keylane_local.stack.stack import Stack
 from keylane_local.stack.watching import Lanes
 from keylane_spark.adapters.lane import LaneTarget
 
@@ -42,7 +39,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import BinaryIO
 
+    import psutil
+
     from keylane.adapters.redis.cluster import Node
+    from keylane_local.stack.stack import Stack
 
     Values = bytes | Sequence[bytes] | Callable[[int], bytes]
 
@@ -153,35 +153,19 @@ def wait_until_whole(lanes: Lanes) -> float:
 
 
 @contextlib.contextmanager
-def running(folder: Path, config: str, **variables: str) -> Iterator[tuple[Stack, Lanes]]:
+def running(config: str, **variables: str) -> Iterator[tuple[Stack, Lanes]]:
     """Run a stack of primaries that write nothing to disk, with the job of this keylane.toml.
 
     `variables`: of its environment, beside the stack's own.
     """
-    file = folder / "keylane.toml"
-    file.write_text(config)
     options = StackOptions(replicas=0, appendonly=False)
-    with (
-        guarded(folder / "data") as data,
-        Stack(data, file, options=options, variables=variables) as stack,
-        Lanes(stack, TOPIC) as lanes,
-    ):
+    with whole_stack(config, options=options, variables=variables) as stack, Lanes(stack, TOPIC) as lanes:
         yield stack, lanes
 
 
-@contextlib.contextmanager
-def halted(first: psutil.Process) -> Iterator[None]:
+def halted(first: psutil.Process) -> contextlib.AbstractContextManager[None]:
     """Suspend a process and its children within the block."""
-    family = [first, *first.children(recursive=True)]
-    for process in family:
-        with contextlib.suppress(psutil.NoSuchProcess):  # Spark ends idle workers
-            process.send_signal(signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for process in reversed(family):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.send_signal(signal.SIGCONT)
+    return stopped([first, *first.children(recursive=True)])
 
 
 def job_seconds(
@@ -198,7 +182,7 @@ def job_seconds(
     return took, {part: after[part] - before[part] for part in after}
 
 
-def pipe_seconds(stack: Stack, folder: Path, first: int, count: int, value: bytes) -> float:
+def pipe_seconds(stack: Stack, first: int, count: int, value: bytes) -> float:
     """Write the same records with redis-cli; the files are created before the clock starts."""
     clock = Clock()
     cluster = Cluster(redis_settings(stack.environment()))
@@ -209,7 +193,7 @@ def pipe_seconds(stack: Stack, folder: Path, first: int, count: int, value: byte
         lane = LaneTarget.of(LAYOUT, partition, 0)
         node = cluster.primary(lane.slot)
         if node not in shards:
-            shards[node] = (folder / f"{node.port}.resp").open("wb")
+            shards[node] = (stack.data / f"{node.port}.resp").open("wb")
         prefixes.append((shards[node], lane.key_prefix))
     now_ms = time.time_ns() // 1_000_000
     for number in range(first, first + count):
@@ -308,10 +292,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in chosen.case:
         config = CONFIG.format(partitions=LAYOUT.partition_count, stripes=LAYOUT.stripes)
         config += CASES[name].options + "".join(f"{line}\n" for line in chosen.option)
-        with (
-            tempfile.TemporaryDirectory(prefix="keylane-bench-") as path,
-            running(folder := Path(path), configured(config, chosen)) as (stack, lanes),
-        ):
+        with running(configured(config, chosen)) as (stack, lanes):
             each = measured[name] = measure(stack, lanes, CASES[name], chosen)
             of = "" if len(chosen.case) == 1 else f"{name}, "
             seconds |= {of + NEW: each.new_s, of + KNOWN: each.known_s}
@@ -320,9 +301,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 stack.kafka.stop()
                 empty(stack)
                 before, value = memory_bytes(stack), value_of(chosen.value_bytes)
-                seconds[PIPE] = pipe_seconds(stack, folder, chosen.warm_up, count, value)
+                seconds[PIPE] = pipe_seconds(stack, chosen.warm_up, count, value)
                 pipe_bytes = memory_bytes(stack) - before
-                seconds[PIPE_KNOWN] = pipe_seconds(stack, folder, chosen.warm_up, count, value)
+                seconds[PIPE_KNOWN] = pipe_seconds(stack, chosen.warm_up, count, value)
     facts = {
         (name if len(measured) == 1 else f"{case}: {name}"): figure
         for case, each in measured.items()

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import state
+import stage
 from bench_freshness import writing
 from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -132,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = parse(options, arguments)
     with (
         tempfile.TemporaryDirectory(prefix="keylane-bench-", ignore_cleanup_errors=True) as name,
-        state.cluster(replicas=0, appendonly=False) as nodes,
+        stage.cluster(replicas=0, appendonly=False) as nodes,
         own_kafka_cluster(Path(name) / "k", BROKERS) as kafka,
     ):
         create_topic(kafka.bootstrap, TOPIC, chosen.partitions, replication=BROKERS)

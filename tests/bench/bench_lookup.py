@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import argparse
 import os
-import random
 import socket
 import time
 from contextlib import contextmanager
-from types import SimpleNamespace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import psutil
+import stage
 import state
-from functions import load_function
-from harness import ResultRow, latency, parse, report
+from functions import CONTEXT, load_function
+from harness import ResultRow, in_turns, latency, parse, report
 
 from keylane.adapters.redis.resp import encode_command
 from keylane.state.codec import HEADER_BYTES, WATERMARK_BYTES
@@ -78,7 +78,7 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=3, help="reads of every key, each way")
     options.add_argument("--value-bytes", type=int, default=184)
     chosen = parse(options)
-    with state.cluster() as nodes:
+    with stage.cluster() as nodes:
         records = state.fill(nodes, chosen.keys, chosen.value_bytes)
         with ways_to_read(nodes, records) as ways:
             measure_and_report("lookup", ways, records, chosen)
@@ -104,17 +104,15 @@ def measure_and_report(
 
 
 def measure(ways: dict[str, Way], records: list[Record]) -> dict[str, list[float]]:
-    """Return the microseconds of every read, by way; the order of the ways rotates."""
+    """Return the microseconds of every read, by way."""
     for way in ways.values():
         for key, value in records[:WARM_UP]:
             way(key, value)
-    samples: dict[str, list[float]] = {name: [] for name in ways}
-    turns = [(name, way, random.sample(records, len(records))) for name, way in ways.items()]
-    for number in range(len(records)):
-        for name, way, order in turns:
-            samples[name].append(way(*order[number]))
-        turns = [*turns[1:], turns[0]]
-    return samples
+    return in_turns({name: partial(_of_record, way) for name, way in ways.items()}, records)
+
+
+def _of_record(way: Way, record: Record) -> float:
+    return way(*record)
 
 
 @contextmanager
@@ -122,9 +120,6 @@ def ways_to_read(nodes: str, records: list[Record]) -> Iterator[dict[str, Way]]:
     """Yield functions (key, value) -> microseconds, which check the answer after the clock has stopped."""
     os.environ.update(state.environment(nodes))
     handler = load_function("query").lambda_handler
-    context = SimpleNamespace(
-        aws_request_id="bench", function_name="query", get_remaining_time_in_millis=lambda: 29_000
-    )
     bare = BareReader(nodes)
     client = state.client(nodes)
     clock = time.perf_counter_ns
@@ -149,7 +144,7 @@ def ways_to_read(nodes: str, records: list[Record]) -> Iterator[dict[str, Way]]:
     def through_function(key: bytes, value: bytes) -> float:
         event = state.get_event(key)  # created here, as the Lambda runtime does
         begun = clock()
-        answer = handler(event, context)
+        answer = handler(event, CONTEXT)
         taken = clock() - begun
         state.check(answer, value)
         return taken / 1000

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import redis
+import stage
 import state
 from fill import TopicFiller, settle
 from harness import ResultRow, parse, report
@@ -122,7 +123,7 @@ def main() -> None:
 def measure(parts: int, chosen: argparse.Namespace) -> dict[str, float]:
     layout = Layout("moved", 1, options=Options(index=parts))
     with (
-        state.redis_cluster(appendonly=False) as servers,
+        stage.redis_cluster(appendonly=False) as servers,
         TopicFiller(servers.addresses, layout, PATIENT) as filler,
     ):
         for node in servers.nodes:

@@ -9,15 +9,14 @@ checked: the state must have the record that Kafka acknowledged last.
 from __future__ import annotations
 
 import argparse
-import tempfile
 import time
 from http.client import HTTPConnection
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import AdminClient, NewPartitions
 from harness import add_settings, configured, parse, percentile
-from stage import TOPIC, UP, Memory, ScenarioRun, wait_until
+from scenario import TOPIC, UP, Memory, ScenarioRun, wait_until
+from stage import whole_stack
 from verdict import key_of, longest_gap_s
 
 from keylane import routing
@@ -25,8 +24,6 @@ from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.state import RedisState
 from keylane.config.functions import redis_settings
 from keylane.ports import Clock, Deadline
-from keylane_local.process.guard import guarded
-from keylane_local.stack.stack import Stack
 from keylane_spark.adapters.lane import LaneTarget
 from keylane_spark.adapters.layout_store import LayoutStore
 
@@ -34,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from verdict import TimedRead
+
+    from keylane_local.stack.stack import Stack
 
 PARTITIONS, GROWN = 9, 18
 CONFIG = f"[topics.{TOPIC}]\npartitions = {PARTITIONS}\n"
@@ -194,15 +193,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add_settings(options)
     chosen = parse(options, arguments)
     for name in chosen.scenario or SCENARIOS:
-        with tempfile.TemporaryDirectory(prefix="keylane-bench-") as folder:
-            config = Path(folder) / "keylane.toml"
-            config.write_text(configured(CONFIG, chosen))
-            with (
-                guarded(Path(folder) / "data") as data,
-                Stack(data, config) as stack,
-                ScenarioRun(stack, chosen) as run,
-            ):
-                SCENARIOS[name](run)
+        with whole_stack(configured(CONFIG, chosen)) as stack, ScenarioRun(stack, chosen) as run:
+            SCENARIOS[name](run)
 
 
 if __name__ == "__main__":

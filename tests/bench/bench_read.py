@@ -15,14 +15,14 @@ import random
 import sys
 import time
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import stage
 import state
 from bare import Bare, noted, run
 from fill import fill, settle
-from functions import event_of, load_function
-from harness import ResultRow, latency, parse, report
+from functions import CONTEXT, event_of, load_function
+from harness import ResultRow, in_turns, latency, parse, report
 
 from keylane.model.records import Layout, Options
 
@@ -41,9 +41,6 @@ FUNCTION = "query function"
 BARE = "bare sockets, the same commands"
 SLOWEST = "bare-socket MGET, slowest single lane"
 WARM_UP = 100
-CONTEXT = SimpleNamespace(
-    aws_request_id="bench", function_name="query", get_remaining_time_in_millis=lambda: 29_000
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +130,7 @@ def main() -> None:
     chosen = parse(options)
     curve: dict[int, dict[str, float]] = {}
     for count in chosen.keys:
-        with state.cluster() as nodes:
+        with stage.cluster() as nodes:
             flights, trips = (_indexed(layout, chosen.parts) for layout in (FLIGHTS, TRIPS))
             fill(nodes, flights, records_of(count, chosen.value_bytes))
             fill(nodes, trips, ((_trip(n), state.value_of(n, chosen.value_bytes)) for n in range(count)))
@@ -183,19 +180,14 @@ def prepared(function: ModuleType, bare: Bare, kind: ReadKind, count: int) -> li
 
 
 def measure(reads: list[Read], function: ModuleType, kind: ReadKind) -> dict[str, list[float]]:
-    """Return the microseconds of every read, by way; the order of the ways rotates."""
+    """Return the microseconds of every read, by way."""
     ways: dict[str, Callable[[Read], float]] = {
         BARE: lambda read: timed(run, read.rounds),
         FUNCTION: lambda read: timed(function.lambda_handler, read.event, CONTEXT),
     }
     if reads[0].lanes:
         ways = {SLOWEST: lambda read: max(timed(run, lane) for lane in read.lanes), **ways}
-    samples: dict[str, list[float]] = {name: [] for name in ways}
-    turns = [(name, way, random.sample(reads, len(reads))) for name, way in ways.items()]
-    for number in range(len(reads)):
-        for name, way, order in turns:
-            samples[name].append(way(order[number]))
-        turns = [*turns[1:], turns[0]]
+    samples = in_turns(ways, reads)
     check(function.lambda_handler(reads[-1].event, CONTEXT), kind)
     return samples
 

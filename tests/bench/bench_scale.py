@@ -19,7 +19,6 @@ import argparse
 import contextlib
 import os
 import resource
-import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -29,7 +28,7 @@ import bench_idle
 import bench_ingest
 import bench_read
 import bench_serve
-import redis
+import stage
 import state
 import wrk
 from bare import Bare
@@ -222,7 +221,7 @@ def by_keys(run: Run) -> None:
     memory: dict[int, dict[str, float]] = {}
     size, kept = run.chosen.value_bytes, 0
     stored = len(bench_read.key_of(0)) + len(state.value_of(0, size))
-    with state.cluster(replicas=0, appendonly=False) as nodes, TopicFiller(nodes, FLIGHTS) as filler:
+    with stage.cluster(replicas=0, appendonly=False) as nodes, TopicFiller(nodes, FLIGHTS) as filler:
         os.environ.update(state.environment(nodes))
         function, bare, empty_bytes = (
             load_function("query"),
@@ -256,15 +255,12 @@ def read(function: ModuleType, bare: Bare, keys: int, reads: int) -> dict[str, f
 
 def used_bytes(nodes: str) -> int:
     """Return what the data of all nodes use, once that stays the same: tables grow step by step."""
-    addresses = (address.rpartition(":") for address in nodes.split(","))
-    clients = [redis.Redis(host, int(port)) for host, _, port in addresses]
     until_s, before, used = time.monotonic() + SETTLE_S, -1, 0
-    while before != used and time.monotonic() < until_s:
-        before = used
-        time.sleep(0.5)
-        used = sum(data_bytes(client.info("memory")) for client in clients)
-    for client in clients:
-        client.close()
+    with state.node_clients(nodes) as clients:
+        while before != used and time.monotonic() < until_s:
+            before = used
+            time.sleep(0.5)
+            used = sum(data_bytes(client.info("memory")) for client in clients)
     return used
 
 
@@ -287,10 +283,7 @@ def ingest(run: Run, partitions: int, stripes: int) -> dict[str, float]:
     """Return what a warm job with such a topic takes for a backlog of new keys."""
     size, value = run.size, bench_ingest.value_of(run.chosen.value_bytes - len(bench_ingest.key_of(0)))
     config = configured(bench_ingest.CONFIG.format(partitions=partitions, stripes=stripes), run.chosen)
-    with (
-        tempfile.TemporaryDirectory(prefix="keylane-bench-") as folder,
-        bench_ingest.running(Path(folder), config) as (stack, lanes),
-    ):
+    with bench_ingest.running(config) as (stack, lanes):
         bench_ingest.job_seconds(stack, lanes, 0, size.warm_up, value)
         took_s, cpu_s = bench_ingest.job_seconds(stack, lanes, size.warm_up, size.records, value)
     cpu = {part: cpu_s[part] / size.records * 1e6 for part in CPU_PARTS}
@@ -312,10 +305,7 @@ def lanes(run: Run, partitions: int, stripes: int) -> dict[str, float]:
     topic, size = bench_ingest.TOPIC, run.size
     config = configured(bench_ingest.CONFIG.format(partitions=partitions, stripes=stripes), run.chosen)
     figures = {}
-    with (
-        tempfile.TemporaryDirectory(prefix="keylane-bench-") as folder,
-        bench_ingest.running(Path(folder), config) as (stack, watched),
-    ):
+    with bench_ingest.running(config) as (stack, watched):
         stack.job.stop()
         began_s = time.monotonic()
         stack.job.start()
@@ -339,9 +329,10 @@ def lanes(run: Run, partitions: int, stripes: int) -> dict[str, float]:
 def by_connections(run: Run) -> None:
     allow_open_files()
     points = {}
-    with state.cluster(replicas=0) as nodes:
+    with stage.cluster(replicas=0) as nodes:
         state.fill(nodes, KEYS_SERVED, run.chosen.value_bytes)
-        with bench_serve.server(state.environment(nodes), 1) as url:
+        with stage.standing_server(state.environment(nodes), 1) as served:
+            url = served.url
             script = bench_serve.lookup_script(KEYS_SERVED)
             wrk.load(url, script, WARM_CONNECTIONS, bench_serve.WARM_UP_S)
             for count in run.points("connections", run.size.connections):

@@ -12,31 +12,28 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import http.client
 import json
 import random
 import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import bench_write
 import psutil
+import stage
 import state
 from confluent_kafka import Producer
-from harness import ROOT, ResultRow, latency, parse, report
+from harness import ResultRow, latency, parse, report
 from peers import UNIT, Contender, Load, measured
 from wrk import load, require_wrk
-
-sys.path.insert(0, str(ROOT))
-from tests.servers.standing import StandingServer, standing
 
 from keylane.adapters.redis.resp import encode_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
+
+    from tests.servers.standing import StandingServer
 
 SERVER = "keylane serve"
 BARE_READS = "bare sockets, pipelined MGET"
@@ -69,34 +66,18 @@ def main() -> None:
     options.add_argument("--value-bytes", type=int, default=184)
     chosen = parse(options)
     require_wrk()
-    with state.redis_cluster() as redis:
+    with stage.redis_cluster() as redis:
         nodes = redis.addresses
         state.fill(nodes, chosen.keys, chosen.value_bytes)
-        with standing_server(state.environment(nodes), chosen.workers) as running:
+        with stage.standing_server(state.environment(nodes), chosen.workers) as running:
             behind = {"Redis": [node.program.process for node in redis.nodes]}
             lookups(nodes, contender(running, behind), chosen)
-    with bench_write.kafka() as kafka, state.cluster() as nodes:
+    with stage.broker(bench_write.TOPIC, bench_write.PARTITIONS) as kafka, stage.cluster() as nodes:
         bootstrap = kafka.bootstrap
         variables = {**state.environment(nodes), "KEYLANE_KAFKA_BOOTSTRAP": bootstrap}
-        with standing_server(variables, chosen.workers) as running:
+        with stage.standing_server(variables, chosen.workers) as running:
             puts(bootstrap, running.url, chosen)
             pushes(bootstrap, contender(running, {"Kafka": [kafka.program.process]}), chosen)
-
-
-@contextlib.contextmanager
-def server(variables: dict[str, str], workers: int) -> Iterator[str]:
-    """Yield the address of a standing server."""
-    with standing_server(variables, workers) as running:
-        yield running.url
-
-
-@contextlib.contextmanager
-def standing_server(variables: dict[str, str], workers: int) -> Iterator[StandingServer]:
-    """Yield a standing server that is ready; it stops with the block."""
-    with tempfile.TemporaryDirectory(prefix="keylane-bench-") as folder:
-        log = Path(folder) / "log"
-        with standing(log, variables, "--workers", str(workers), workers=workers) as running:
-            yield running
 
 
 def contender(
@@ -153,7 +134,8 @@ async def bare_reads(nodes: str, chosen: argparse.Namespace) -> dict[str, float]
         writer.close()
 
     await asyncio.gather(*map(read, commands))
-    return {"per_s": len(taken) / chosen.seconds, **_of(taken)}
+    found = latency(taken)
+    return {"per_s": len(taken) / chosen.seconds, "p50": found["p50"], "p99": found["p99"]}
 
 
 def puts(bootstrap: str, url: str, chosen: argparse.Namespace) -> None:
@@ -202,11 +184,6 @@ def bare_stream(bootstrap: str, seconds: float) -> float:
         producer.poll(0)
     producer.flush()
     return written / (time.perf_counter() - begun_s)
-
-
-def _of(taken_ms: list[float]) -> dict[str, float]:
-    found = latency(taken_ms)
-    return {"p50": found["p50"], "p99": found["p99"]}
 
 
 if __name__ == "__main__":

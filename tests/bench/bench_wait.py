@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import redis
+import stage
 import state
-from harness import ResultRow, parse, percentile, report
+from fill import settle
+from harness import ResultRow, parse, percentiles, report
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.resp import encode_command
@@ -69,9 +70,8 @@ class WaitingWriter:
 
     def row(self, name: str, records: int) -> ResultRow:
         figures = {"records/s": records * len(self.large_s) / sum(self.large_s)}
-        return ResultRow(
-            name, figures | {f"p{percent}, ms": percentile(self.small_ms, percent) for percent in (50, 99)}
-        )
+        taken = percentiles(self.small_ms, 50, 99)
+        return ResultRow(name, figures | {f"{each}, ms": taken[each] for each in ("p50", "p99")})
 
     def close(self) -> None:
         self._cluster.close()
@@ -95,32 +95,11 @@ def bulk(lane: LaneTarget, count: int, value: bytes) -> bytes:
     return encode_command(*pairs).partition(b"\r\n")[2]
 
 
-class Nodes:
-    """The cluster's nodes: whether the replicas have caught up, and how many WAITs were sent."""
-
-    def __init__(self, nodes: str) -> None:
-        addresses = (address.rpartition(":") for address in nodes.split(","))
-        self._clients = [redis.Redis(host, int(port)) for host, _, port in addresses]
-
-    def settle(self) -> None:
-        """Wait until the replicas have caught up, so that no batch pays for the one before it."""
-        until = time.monotonic() + 60
-        while not all(self._is_level(client.info("replication")) for client in self._clients):
-            if time.monotonic() > until:
-                raise SystemExit("the replicas did not catch up")
-            time.sleep(0.005)
-
-    def waits(self) -> int:
-        """Return the number of WAITs that the nodes have received."""
-        stats = (client.info("commandstats") for client in self._clients)
-        return sum(each.get("cmdstat_wait", {"calls": 0})["calls"] for each in stats)
-
-    def close(self) -> None:
-        for client in self._clients:
-            client.close()
-
-    def _is_level(self, facts: dict[str, Any]) -> bool:
-        return facts["role"] != "master" or facts["slave0"]["offset"] == facts["master_repl_offset"]
+def waits(nodes: str) -> int:
+    """Return the number of WAITs that the nodes have received."""
+    with state.node_clients(nodes) as clients:
+        stats = [client.info("commandstats") for client in clients]
+    return sum(each.get("cmdstat_wait", {"calls": 0})["calls"] for each in stats)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -131,20 +110,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.add_argument("--value-bytes", type=int, default=170)
     chosen = parse(options, arguments)
     value = b"x" * chosen.value_bytes
-    with state.cluster() as nodes:
+    with stage.cluster() as nodes:
         ways = {
             WITHOUT: WaitingWriter(nodes, "without", 0, value),
             WITH: WaitingWriter(nodes, "with", 1, value),
         }
-        others = Nodes(nodes)
         for way in ways.values():  # memory and connections
             way.large(chosen.chunks)
             way.large_s.clear()
         for _ in range(chosen.rounds):
             for way in ways.values():
-                others.settle()
+                settle(nodes)  # so that no batch pays for the one before it
                 way.large(chosen.chunks)
-        others.settle()
+        settle(nodes)
         for _ in range(chosen.samples):
             for way in ways.values():
                 way.small()
@@ -152,9 +130,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if way.held_up:
                 raise SystemExit(f"the cluster was not well: {way.held_up[:3]}")
             way.close()
-        if not others.waits():
+        if not waits(nodes):
             raise SystemExit("no WAIT was sent: there is nothing to compare")
-        others.close()
     records = chosen.chunks * CHUNK * PARTITIONS
     report(
         "wait",

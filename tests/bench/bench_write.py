@@ -11,31 +11,26 @@ has librdkafka's default linger of 5 ms.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import tempfile
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import psutil
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
-from functions import event_of, load_function
-from harness import ROOT, ResultRow, latency, parse, report, spread
+from functions import CONTEXT, event_of, load_function
+from harness import ROOT, ResultRow, in_turns, latency, parse, report, spread
+from stage import broker
 
 from keylane.metrics.emf import EmfLog
 from keylane.wiring.runtime import Runtime
-from keylane_local.process.guard import guarded
 from keylane_local.process.lambda_process import Function, LambdaProcess
-from keylane_local.process.ports import Ports
-from keylane_local.servers.kafka import Kafka
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     Way = Callable[[int], float]
 
@@ -60,35 +55,6 @@ SETTINGS = {
 }
 
 
-@contextlib.contextmanager
-def broker() -> Iterator[str]:
-    """Yield the address of a broker with the topic; the broker stops with the block."""
-    with kafka() as running:
-        yield running.bootstrap
-
-
-@contextlib.contextmanager
-def kafka() -> Iterator[Kafka]:
-    """Yield a broker with the topic; it stops with the block."""
-    ports = Ports()
-    with tempfile.TemporaryDirectory(prefix="keylane-bench-") as folder, guarded(Path(folder)) as data:
-        server = Kafka(
-            data / "kafka",
-            run=data / "run",
-            log=data / "logs" / "kafka.log",
-            port=ports.any(),
-            controller_port=ports.any(),
-        )
-        try:
-            server.start()
-            server.wait_ready()
-            admin = AdminClient({"bootstrap.servers": server.bootstrap, "log_level": 0})
-            admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(20)
-            yield server
-        finally:
-            server.stop()
-
-
 def environment(bootstrap: str) -> dict[str, str]:
     return {"KEYLANE_KAFKA_BOOTSTRAP": bootstrap}
 
@@ -108,7 +74,6 @@ class InProcess:
         patch.object(Runtime, "open_metrics", lambda *_: EmfLog("bench", lambda _: None)).start()
         module = load_function("produce")
         self._handler: Callable[[dict[str, Any], Any], dict[str, Any]] = module.lambda_handler
-        self._context = SimpleNamespace(aws_request_id="bench", get_remaining_time_in_millis=lambda: 29_000)
         self.bare = Producer({"bootstrap.servers": bootstrap, **SETTINGS})
         self.stream = Producer(
             {
@@ -122,7 +87,7 @@ class InProcess:
     def answered_s(self, event: dict[str, Any], expected: int) -> float:
         """Return the seconds until the function answers; exit if it does not succeed."""
         begun = time.perf_counter()
-        answer = self._handler(event, self._context)
+        answer = self._handler(event, CONTEXT)
         taken = time.perf_counter() - begun
         if answer["statusCode"] != expected or '"err' in answer["body"].replace('"errors": []', "").replace(
             '"error_code": null, "error": null', ""
@@ -141,18 +106,12 @@ def bare_s(producer: Producer, records: list[tuple[bytes | None, bytes]]) -> flo
     return time.perf_counter() - begun
 
 
-def in_turns(ways: dict[str, Way], rounds: int, warm_up: int) -> dict[str, list[float]]:
-    """Return the results of each way by round; the order of the ways rotates."""
+def warmed_up(ways: dict[str, Way], rounds: int, warm_up: int) -> dict[str, list[float]]:
+    """Return the results of each way in so many rounds."""
     for number in range(warm_up):
         for way in ways.values():
             way(number)
-    samples: dict[str, list[float]] = {name: [] for name in ways}
-    turns = list(ways.items())
-    for number in range(rounds):
-        for name, way in turns:
-            samples[name].append(way(number))
-        turns = [*turns[1:], turns[0]]
-    return samples
+    return in_turns(ways, range(rounds))
 
 
 def put(ours: InProcess, chosen: argparse.Namespace) -> None:
@@ -165,7 +124,7 @@ def put(ours: InProcess, chosen: argparse.Namespace) -> None:
     def bare(number: int) -> float:
         return bare_s(ours.bare, [(b"key-%d" % number, value)]) * 1e6
 
-    samples = in_turns({BARE: bare, PUT: through_function}, chosen.puts, WARM_UP)
+    samples = warmed_up({BARE: bare, PUT: through_function}, chosen.puts, WARM_UP)
     rows = [ResultRow(name, latency(taken)) for name, taken in samples.items()]
     aim = "p50 at most 1.3x the bare producer's"
     report("write-put", "us", rows, reference=BARE, settings=vars(chosen), aim=aim)
@@ -204,7 +163,7 @@ def batch(ours: InProcess, chosen: argparse.Namespace) -> None:
         STREAM: lambda _: STREAM_ROUNDS * BATCH / bare_s(ours.stream, bare_records * STREAM_ROUNDS),
         **{name: through_function(*each) for name, each in documents.items()},
     }
-    samples = in_turns(ways, chosen.batches, 10)
+    samples = warmed_up(ways, chosen.batches, 10)
     rows = [ResultRow(name, spread(taken)) for name, taken in samples.items()]
     aim = "the function at least 0.5x of a bare producer"
     report("write-batch", "records/s", rows, reference=BARE, settings=vars(chosen), aim=aim)
@@ -269,7 +228,8 @@ def main() -> None:
     options.add_argument("--batches", type=int, default=100)
     options.add_argument("--pushes", type=int, default=100_000, help="of 4 KiB, for memory")
     chosen = parse(options)
-    with broker() as bootstrap:
+    with broker(TOPIC, PARTITIONS) as kafka:
+        bootstrap = kafka.bootstrap
         ours = InProcess(bootstrap)
         if chosen.only in {None, "put"}:
             put(ours, chosen)

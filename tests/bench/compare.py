@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import shlex
 import statistics
@@ -19,7 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness import RESULTS, ROOT, machine, parse
+from harness import RESULTS, ROOT, machine, parse, write_json
 from rich.console import Console
 from rich.table import Table
 from rounds import Bench, Samples
@@ -59,8 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         samples = take_turns(places, benches, chosen.rounds)
     show(samples, chosen)
     document = {side: found.to_json() for side, found in samples.items()} | {"machine": machine()}
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "compare.json").write_text(json.dumps(document, indent=2) + "\n")
+    write_json(RESULTS / "compare.json", document)
 
 
 def take_turns(places: dict[str, Path], benches: Sequence[Bench], rounds: int) -> dict[str, Samples]:

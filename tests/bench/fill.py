@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import pyarrow as pa
-import redis
 import state
 
 from keylane import routing
@@ -106,15 +105,12 @@ def _rows(first: int, records: list[Record], now_ms: int) -> Rows:
 
 def settle(nodes: str) -> None:
     """Wait until the replicas have caught up: until then they would slow down the measured reads."""
-    addresses = (address.rpartition(":") for address in nodes.split(","))
-    clients = [redis.Redis(host, int(port)) for host, _, port in addresses]
     until = time.monotonic() + 60
-    while not all(_is_level(client.info("replication")) for client in clients):
-        if time.monotonic() > until:
-            raise SystemExit("the replicas did not catch up")
-        time.sleep(0.01)
-    for client in clients:
-        client.close()
+    with state.node_clients(nodes) as clients:
+        while not all(_is_level(client.info("replication")) for client in clients):
+            if time.monotonic() > until:
+                raise SystemExit("the replicas did not catch up")
+            time.sleep(0.01)
 
 
 def _is_level(facts: dict[str, object]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from harness import ROOT
@@ -11,9 +11,11 @@ from harness import ROOT
 if TYPE_CHECKING:
     from types import ModuleType
 
-sys.path.append(str(ROOT))
 from tests.support.proxy_events import HttpRequest, build_proxy_event
 
+CONTEXT = SimpleNamespace(
+    aws_request_id="bench", function_name="query", get_remaining_time_in_millis=lambda: 29_000
+)
 HEADERS = (("Host", "localhost"), ("Accept", "*/*"), ("User-Agent", "bench"))
 
 

@@ -6,33 +6,35 @@ A benchmark measures its subject and a reference in one run. `report` prints bot
 
 from __future__ import annotations
 
-import json
-import math
 import os
-import platform
-import re
+import random
 import statistics
-import subprocess
-import time
+import sys
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import psutil
 import quiet
 from rich.console import Console
 from rich.table import Table
 
+sys.path.append(str(Path(__file__).parents[2]))  # scripts have this folder alone
+from tests.support.figures import (  # noqa: F401 (other benchmarks have them from here)
+    RESULTS,
+    ROOT,
+    machine,
+    percentile,
+    percentiles,
+    write_json,
+)
+
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / ".keylane-bench"
-PACKAGES = ("redis", "hiredis", "aws-lambda-powertools", "confluent-kafka", "pyarrow", "numpy", "pyspark")
+    Case = TypeVar("Case")
+
 MIN_WIDTH = 110  # for output to a file or a pipe
-_STOLEN_S = getattr(psutil.cpu_times(), "steal", 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +71,20 @@ def configured(config: str, chosen: argparse.Namespace) -> str:
     return "".join(f"{line}\n" for line in chosen.set) + config
 
 
-def percentile(samples: Sequence[float], percent: float) -> float:
-    """Return the nearest-rank percentile. Raises ValueError without samples."""
-    if not samples:
-        raise ValueError("there are no samples")
-    rank = math.ceil(percent / 100 * len(samples))
-    return sorted(samples)[max(rank, 1) - 1]
-
-
 def latency(samples: Sequence[float]) -> dict[str, float]:
     """Return p50, p90, p99 and max of many samples."""
-    ordered = sorted(samples)
-    return {f"p{percent}": percentile(ordered, percent) for percent in (50, 90, 99)} | {"max": ordered[-1]}
+    return percentiles(samples, 50, 90, 99)
+
+
+def in_turns(ways: Mapping[str, Callable[[Case], float]], cases: Sequence[Case]) -> dict[str, list[float]]:
+    """Return what each way returns for all cases, in an order of its own; the order of the ways rotates."""
+    samples: dict[str, list[float]] = {name: [] for name in ways}
+    turns = [(name, way, random.sample(cases, len(cases))) for name, way in ways.items()]
+    for number in range(len(cases)):
+        for name, way, order in turns:
+            samples[name].append(way(order[number]))
+        turns = [*turns[1:], turns[0]]
+    return samples
 
 
 def spread(samples: Sequence[float]) -> dict[str, float]:
@@ -121,27 +125,9 @@ def report(
         "machine": machine(),
     }
     _print(document)
-    RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{bench}.json"
-    path.write_text(json.dumps(document, indent=2) + "\n")
+    write_json(path, document)
     return path
-
-
-def machine() -> dict[str, Any]:
-    """Return facts about this run: cores, memory, versions, commit, load of other processes."""
-    return {
-        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "commit": _output("git", "-C", str(ROOT), "describe", "--always", "--dirty"),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "processor": _processor(),
-        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
-        "load_1min": round(os.getloadavg()[0], 2),
-        "stolen_s": round(getattr(psutil.cpu_times(), "steal", 0.0) - _STOLEN_S, 2),
-        "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        "redis_server": _first_version(_output("redis-server", "--version")),
-        "packages": {name: installed for name in PACKAGES if (installed := _installed(name))},
-    }
 
 
 def _print(document: Mapping[str, Any]) -> None:
@@ -173,30 +159,3 @@ def _cell(figure: float | None, ratio: float | None) -> str:
         return ""
     digits = 0 if figure >= 1000 else 1
     return f"{figure:,.{digits}f}" + ("" if ratio is None else f" {ratio:6.2f}x")
-
-
-def _processor() -> str:
-    try:
-        found = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    except OSError:
-        found = None
-    return found[1].strip() if found else platform.processor() or platform.machine()
-
-
-def _output(*command: str) -> str:
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return ""
-
-
-def _first_version(text: str) -> str:
-    found = re.search(r"\d+\.\d+\.\d+", text)
-    return found[0] if found else ""
-
-
-def _installed(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""

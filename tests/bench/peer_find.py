@@ -13,19 +13,15 @@ import importlib.util
 import os
 import subprocess
 import sys
-import tempfile
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
-from harness import ROOT
 from peers import wait_until
-
-sys.path.append(str(ROOT))
+from stage import own_folder
 from tests.servers.postgres import USER, Postgres
 
-from keylane_local.process.guard import guarded
 from keylane_local.process.ports import HOST, Ports
 
 if TYPE_CHECKING:
@@ -118,7 +114,7 @@ class Rows:
 @contextlib.contextmanager
 def rows(name: str) -> Iterator[Rows]:
     """Yield an empty table in a database of its own, which is removed with the block."""
-    with tempfile.TemporaryDirectory(prefix="keylane-bench-") as folder, guarded(Path(folder)) as data:
+    with own_folder() as data:
         server = Postgres(data, Ports().any(), SETTINGS)
         server.start()
         with contextlib.closing(server), contextlib.closing(Rows(server.port, name)) as found:

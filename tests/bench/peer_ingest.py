@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import statistics
-import tempfile
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -49,20 +48,18 @@ def why_not() -> str:
 
 
 def measure(chosen: argparse.Namespace) -> None:
-    with tempfile.TemporaryDirectory(prefix="keylane-bench-") as name:
-        folder = Path(name)
-        config = CONFIG.format(partitions=LAYOUT.partition_count, stripes=LAYOUT.stripes)
-        with running(folder, configured(config, chosen)) as (stack, lanes):
-            values = {
-                "topic": TOPIC,
-                "tasks": LAYOUT.partition_count,
-                "redis_node": stack.redis.nodes[0].address,
-                "redis_nodes": ",".join(node.address for node in stack.redis.nodes),
-            }
-            sink = ConnectSink(Path(os.environ[CONNECT]), folder / "data", stack.kafka_bootstrap, values)
-            with contextlib.closing(sink):
-                sink.start()
-                rows = ingest(stack, lanes, sink, chosen)
+    config = CONFIG.format(partitions=LAYOUT.partition_count, stripes=LAYOUT.stripes)
+    with running(configured(config, chosen)) as (stack, lanes):
+        values = {
+            "topic": TOPIC,
+            "tasks": LAYOUT.partition_count,
+            "redis_node": stack.redis.nodes[0].address,
+            "redis_nodes": ",".join(node.address for node in stack.redis.nodes),
+        }
+        sink = ConnectSink(Path(os.environ[CONNECT]), stack.data, stack.kafka_bootstrap, values)
+        with contextlib.closing(sink):
+            sink.start()
+            rows = ingest(stack, lanes, sink, chosen)
     facts = {"connector": connector_class((Path(os.environ[CONNECT]) / SETTINGS_FILE).read_text())}
     settings = vars(chosen)
     unit = "records/s, CPU in us a record"

@@ -7,21 +7,18 @@ import http.client
 import json
 import os
 import shlex
-import tempfile
 import time
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import bench_serve
 import bench_write
+import stage
 import state
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 from harness import report
 from peers import QUIET, UNIT, WARM_UP_S, Contender, Load, in_turns, measured, why_not_served
 
-from keylane_local.process.guard import guarded
 from keylane_local.process.ports import HOST, Ports
 from keylane_local.process.program import Program
 
@@ -57,13 +54,12 @@ def command_of(text: str, values: Mapping[str, object]) -> list[str]:
 def measure(chosen: argparse.Namespace) -> None:
     path = os.environ.get(STREAMS_PATH, DEFAULT_PATH)
     with contextlib.ExitStack() as stack:
-        kafka = stack.enter_context(bench_write.kafka())
-        redis = stack.enter_context(state.redis_cluster(replicas=0))
+        kafka = stack.enter_context(stage.broker(state.LAYOUT.topic, state.LAYOUT.partition_count))
+        redis = stack.enter_context(stage.redis_cluster(replicas=0))
         records = state.fill(redis.addresses, chosen.keys, chosen.lookup_bytes)
         produce(kafka.bootstrap, records)
-        served = stack.enter_context(
-            bench_serve.standing_server(state.environment(redis.addresses), chosen.workers)
-        )
+        variables = state.environment(redis.addresses)
+        served = stack.enter_context(stage.standing_server(variables, chosen.workers))
         if not has_all(served.url, bench_serve.PATH, records[-LAST:]):
             raise SystemExit(f"{bench_serve.SERVER} has other values than were written")
         url, process = stack.enter_context(streams(kafka.bootstrap, path, records[-LAST:]))
@@ -92,13 +88,10 @@ def figures_under(contender: Contender, load: Load) -> dict[str, float]:
 
 
 def produce(bootstrap: str, records: Sequence[tuple[bytes, bytes]]) -> None:
-    """Write the records that Redis has into a topic, partitioned as there."""
-    admin = AdminClient({**QUIET, "bootstrap.servers": bootstrap})
-    name = state.LAYOUT.topic
-    admin.create_topics([NewTopic(name, state.LAYOUT.partition_count, 1)])[name].result(20)
+    """Write the records that Redis has into the topic, partitioned as there."""
     producer = Producer({**QUIET, "bootstrap.servers": bootstrap, **bench_write.SETTINGS, "linger.ms": 50})
     for key, value in records:
-        producer.produce(name, value, key)
+        producer.produce(state.LAYOUT.topic, value, key)
         producer.poll(0)
     if producer.flush(60):
         raise SystemExit("Kafka did not take all records")
@@ -120,7 +113,7 @@ def streams(
 def application(command: str, bootstrap: str, topic: str) -> Iterator[tuple[str, Program]]:
     """Yield the address of an application, by its command (see `command_of`); it stops with the block."""
     port = Ports().any()
-    with tempfile.TemporaryDirectory(prefix="keylane-bench-") as folder, guarded(Path(folder)) as data:
+    with stage.own_folder() as data:
         values = {"bootstrap": bootstrap, "topic": topic, "port": port, "folder": data / "store"}
         program = Program(
             "streams",

@@ -8,21 +8,19 @@ import json
 import os
 import shlex
 import socket
-import tempfile
 import time
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import bench_serve
 import bench_write
 import boto3
+import stage
 import state
 from confluent_kafka import Consumer, TopicPartition
 from harness import ResultRow, report
 from peers import QUIET, UNIT, WARM_UP_S, Contender, Load, in_turns, measured, wait_until, why_not_served
 
-from keylane_local.process.guard import guarded
 from keylane_local.process.ports import HOST, Ports
 from keylane_local.process.program import Program
 
@@ -64,11 +62,11 @@ def settings_text(bootstrap: str, port: int, metrics_port: int) -> str:
 
 def measure(chosen: argparse.Namespace) -> None:
     with contextlib.ExitStack() as stack:
-        kafka = stack.enter_context(bench_write.kafka())
-        nodes = stack.enter_context(state.cluster(replicas=0))
+        kafka = stack.enter_context(stage.broker(bench_write.TOPIC, bench_write.PARTITIONS))
+        nodes = stack.enter_context(stage.cluster(replicas=0))
         broker = {"Kafka": [kafka.program.process]}
         variables = {**state.environment(nodes), "KEYLANE_KAFKA_BOOTSTRAP": kafka.bootstrap}
-        served = stack.enter_context(bench_serve.standing_server(variables, chosen.workers))
+        served = stack.enter_context(stage.standing_server(variables, chosen.workers))
         queue = stack.enter_context(sqs())
         url, process = stack.enter_context(kprf(kafka.bootstrap))
         ours = bench_serve.contender(served, broker)
@@ -82,7 +80,7 @@ def measure(chosen: argparse.Namespace) -> None:
             if queue and not waits:
                 queue_end, process = queue
                 settings = {**variables, **queue_end.environment}
-                running = stack.enter_context(bench_serve.standing_server(settings, chosen.workers))
+                running = stack.enter_context(stage.standing_server(settings, chosen.workers))
                 pairs.append((bench_serve.contender(running, {"SQS": [process]}, QUEUED), queue_end))
             for each, its_end in pairs:
                 push(each, load(WARM_UP_S), its_end)
@@ -172,7 +170,7 @@ def sqs() -> Iterator[tuple[QueueEnd, psutil.Process] | None]:
         yield None
         return
     port = Ports().any()
-    with tempfile.TemporaryDirectory(prefix="keylane-bench-") as folder, guarded(Path(folder)) as data:
+    with stage.own_folder() as data:
         command = [word.replace("{port}", str(port)) for word in shlex.split(os.environ[SQS])]
         program = Program("SQS", command, data / "run" / "sqs.json", data / "logs" / "sqs.log")
         program.start()
@@ -193,7 +191,7 @@ def kprf(bootstrap: str) -> Iterator[tuple[str, psutil.Process]]:
     """Yield the address and the process of kprf; it stops with the block."""
     ports = Ports()
     port = ports.any()
-    with tempfile.TemporaryDirectory(prefix="keylane-bench-") as folder, guarded(Path(folder)) as data:
+    with stage.own_folder() as data:
         file = data / "kprf.yaml"
         file.write_text(settings_text(bootstrap, port, ports.any()))
         binary = os.environ[KPRF]

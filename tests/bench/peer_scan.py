@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import bench_write
 import peer_lookup
+import stage
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 from peers import QUIET
 
 from keylane_local.tools import find_java
@@ -64,9 +64,7 @@ class Scan:
 def scan(topic: str, partitions: int) -> Iterator[Scan]:
     """Yield an empty topic in a broker of its own, and the application; both stop with the block."""
     with contextlib.ExitStack() as stack:
-        kafka = stack.enter_context(bench_write.kafka())
-        admin = AdminClient({**QUIET, "bootstrap.servers": kafka.bootstrap})
-        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(20)
+        kafka = stack.enter_context(stage.broker(topic, partitions))
         java = [find_java() or "java", "-Xmx2g", "-cp", f"{os.environ[JARS]}/*", str(SOURCE)]
         command = f"{shlex.join(java)} {{bootstrap}} {{topic}} {{port}} {{folder}}"
         started = peer_lookup.application(command, kafka.bootstrap, topic)

@@ -1,114 +1,72 @@
-"""A whole stack under a steady load, and the report of a scenario."""
+"""The servers of a benchmark, in a folder of their own; they stop with the block."""
 
 from __future__ import annotations
 
-import threading
-import time
-from typing import TYPE_CHECKING, Any, Self
+import contextlib
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import redis
-from harness import ResultRow, report
-from load import Reads, Writes
-from verdict import figures, lost, statuses, went_back
+import harness  # noqa: F401 (gets the project's folder on the path)
+from tests.servers.own import create_topic, own_cluster, own_kafka
+from tests.servers.standing import StandingServer, standing
 
-from keylane_local.process.processes import tail
+from keylane_local.process.guard import guarded
+from keylane_local.stack.stack import Stack
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterator
 
-    from keylane_local.stack.stack import Stack
-
-TOPIC = "outage"
-UP = "all parts up"
+    from keylane_local.servers.kafka import Kafka
+    from keylane_local.servers.redis_cluster import RedisCluster
 
 
-class ScenarioRun:
-    """A scenario's stack under its load."""
-
-    def __init__(self, stack: Stack, chosen: argparse.Namespace) -> None:
-        self.stack = stack
-        self.chosen = chosen
-        self.writes = Writes(stack, TOPIC, chosen.keys, chosen.value_bytes)
-        self.reads = Reads(stack.http_url, TOPIC, chosen.keys, chosen.reads_per_s)
-
-    def __enter__(self) -> Self:
-        self.writes.fill()
-        if lost(self.stack, TOPIC, self.writes.acknowledged):
-            raise SystemExit("the state was not whole before anything happened")
-        self.writes.steadily(self.chosen.writes_per_s)
-        self.reads.start()
-        time.sleep(self.chosen.quiet_s)  # while the functions' environments start
-        self.begin_s = time.monotonic()
-        time.sleep(self.chosen.quiet_s)
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        self.rest()
-        if kind:
-            print(tail(self.stack.job.log))
-
-    def rest(self) -> None:
-        """End the load."""
-        self.reads.stop()
-        self.writes.stop()
-
-    def row(self, name: str, from_s: float, to_s: float) -> ResultRow:
-        return ResultRow(name, figures(self.reads.between(from_s, to_s)))
-
-    def finish(self, bench: str, rows: Sequence[ResultRow], facts: dict[str, Any]) -> None:
-        """Check every key after the load has ended, and report the results."""
-        seen = self.reads.between(self.begin_s, time.monotonic())
-        facts |= {
-            "failed reads by status": statuses(seen),
-            "reads that went back in time": went_back(seen),
-            "records that Kafka refused": self.writes.refused,
-            "keys lost": f"{lost(self.stack, TOPIC, self.writes.acknowledged)} of {self.chosen.keys}",
-        }
-        aim = "no failed read, no key lost"
-        report(f"outage-{bench}", "ms", rows, reference=UP, settings=vars(self.chosen), facts=facts, aim=aim)
+PREFIX = "keylane-bench-"
 
 
-def wait_until(stack: Stack, holds: Callable[[], bool], what: str, within_s: float = 300) -> float:
-    """Return the time at which the condition holds; exit if it never does or the job has ended."""
-    until_s = time.monotonic() + within_s
-    while not holds():
-        if not stack.job.running:
-            raise SystemExit(f"the job ended before {what} came")
-        if time.monotonic() > until_s:
-            raise SystemExit(f"{what} did not come within {within_s:.0f} s")
-        time.sleep(0.1)
-    return time.monotonic()
+@contextlib.contextmanager
+def own_folder() -> Iterator[Path]:
+    """Yield a folder; the processes that have files in it end with the block."""
+    with tempfile.TemporaryDirectory(prefix=PREFIX) as folder, guarded(Path(folder)) as data:
+        yield data
 
 
-class Memory:
-    """Sum of used_memory of all primaries, sampled four times a second during the block."""
+@contextlib.contextmanager
+def whole_stack(config: str, **more: Any) -> Iterator[Stack]:
+    """Yield a whole stack, with the job of this keylane.toml. `more`: as of `Stack`."""
+    with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
+        file = Path(folder) / "keylane.toml"
+        file.write_text(config)
+        with guarded(Path(folder) / "data") as data, Stack(data, file, **more) as stack:
+            yield stack
 
-    def __init__(self, stack: Stack) -> None:
-        self._clients = [redis.Redis(port=node.port) for node in stack.redis.primaries()]
-        self._samples: list[int] = []
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> Self:
-        self._look()
-        self._thread.start()
-        return self
+@contextlib.contextmanager
+def redis_cluster(replicas: int = 1, *, appendonly: bool = True) -> Iterator[RedisCluster]:
+    """Yield a cluster of 3 primaries, each with so many replicas."""
+    with own_folder() as folder, own_cluster(folder, appendonly=appendonly, replicas=replicas) as servers:
+        yield servers
 
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join(10)
-        self._look()
-        for client in self._clients:
-            client.close()
 
-    def told(self) -> dict[str, float]:
-        found = {"before": self._samples[0], "peak": max(self._samples), "after": self._samples[-1]}
-        return {name: round(size / 2**20, 1) for name, size in found.items()}
+@contextlib.contextmanager
+def cluster(replicas: int = 1, *, appendonly: bool = True) -> Iterator[str]:
+    """Yield the nodes of such a cluster ("host:port,host:port")."""
+    with redis_cluster(replicas, appendonly=appendonly) as servers:
+        yield servers.addresses
 
-    def _run(self) -> None:
-        while not self._over.wait(0.25):
-            self._look()
 
-    def _look(self) -> None:
-        self._samples.append(sum(client.info("memory")["used_memory"] for client in self._clients))
+@contextlib.contextmanager
+def broker(topic: str, partitions: int) -> Iterator[Kafka]:
+    """Yield a broker with a topic."""
+    with own_folder() as folder, own_kafka(folder) as server:
+        create_topic(server.bootstrap, topic, partitions)
+        yield server
+
+
+@contextlib.contextmanager
+def standing_server(variables: dict[str, str], workers: int) -> Iterator[StandingServer]:
+    """Yield a standing server that is ready."""
+    with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
+        options = "--workers", str(workers)
+        with standing(Path(folder) / "log", variables, *options, workers=workers) as running:
+            yield running

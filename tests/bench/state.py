@@ -1,15 +1,14 @@
-"""State for the benchmarks of reads: a real cluster, and a topic written with codec and routing."""
+"""State for the benchmarks of reads: a topic written with codec and routing."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import redis
 from functions import event_of
 from redis.cluster import ClusterNode
 from redis.cluster import RedisCluster as RedisClient
@@ -18,9 +17,6 @@ from keylane import routing
 from keylane.model.records import Layout, Watermark
 from keylane.state import codec
 from keylane.state import redis_keys as redis_keys_state
-from keylane_local.process.guard import guarded
-from keylane_local.process.ports import HOST, Ports
-from keylane_local.servers.redis_cluster import RedisCluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,30 +25,11 @@ LAYOUT = Layout("flights", partition_count=9)
 
 
 @contextlib.contextmanager
-def cluster(replicas: int = 1, *, appendonly: bool = True) -> Iterator[str]:
-    """Yield the nodes ("host:port,host:port") of a cluster of 3 primaries, each with so many replicas."""
-    with redis_cluster(replicas, appendonly=appendonly) as servers:
-        yield servers.addresses
-
-
-@contextlib.contextmanager
-def redis_cluster(replicas: int = 1, *, appendonly: bool = True) -> Iterator[RedisCluster]:
-    """Yield a cluster of 3 primaries, each with so many replicas; it stops with the block."""
-    ports = Ports()
-    with tempfile.TemporaryDirectory(prefix="keylane-bench-") as folder, guarded(Path(folder)) as data:
-        servers = RedisCluster(
-            data / "redis",
-            run=data / "run",
-            logs=data / "logs",
-            addresses=[(HOST, ports.any(), ports.any()) for _ in range(3 * (1 + replicas))],
-            appendonly=appendonly,
-        )
-        try:
-            servers.start()
-            servers.wait_ready()
-            yield servers
-        finally:
-            servers.stop()
+def node_clients(nodes: str) -> Iterator[list[redis.Redis]]:
+    """Yield a client of each node alone."""
+    addresses = (address.rpartition(":") for address in nodes.split(","))
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(redis.Redis(host, int(port))) for host, _, port in addresses]
 
 
 def client(nodes: str) -> RedisClient:
@@ -78,10 +55,10 @@ def fill(nodes: str, count: int, value_bytes: int) -> list[tuple[bytes, bytes]]:
     now_ms = time.time_ns() // 1_000_000
     records = [(b"N%05dAA" % number, value_of(number, value_bytes)) for number in range(count)]
     watermark = codec.encode_watermark(Watermark(count, 1, now_ms, now_ms))
-    with client(nodes) as redis:
-        redis.set(redis_keys_state.layout_key(LAYOUT.topic), codec.encode_layout(LAYOUT))
+    with client(nodes) as filled:
+        filled.set(redis_keys_state.layout_key(LAYOUT.topic), codec.encode_layout(LAYOUT))
         for start in range(0, count, 1000):
-            with redis.pipeline() as pipe:
+            with filled.pipeline() as pipe:
                 for offset, (key, value) in enumerate(records[start : start + 1000], start):
                     _, value_key, watermark_key = redis_keys(key)
                     pipe.set(value_key, codec.encode_record(value, offset, now_ms))

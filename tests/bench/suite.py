@@ -8,7 +8,6 @@ result is in `.keylane-bench/suite.json`.
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import time
 import tomllib
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness import RESULTS, ROOT, machine, parse
+from harness import RESULTS, ROOT, machine, parse, write_json
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -89,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for script in left_out:
         Console().print(f"left out: bench-{script} needs {NEEDED[script]}")
     document = {"machine": machine(), "rounds": chosen.rounds, "figures": samples.to_json()}
-    (RESULTS / "suite.json").write_text(json.dumps(document, indent=2) + "\n")
+    write_json(RESULTS / "suite.json", document)
     if chosen.markdown:
         print(markdown(rows))
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from harness import percentile
+from harness import percentiles
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.state import RedisState
@@ -47,7 +47,7 @@ def figures(reads: Sequence[TimedRead]) -> dict[str, float]:
     taken = [(seen.end_s - seen.due_s) * 1000 for seen in reads if seen.status == 200]
     found = {"reads": float(len(reads)), "failed": float(len(reads) - len(taken))}
     if taken:
-        found |= {f"p{percent}": percentile(taken, percent) for percent in (50, 99)} | {"max": max(taken)}
+        found |= percentiles(taken, 50, 99)
     return found
 
 

@@ -23,10 +23,11 @@ import os
 import sys
 from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import stage
 import state
+from functions import CONTEXT
 from harness import ROOT
 
 import keylane
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
     from types import FrameType, ModuleType
 
 EVENT = ROOT / "events" / "query" / "get_key.json"
-CONTEXT = SimpleNamespace(
-    aws_request_id="bench", function_name="query", get_remaining_time_in_millis=lambda: 29_000
-)
 WARM_UP = 50
 HAND_OVER = ("socket.sendall", "SharedConnection.send")
 
@@ -104,7 +102,7 @@ def main() -> None:
     options.add_argument("--frames", action="store_true", help="print each call, and the stack at the MGET")
     chosen = options.parse_args()
     layer, functions = Path(keylane.__file__).parent, chosen.handler.resolve().parents[1]
-    with state.cluster(
+    with stage.cluster(
         replicas=0
     ) as nodes:  # nodes learn of replicas in their own time, which adds two calls
         [(key, value), *_] = state.fill(nodes, 10, 184)

@@ -21,9 +21,7 @@ from rich.table import Table
 from tests.fire import kills, outages, pressure, strangers
 from tests.fire.figures import judge
 from tests.fire.stage import open_stage
-from tests.soak.run import machine
-
-from keylane_local.tools import project_root
+from tests.support.figures import RESULTS, machine, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,7 +46,7 @@ SCENARIOS: dict[str, Scenario] = {
     "descriptors": (pressure.descriptors, pressure.DESCRIPTORS),
     "clock-jumps": (pressure.clock_jumps, pressure.CLOCK_JUMPS),
 }
-RESULT = project_root() / ".keylane-bench" / "under-fire.json"
+RESULT = RESULTS / "under-fire.json"
 MIN_WIDTH = 130
 
 
@@ -140,8 +138,7 @@ def _write(name: str, text: str, found: Found, verdicts: Sequence[Verdict]) -> N
         "facts": found.facts,
         "verdicts": [each._asdict() for each in verdicts],
     }
-    RESULT.parent.mkdir(exist_ok=True)
-    RESULT.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    write_json(RESULT, document)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""The light process beside the load: reads and writes at a steady rate, each read checked, each write noted.
+"""The light process beside the load: reads and writes at a steady rate, and notes each answer.
 
 `python -m tests.fire.checker`: the plan as a line of JSON on standard input. Further lines:
 
-    {"mark": NAME}          the phase NAME begins
-    {"close": {KEY: ACK}}   the load is over: read every key at its position, those of others too, and print
-                            what was found as one line of JSON
+    {"mark": NAME}               the phase NAME begins
+    {"close": {KEY: POSITION}}   the load is over: read every key at the position of its last acknowledged
+                                 write, those of others too, and print what was found as one line of JSON
 
-An ACK is [partition, offset, number] of a key's last acknowledged write.
+The trial judges what it prints (`Checker.found`).
 """
 
 from __future__ import annotations
@@ -20,46 +20,38 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tests.fire.figures import Event
-from tests.fire.wire import Caller
-from tests.soak.ledger import Ledger, Seen, Write
-
-from keylane import routing
-from keylane.model.records import Position
+from tests.fire.wire import Caller, now_ms
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from tests.fire.wire import WireReply
+    from tests.support.replies import Reply
 
 LAG_EVERY_S = 0.02
 KEYS_OF_A_WRITER = 4
 READ_WITHIN_S = 300.0
-MOST_FAULTS = 20
 PRIORITY = -5
-ABSENT = b"urn:keylane:problem:key-absent"
+CLOSE = "at the end"
 READ, WRITE, POSITIONED, LIVE, LAG = "read", "write", "positioned read", "live", "lag of the checker"
 
 
 class Checker:
-    """`plan`: host, port, topic, partitions, headers, readers, reads_per_s, writers, writes_per_s, has_ages.
-
-    `has_ages`: whether the server's clock is this machine's, so that its ages can be judged.
-    """
+    """`plan`: host, port, topic, headers, readers, reads_per_s, writers, writes_per_s."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self.events: list[Event] = []
-        self.faults: list[str] = []
-        self.fault_count = 0
         self.uncertain = 0
-        self.acks: list[tuple[int, int, str, int]] = []
-        """Partition, offset, key and number of each acknowledged write."""
+        self.acks: list[tuple[int, int, int, str, int]] = []
+        """Time, partition, offset, key and number of each acknowledged write."""
+        self.reads: list[tuple[Any, ...]] = []
+        """Phase, key, the position that was waited for, and the answer of each read that has one."""
         self._plan = plan
         self._phase = "start"
-        self._ledger = Ledger({})
         self._numbers = itertools.count()
         self._over = asyncio.Event()
         self._path = f"/topics/{plan['topic']}/keys/"
-        self._written: list[str] = []
+        self._written: dict[str, str] = {}
+        """The position of each key's last acknowledged write."""
 
     def mark(self, phase: str) -> None:
         self._phase = phase
@@ -82,6 +74,16 @@ class Checker:
 
     def stop(self) -> None:
         self._over.set()
+
+    def found(self, lost: list[str]) -> dict[str, Any]:
+        """Return all that the trial is to know; `lost`: see `close`."""
+        return {
+            "events": self.events,
+            "reads": self.reads,
+            "acks": self.acks,
+            "uncertain": self.uncertain,
+            "lost": lost,
+        }
 
     def _caller(self) -> Caller:
         return Caller(self._plan["host"], self._plan["port"], self._plan["headers"])
@@ -107,14 +109,12 @@ class Checker:
             await asyncio.sleep(LAG_EVERY_S)
             self._note(LAG, due_s, 200)
 
-    async def _timed(
-        self, kind: str, caller: Caller, *request: Any, **headers: str
-    ) -> tuple[WireReply, float]:
-        """Send a request and note it; return the answer and the wall-clock ms at which it was sent."""
-        sent_ms, begun_s = time.time() * 1000, time.monotonic()
+    async def _timed(self, kind: str, caller: Caller, *request: Any, **headers: str) -> Reply:
+        """Send a request and note it."""
+        begun_s = time.monotonic()
         reply = await caller.ask(*request, **headers)
         self._note(kind, begun_s, reply.status)
-        return reply, sent_ms
+        return reply
 
     def _note(self, kind: str, begun_s: float, status: int) -> None:
         taken_ms = round((time.monotonic() - begun_s) * 1000, 3)
@@ -126,84 +126,50 @@ class Checker:
     async def _read(self, caller: Caller) -> None:
         if not self._written:
             return
-        key = self._written[next(self._numbers) % len(self._written)]
-        reply, sent_ms = await self._timed(READ, caller, "GET", self._path + key)
-        self._check(key, reply, sent_ms)
+        keys = list(self._written)
+        key = keys[next(self._numbers) % len(keys)]
+        self._keep(key, await self._timed(READ, caller, "GET", self._path + key))
 
     async def _write(self, caller: Caller, key: str) -> None:
-        write = Write(self._plan["topic"], key, next(self._numbers), time.time() * 1000)
-        self._ledger.begin(write)
-        body = json.dumps({"number": write.number}).encode()
-        reply, _ = await self._timed(WRITE, caller, "PUT", self._path + key, body)
+        number = next(self._numbers)
+        body = json.dumps({"number": number}).encode()
+        reply = await self._timed(WRITE, caller, "PUT", self._path + key, body)
         if reply.status != 201:
             self.uncertain += 1
             return
-        at = Position.parse(reply.document["position"])
-        self._ledger.acknowledge(write, at.partition, at.offset, time.time() * 1000)
-        self.acks.append((at.partition, at.offset, key, write.number or 0))
-        if key not in self._written:
-            self._written.append(key)
-        if write.number and write.number % 4 == 0:
-            await self._read_at(caller, key, at)
+        position = self._written[key] = reply.document["position"]
+        partition, _, offset = position.partition(":")
+        self.acks.append((now_ms(), int(partition), int(offset), key, number))
+        if number and number % 4 == 0:
+            waiting = _wait_for(position, 5)
+            reply = await self._timed(POSITIONED, caller, "GET", self._path + key, **waiting)
+            self._keep(key, reply, position)
 
-    async def _read_at(self, caller: Caller, key: str, at: Position) -> None:
-        headers = {"Keylane-Min-Position": str(at), "Prefer": "wait=5"}
-        reply, sent_ms = await self._timed(POSITIONED, caller, "GET", self._path + key, b"", **headers)
-        self._check(key, reply, sent_ms, at.offset)
+    def _keep(self, key: str, reply: Reply, waited_for: str = "") -> None:
+        if reply.is_of_key:
+            claims = {name: value for name, value in reply.headers.items() if name.startswith("keylane-")}
+            answer = reply.status, claims, reply.body.decode(), reply.began_ms, reply.ended_ms
+            self.reads.append((self._phase, key, waited_for, *answer))
 
-    def _check(self, key: str, reply: WireReply, sent_ms: float, least_offset: int = -1) -> None:
-        if (seen := self._seen(reply, sent_ms)) is None:
-            return
-        self._fault(self._ledger.check(self._plan["topic"], key, seen))
-        if seen.next_offset <= least_offset:
-            self._fault(f"{key}: this was to be at {least_offset}: {seen}")
-
-    def _seen(self, reply: WireReply, sent_ms: float) -> Seen | None:
-        """Return what a read has found; None if it was not answered by a record or its absence."""
-        is_absent = reply.status == 404 and ABSENT in reply.body
-        if reply.status != 200 and not is_absent:
-            return None
-        offset = None if is_absent else Position.parse(reply.headers["keylane-position"]).offset
-        number = None if is_absent else reply.document["number"]
-        age_ms = float(reply.headers["keylane-age-ms"])
-        if age_ms < 0:
-            self._fault(f"an age of {age_ms} ms")
-        if not self._plan["has_ages"]:
-            age_ms = float("inf")
-        below = Position.parse(reply.headers["keylane-watermark"])
-        received_ms = time.time() * 1000
-        return Seen(below.partition, below.offset, offset, number, sent_ms, received_ms, age_ms)
-
-    def _fault(self, fault: str | None) -> None:
-        if fault:
-            self.fault_count += 1
-            if len(self.faults) < MOST_FAULTS:
-                self.faults.append(f"{self._phase}: {fault}")
-
-    async def close(self, others: dict[str, list[int]]) -> list[str]:
-        """Read every key at the position of its last acknowledged write; return what is lost."""
-        for key, (partition, offset, number) in others.items():
-            write = Write(self._plan["topic"], key, number, 0)
-            self._ledger.begin(write)
-            self._ledger.acknowledge(write, partition, offset, 0)
-        books = self._ledger.keys.get(self._plan["topic"], {})
+    async def close(self, others: dict[str, str]) -> list[str]:
+        """Read every key at the position of its last acknowledged write; return what can't be read."""
+        self._phase = CLOSE
         caller, until_s, lost = self._caller(), time.monotonic() + READ_WITHIN_S, []
-        for key in [key for key, book in books.items() if book.acks]:
-            last = books[key].acks[-1].offset
-            partition = routing.partition_for(key.encode(), self._plan["partitions"])
-            headers = {"Keylane-Min-Position": f"{partition}:{last}", "Prefer": "wait=20"}
-            seen = None
-            while seen is None and time.monotonic() < until_s:
-                sent_ms = time.time() * 1000
-                seen = self._seen(await caller.ask("GET", self._path + key, **headers), sent_ms)
-                if seen is None:
-                    await asyncio.sleep(0.05)
-            if seen is None:
-                lost.append(f"{key} at {partition}:{last} is not readable")
-            elif fault := self._ledger.check(self._plan["topic"], key, seen._replace(age_ms=float("inf"))):
-                lost.append(fault)
+        for key, position in (self._written | others).items():
+            waiting = _wait_for(position, 20)
+            while not (reply := await caller.ask("GET", self._path + key, **waiting)).is_of_key:
+                if time.monotonic() > until_s:
+                    lost.append(f"{key} at {position} is not readable")
+                    break
+                await asyncio.sleep(0.05)
+            self._keep(key, reply, position)
         caller.close()
         return lost
+
+
+def _wait_for(position: str, seconds: int) -> dict[str, str]:
+    """Return the headers of a read that waits for a position."""
+    return {"Keylane-Min-Position": position, "Prefer": f"wait={seconds}"}
 
 
 async def main() -> None:
@@ -221,12 +187,7 @@ async def main() -> None:
             continue
         checker.stop()
         await running
-        lost = await checker.close(command["close"])
-        found = {
-            "events": checker.events, "faults": checker.faults, "fault_count": checker.fault_count,
-            "uncertain": checker.uncertain, "acks": checker.acks, "lost": lost,
-        }  # fmt: skip
-        print(json.dumps(found), flush=True)
+        print(json.dumps(checker.found(await checker.close(command["close"]))), flush=True)
         return
 
 

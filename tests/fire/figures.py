@@ -8,6 +8,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tests.support.figures import percentile
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
@@ -42,9 +44,7 @@ def outcomes_of(statuses: Iterable[int]) -> dict[str, int]:
 
 def percentile_ms(samples: Sequence[float], percent: float) -> float:
     """Return the nearest-rank percentile; NaN without samples, with which no comparison holds."""
-    if not samples:
-        return math.nan
-    return sorted(samples)[max(math.ceil(percent / 100 * len(samples)), 1) - 1]
+    return percentile(samples, percent) if samples else math.nan
 
 
 def longest_gap_s(events: Sequence[Event]) -> float:

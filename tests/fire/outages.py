@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import socket
 import time
 from typing import TYPE_CHECKING
@@ -14,7 +12,7 @@ from tests.fire.figures import Expectation, answered_with, gap_below, none_faile
 from tests.fire.names import DOMAIN, in_front, resolver, with_resolver
 from tests.fire.stage import KAFKA_NAME, REGISTRY_TOPIC
 from tests.fire.trial import DURING, HEALS, READ_MS, open_trial
-from tests.servers.own import eventually
+from tests.servers.own import eventually, suspended
 from tests.servers.standing import StandingServer
 from tests.torture.links import Mode
 
@@ -45,12 +43,8 @@ def kafka_stops(stage: FireStage) -> Found:
     with open_trial(stage) as trial:
         trial.start_load(connections=WRITERS, per_s=WRITERS, seconds=STOP_S + 5, write_part=1.0)
         trial.phase("with writers", 5)
-        pid = stage.kafka.program.process.pid
-        os.kill(pid, signal.SIGSTOP)
-        try:
+        with suspended(stage.kafka.program.process.pid):
             trial.phase(DURING, STOP_S)
-        finally:
-            os.kill(pid, signal.SIGCONT)
         return _healed(trial)
 
 

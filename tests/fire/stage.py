@@ -9,9 +9,10 @@ import os
 from typing import TYPE_CHECKING
 
 from tests.fire.names import DOMAIN, with_hosts
-from tests.servers.own import create_topic, messages_of, own_cluster, own_kafka
+from tests.servers.own import create_topic, own_cluster, own_kafka
 from tests.servers.standing import plain_variables
 from tests.torture.brokers import LinkedListener
+from tests.torture.schedule import Shape
 
 from keylane_local.process.ports import HOST, Ports
 from keylane_local.servers.kafka import Kafka
@@ -23,9 +24,12 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
+    from tests.torture.oracle import Log
+
     from keylane_local.servers.redis_cluster import RedisCluster
 
 TOPIC, REGISTRY_TOPIC, PARTITIONS = "fire", "fire-registry", 6
+SHAPES = {TOPIC: Shape(TOPIC, PARTITIONS)}
 CONFIG = f"""\
 [topics.{TOPIC}]
 partitions = {PARTITIONS}
@@ -105,21 +109,10 @@ def open_stage(folder: Path) -> Iterator[FireStage]:
         yield stage  # the guard of the folder ends the job
 
 
-def lost_in_log(bootstrap: str, acks: Iterable[tuple[int, int, str, int]]) -> list[str]:
-    """Return the acknowledged writes (partition, offset, key, number) whose record is not in the log."""
-    wanted: dict[int, dict[int, tuple[str, int]]] = {}
+def lost_in_log(log: Log, acks: Iterable[tuple[int, int, str, int]]) -> Iterator[str]:
+    """Yield the acknowledged writes (partition, offset, key, number) whose record is not in the log."""
     for partition, offset, key, number in acks:
-        wanted.setdefault(partition, {})[offset] = key, number
-    lost = []
-    for partition, expected in wanted.items():
-        found = {
-            each.offset(): (each.key().decode(), json.loads(each.value())["number"])
-            for each in messages_of(bootstrap, TOPIC, partition)
-            if each.offset() in expected
-        }
-        lost += [
-            f"{partition}:{offset} of {key} has {found.get(offset)}, not {number}"
-            for offset, (key, number) in expected.items()
-            if found.get(offset) != (key, number)
-        ]
-    return lost
+        logged = log.of(TOPIC, key.encode()).at(partition, offset)
+        found = logged and json.loads(logged.value or b"{}").get("number")
+        if found != number:
+            yield f"{partition}:{offset} of {key} has {found}, not {number}"

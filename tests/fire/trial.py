@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import itertools
 import json
 import subprocess
 import sys
@@ -11,11 +12,16 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import psutil
+from tests.fire.checker import CLOSE
 from tests.fire.figures import Event, Found, none_failed, p99_below
-from tests.fire.stage import PARTITIONS, TOPIC, lost_in_log
+from tests.fire.stage import SHAPES, TOPIC, lost_in_log
 from tests.servers.own import eventually
 from tests.servers.standing import StandingServer
+from tests.support.replies import Reply
+from tests.torture.judge import Judge
+from tests.torture.oracle import Log
 
+from keylane.model.records import Position
 from keylane_local.process.ports import HOST
 
 if TYPE_CHECKING:
@@ -25,6 +31,8 @@ if TYPE_CHECKING:
 
 CHECKER = {"readers": 4, "reads_per_s": 100, "writers": 4, "writes_per_s": 20, "has_ages": True}
 CLOSE_WITHIN_S = 600
+LOG_WITHIN_S = 300
+MOST_FAULTS = 20
 BEFORE_S, AFTER_S, REST_S = 8.0, 8.0, 3.0
 BEFORE, DURING, AFTER = "before", "during", "after"
 READ_MS = 50
@@ -42,12 +50,14 @@ class Trial:
         self.found = Found()
         self._acks: list[tuple[int, int, str, int]] = []
         self._loads: list[subprocess.Popen[str]] = []
-        self.plan = {"host": HOST, "port": server.port, "topic": TOPIC, "partitions": PARTITIONS}
+        self.plan = {"host": HOST, "port": server.port, "topic": TOPIC}
         self._checker = subprocess.Popen(
             [sys.executable, "-m", "tests.fire.checker"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
-        self._tell({**self.plan, "headers": dict(headers), **CHECKER, **checker})
+        checked = {**CHECKER, **checker}
+        self._has_ages = checked.pop("has_ages")
+        self._tell({**self.plan, "headers": dict(headers), **checked})
 
     def phase(self, name: str, seconds: float = 0) -> None:
         """Begin a phase, and stay in it for a time."""
@@ -99,9 +109,9 @@ class Trial:
         return self.finish()
 
     def finish(self) -> Found:
-        """End the checker: it reads everything back. Then look for every acknowledged record in the log."""
-        others = {key: [partition, offset, number] for partition, offset, key, number in self._acks}
-        self._tell({"close": others})
+        """End the checker: it reads everything back. The log judges what it saw, and all writes."""
+        lasts = {key: f"{partition}:{offset}" for partition, offset, key, _ in self._acks}
+        self._tell({"close": lasts})
         try:
             printed, _ = self._checker.communicate(timeout=CLOSE_WITHIN_S)
         except subprocess.TimeoutExpired:
@@ -109,12 +119,29 @@ class Trial:
             raise
         report, found = json.loads(printed), self.found
         found.events = [Event(*each) for each in report["events"]]
-        found.faults, found.fault_count = report["faults"], report["fault_count"]
         found.uncertain += report["uncertain"]
-        acks = [*self._acks, *(tuple(each) for each in report["acks"])]
-        found.acknowledged = len(acks)
-        found.lost = report["lost"] + lost_in_log(self.stage.kafka.bootstrap, acks)
+        found.acknowledged = len(self._acks) + len(report["acks"])
+        found.lost = report["lost"]
+        with contextlib.closing(Log(self.stage.kafka.bootstrap, SHAPES)) as log:
+            log.read_on(LOG_WITHIN_S)
+            self._judge(log, report)
         return found
+
+    def _judge(self, log: Log, report: dict[str, Any]) -> None:
+        judge, found = Judge(log, SHAPES), self.found
+        for at_ms, partition, offset, _, _ in report["acks"]:
+            judge.acknowledged.note(at_ms, [(TOPIC, partition, offset)])
+        for phase, reads in itertools.groupby(report["reads"], key=lambda read: read[0]):
+            for read in reads:
+                _note(judge, *read[1:], has_age=self._has_ages)
+            faults = [f"{phase}: {fault}" for fault in judge.check()]
+            if phase == CLOSE:
+                found.lost += faults
+                continue
+            found.fault_count += len(faults)
+            found.faults = [*found.faults, *faults][:MOST_FAULTS]
+        own = (tuple(ack) for _, *ack in report["acks"])
+        found.lost += lost_in_log(log, (*self._acks, *own))
 
     def close(self) -> None:
         """End what still runs."""
@@ -131,6 +158,13 @@ class Trial:
         assert self._checker.stdin
         self._checker.stdin.write(json.dumps(command) + "\n")
         self._checker.stdin.flush()
+
+
+def _note(judge: Judge, key: str, waited_for: str, *answer: Any, has_age: bool) -> None:
+    status, headers, body, *times_ms = answer
+    reply = Reply(status, headers, body.encode(), *times_ms)
+    position = Position.parse(waited_for) if waited_for else None
+    judge.note_latest(TOPIC, key.encode(), reply, waited_for=position, has_age=has_age)
 
 
 @contextlib.contextmanager

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-from typing import Any, NamedTuple
+import time
+
+from tests.support.replies import Reply
 
 NO_ANSWER = 0
 """The status of a request whose connection broke, or that was not answered in time."""
@@ -13,19 +14,11 @@ ANSWER_WITHIN_S = 30.0
 LIMIT_BYTES = 1 << 20
 
 
-class WireReply(NamedTuple):
-    """An answer; its headers' names are in lower case."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def document(self) -> Any:
-        return json.loads(self.body)
+NOTHING = Reply(NO_ANSWER, {}, b"")
 
 
-NOTHING = WireReply(NO_ANSWER, {}, b"")
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def rendered(method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> bytes:
@@ -45,16 +38,18 @@ class Caller:
         self._headers = headers or {}
         self._open: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> WireReply:
+    async def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> Reply:
         """Send a request; NOTHING if it has no answer. Nothing is sent twice."""
         named = self._headers | {name.replace("_", "-"): value for name, value in headers.items()}
+        began_ms = now_ms()
         try:
             async with asyncio.timeout(ANSWER_WITHIN_S):
                 if self._open is None:
                     self._open = await asyncio.open_connection(*self._address, limit=LIMIT_BYTES)
                 reader, writer = self._open
                 writer.write(rendered(method, path, body, named))
-                return await _read_reply(reader, has_body=method != "HEAD")
+                reply = await _read_reply(reader, has_body=method != "HEAD")
+                return reply._replace(began_ms=began_ms, ended_ms=now_ms())
         except (OSError, EOFError, TimeoutError):
             self.close()
             return NOTHING
@@ -66,11 +61,11 @@ class Caller:
         self._open = None
 
 
-async def _read_reply(reader: asyncio.StreamReader, *, has_body: bool) -> WireReply:
+async def _read_reply(reader: asyncio.StreamReader, *, has_body: bool) -> Reply:
     status, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     headers = {}
     for line in lines:
         name, _, value = line.partition(":")
         headers[name.lower()] = value.strip()
     size = int(headers.get("content-length", "0")) if has_body else 0
-    return WireReply(int(status[9:12]), headers, await reader.readexactly(size))
+    return Reply(int(status[9:12]), headers, await reader.readexactly(size))

@@ -64,15 +64,15 @@ def shorten_jvm_starts() -> None:
 
 
 @contextlib.contextmanager
-def own_cluster(data: Path, *, appendonly: bool = False) -> Iterator[RedisCluster]:
-    """Yield a cluster of three primaries and three replicas, once every node knows it as complete."""
+def own_cluster(data: Path, *, appendonly: bool = False, replicas: int = 1) -> Iterator[RedisCluster]:
+    """Yield a cluster of three primaries with so many replicas each, once every node knows it as complete."""
     ports = Ports()
     with guarded(data):
         cluster = RedisCluster(
             data / "redis",
             run=data / "run",
             logs=data / "logs",
-            addresses=[(HOST, ports.any(), ports.any()) for _ in range(6)],
+            addresses=[(HOST, ports.any(), ports.any()) for _ in range(3 * (1 + replicas))],
             appendonly=appendonly,
         )
         cluster.start()
@@ -156,9 +156,11 @@ def suspend(*pids: int) -> None:
 
 
 def _stands_still(pid: int) -> bool:
-    states = [
-        each.read_bytes().rpartition(b")")[2].split()[0] for each in Path(f"/proc/{pid}/task").glob("*/stat")
-    ]
+    try:
+        stats = [each.read_bytes() for each in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except (FileNotFoundError, ProcessLookupError):  # a thread has ended meanwhile
+        return False
+    states = [each.rpartition(b")")[2].split()[0] for each in stats]
     if not states:  # no Linux
         return psutil.Process(pid).status() == psutil.STATUS_STOPPED
     return {*states} <= {b"T", b"t", b"Z", b"X"}

@@ -10,18 +10,18 @@ import itertools
 import time
 from typing import TYPE_CHECKING, Any
 
+from tests.servers.own import CLOCK
 from tests.soak.plan import EXPIRING, GROUPS, GROWING, STEADY, TOTALS, WINDOWS
-from tests.soak.traffic import now_ms
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from tests.soak.ledger import Ledger
     from tests.soak.listening import Listeners
     from tests.soak.plan import Plan
     from tests.soak.reading import Readers
     from tests.soak.traffic import Traffic
     from tests.soak.writing import Writers
+    from tests.torture.judge import Judge
 
 WITHIN_S = 180.0
 CHUNK = 1_000
@@ -33,22 +33,29 @@ EXPIRED_AFTER_S = 10.0
 class Closing:
     """`found` has the figures of the checks."""
 
-    def __init__(self, traffic: Traffic, writers: Writers, readers: Readers, listeners: Listeners) -> None:
+    def __init__(
+        self, traffic: Traffic, judge: Judge, writers: Writers, readers: Readers, listeners: Listeners
+    ) -> None:
         self.found: dict[str, Any] = {}
-        self._traffic, self._writers = traffic, writers
+        self._traffic, self._judge, self._writers = traffic, judge, writers
         self._readers, self._listeners = readers, listeners
 
     async def check(self, plan: Plan) -> None:
         """Make all checks; the faults are the traffic's."""
-        ended_ms = now_ms()
-        ledger = self._writers.ledger
-        await self.check_applied(ledger)
+        ended_ms = CLOCK.now_ms()
+        await self.check_applied()
         await self._check_windows(plan)
         await self._check_totals()
         await self._eventually("listeners", self._all_received)
         self._listeners.check(within_s=0)
-        await self._check_keys(ledger)
+        await self._check_keys()
         await self._check_expired(plan, ended_ms)
+        await self.check_reads()
+
+    async def check_reads(self) -> None:
+        """Judge the reads since the last call; the faults are the traffic's."""
+        for fault in await asyncio.to_thread(self._judge.check):
+            self._traffic.fault(fault)
 
     async def _eventually(self, what: str, holds: Callable[[], Awaitable[str]]) -> None:
         """Poll until `holds` returns nothing; what it returns at last is a fault."""
@@ -59,21 +66,21 @@ class Closing:
                 return
             await asyncio.sleep(0.5)
 
-    async def check_applied(self, ledger: Ledger) -> None:
+    async def check_applied(self) -> None:
         """Wait until reads have everything that was acknowledged."""
 
         async def missing() -> str:
             """Return the first position that no read reaches."""
-            for (topic, partition), offset in ledger.ends().items():
+            for (topic, partition), end in self._judge.acknowledged.ends().items():
                 reply = await self._traffic.ask(
                     "end",
                     "GET",
                     f"/topics/{topic}/keys/none",
-                    Keylane_Min_Position=f"{partition}:{offset}",
+                    Keylane_Min_Position=f"{partition}:{end - 1}",
                     Prefer="wait=20",
                 )
                 if reply.status not in (200, 404):
-                    return f"{topic} {partition}:{offset} {reply}"
+                    return f"{topic} {partition}:{end - 1} {reply}"
             return ""
 
         await self._eventually("the ends of the log", missing)
@@ -82,11 +89,11 @@ class Closing:
         left = {each.book.name: len(each.book.pending) for each in self._listeners.listeners}
         return "; ".join(f"{name} lacks {count}" for name, count in left.items() if count)
 
-    async def _check_keys(self, ledger: Ledger) -> None:
+    async def _check_keys(self) -> None:
         """Read every key that was written and does not expire."""
+        await self.check_reads()
         for topic in (STEADY, GROWING):
-            books = ledger.keys.get(topic, {})
-            keys = [key for key, book in books.items() if book.acks]
+            keys = [key.decode() for key in self._judge.log.keys_of(topic)]
             self.found[f"keys of {topic} read"] = len(keys)
             for start in range(0, len(keys), CHUNK):
                 chunk = keys[start : start + CHUNK]
@@ -95,16 +102,14 @@ class Closing:
                     return "" if await self._readers.read_many(topic, chunk) else f"{topic}: {chunk[0]}, ..."
 
                 await self._eventually("keys cannot be read", unread)
-        live = sum(
-            bool(book.acks) and book.acks[-1].number is not None
-            for book in ledger.keys.get(STEADY, {}).values()
-        )
-        open_ = sum(book.open_sets + book.open_deletes > 0 for book in ledger.keys.get(STEADY, {}).values())
 
         async def miscounted() -> str:
+            await self.check_reads()
+            newest = [self._judge.log.of(STEADY, key).newest() for key in self._judge.log.keys_of(STEADY)]
+            live = sum(bool(each and each.value) for each in newest)
             reply = await self._traffic.ask("end", "GET", f"/topics/{STEADY}/count")
             count = reply.document["count"] if reply.status == 200 else -1
-            return "" if abs(count - live) <= open_ else f"{count} keys of {STEADY}, not {live}"
+            return "" if count == live else f"{count} keys of {STEADY}, not {live}"
 
         await self._eventually("the number of keys", miscounted)
 
@@ -128,7 +133,7 @@ class Closing:
         """The windows that have not been removed have the counts of what was written into them."""
 
         async def different() -> str:
-            after_ms = now_ms() - KEPT_PART * plan.ttl_s * 1000
+            after_ms = CLOCK.now_ms() - KEPT_PART * plan.ttl_s * 1000
             wanted = {each: n for each, n in self._writers.windows.items() if each[1] > after_ms}
             self.found["windows compared"] = len(wanted)
             reply = await self._traffic.ask("end", "GET", f"/views/{WINDOWS}")

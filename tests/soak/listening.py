@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import aiohttp
-from tests.soak.ledger import ChangeBook
+from tests.servers.own import CLOCK
+from tests.soak.changes import ChangeBook
 from tests.soak.plan import EXPIRING, GROWING, STEADY
-from tests.soak.traffic import KEPT_AGES_S, now_ms, split
+from tests.soak.traffic import KEPT_AGES_S
 from tests.soak.writing import HOT
+from tests.support.events import EventLines
+
+from keylane.model.records import Position
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from tests.soak.plan import Plan
     from tests.soak.traffic import Traffic
     from tests.soak.writing import Writers
+    from tests.support.events import ReceivedEvent
 
 RECEIVED_WITHIN_S = 30.0
 """After the state has a change."""
@@ -29,35 +33,6 @@ SILENCE_S = 45
 RECONNECT_S = 20.0
 STAYS_EVERY = 10
 """Of those that come and go, one in so many stays until its key expires."""
-
-
-class StreamEvent(NamedTuple):
-    """An event; without a name it only says where the stream is."""
-
-    name: str
-    id: str
-    data: str
-
-
-@dataclass(slots=True)
-class EventLines:
-    """Events from the lines of a stream (WHATWG HTML, 9.2)."""
-
-    _fields: dict[str, str] = field(default_factory=dict)
-
-    def take(self, line: bytes) -> StreamEvent | None:
-        """Take a line without its end; return the event that ends with it."""
-        text = line.decode()
-        if text:
-            name, _, value = text.partition(":")
-            before = self._fields.get(name)
-            value = value.removeprefix(" ")
-            self._fields[name] = value if before is None else f"{before}\n{value}"
-            return None
-        found, self._fields = self._fields, {}
-        if "id" not in found and "data" not in found:
-            return None
-        return StreamEvent(found.get("event", ""), found.get("id", ""), found.get("data", ""))
 
 
 @dataclass(slots=True)
@@ -87,7 +62,7 @@ class Listener:
                 self.traffic.fail(f"stream {type(error).__name__}")
                 await asyncio.sleep(1)
 
-    def _take(self, event: StreamEvent) -> None:
+    def _take(self, event: ReceivedEvent) -> None:
         if event.name in ("record", "absent"):
             self.traffic.fault(receive(self.book, event))
         elif event.name == "gap":
@@ -99,15 +74,15 @@ class Listener:
             self.joined.set()
 
 
-def receive(book: ChangeBook, event: StreamEvent) -> str | None:
+def receive(book: ChangeBook, event: ReceivedEvent) -> str | None:
     """Note a record or an absence; an absence stands for all records below its watermark."""
-    document = json.loads(event.data)
+    document = event.json
     if event.name == "record":
         return book.receive(document["key"], document["offset"])
-    return book.receive(document["key"], split(document["watermark"])[1] - 1)
+    return book.receive(document["key"], Position.parse(document["watermark"]).offset - 1)
 
 
-async def listen(traffic: Traffic, path: str, last_id: str = "") -> AsyncGenerator[StreamEvent, None]:
+async def listen(traffic: Traffic, path: str, last_id: str = "") -> AsyncGenerator[ReceivedEvent, None]:
     """Yield the events of one connection. Raises aiohttp.ClientError, and TimeoutError after SILENCE_S."""
     headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last_id} if last_id else {})
     timeout = aiohttp.ClientTimeout(total=None, sock_read=SILENCE_S)
@@ -115,7 +90,7 @@ async def listen(traffic: Traffic, path: str, last_id: str = "") -> AsyncGenerat
         answer.raise_for_status()
         lines = EventLines()
         async for line in answer.content:
-            event = lines.take(line.rstrip(b"\r\n"))
+            event = lines.take(line)
             if event is not None:
                 yield event
 
@@ -158,7 +133,7 @@ class Listeners:
         """Report the changes that should have been received: by default after the state has had them."""
         if within_s is None:
             within_s = RECEIVED_WITHIN_S + self._traffic.oldest_ms(KEPT_AGES_S) / 1000
-        before_ms = now_ms() - within_s * 1000
+        before_ms = CLOCK.now_ms() - within_s * 1000
         for each in self.listeners:
             for late in each.book.overdue(before_ms):
                 self._traffic.fault(late)

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tests.torture.configurations import settings_of
+from tests.torture.schedule import Shape
+
+from keylane.model.records import Options
+
 STEADY, GROWING, EXPIRING = "steady", "growing", "expiring"
 TOTALS, WINDOWS = "totals", "windows"
 PARTITIONS = 6
@@ -14,21 +19,7 @@ CONFIG = """\
 # Bursts are larger than that: Spark's Python workers have work, too.
 small_batch_records = 500
 
-[topics.steady]
-partitions = {partitions}
-stripes = 2
-index = true
-history_count = 3
-
-[topics.growing]
-partitions = {partitions}
-
-[topics.expiring]
-partitions = {partitions}
-index = true
-ttl = "{ttl_ms}ms"
-
-[views.totals]
+{topics}[views.totals]
 topic = "steady"
 [views.totals.columns]
 n = "count()"
@@ -66,9 +57,24 @@ class Plan:
         """The length of a window."""
         return round(self.ttl_s * 1000 / 5)
 
+    @property
+    def shapes(self) -> dict[str, Shape]:
+        """The topics by name."""
+        expiring = Options(index=1, ttl_ms=round(self.ttl_s * 1000))
+        shapes = (
+            Shape(STEADY, PARTITIONS, stripes=2, options=Options(index=1, history_count=3)),
+            Shape(GROWING, PARTITIONS),
+            Shape(EXPIRING, PARTITIONS, options=expiring),
+        )
+        return {shape.name: shape for shape in shapes}
+
     def config(self) -> str:
         """The job's configuration."""
+        topics = (
+            f"[topics.{name}]\npartitions = {PARTITIONS}\n{settings_of(shape)}\n"
+            for name, shape in self.shapes.items()
+        )
         ttl_ms = round(self.ttl_s * 1000)
         return CONFIG.format(
-            partitions=PARTITIONS, ttl_ms=ttl_ms, window_ms=self.window_ms, lateness_ms=ttl_ms // 2
+            topics="".join(topics), ttl_ms=ttl_ms, window_ms=self.window_ms, lateness_ms=ttl_ms // 2
         )

@@ -11,18 +11,14 @@ import asyncio
 import contextlib
 import json
 import os
-import platform
 import shutil
-import subprocess
 import time
 from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import psutil
-from tests.servers.own import guarded, wait_writable
+from tests.servers.own import CLOCK, guarded, wait_writable
 from tests.soak.closing import Closing
-from tests.soak.ledger import Ledger
 from tests.soak.listening import Listeners
 from tests.soak.plan import EXPIRING, GROWING, PARTITIONS, STEADY, Plan
 from tests.soak.processes import RSS
@@ -30,9 +26,11 @@ from tests.soak.reading import Readers
 from tests.soak.sampler import Sampler
 from tests.soak.traffic import Traffic
 from tests.soak.writing import Writers
+from tests.support.figures import machine
+from tests.torture.judge import Judge
+from tests.torture.oracle import Log
 
 from keylane_local.stack.stack import Stack
-from keylane_local.tools import project_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,6 +39,9 @@ if TYPE_CHECKING:
 DATA, SAMPLES, MINUTES, OUTCOME = "stack", "samples.jsonl", "minutes.jsonl", "outcome.json"
 VISITS_PER_S = 1.0
 HOT_EVERY_S = 2.0
+JUDGED_EVERY_S, FORGOTTEN_EVERY_S = 2.0, 300.0
+KEPT_OF_A_KEY = 50
+"""Records of a key that the log remembers: a read is at most some seconds behind."""
 FAULTS_SHOWN = 5
 """Of a minute; the outcome has more."""
 JAVA = "JDK_JAVA_OPTIONS"
@@ -58,13 +59,16 @@ def run(plan: Plan, folder: Path, report: Callable[[str], None]) -> None:
     os.environ[JAVA] = f"{os.environ.get(JAVA, '')} {TOUCHED}".strip()
     with guarded(folder / DATA) as data, Stack(data, config) as stack:
         wait_writable(stack.kafka)
-        asyncio.run(_Soak(stack, plan, folder, report).run())
+        with contextlib.closing(Log(stack.kafka_bootstrap, plan.shapes)) as log:
+            asyncio.run(_Soak(stack, log, plan, folder, report).run())
 
 
 class _Soak:
-    def __init__(self, stack: Stack, plan: Plan, folder: Path, report: Callable[[str], None]) -> None:
+    def __init__(
+        self, stack: Stack, log: Log, plan: Plan, folder: Path, report: Callable[[str], None]
+    ) -> None:
         self._plan, self._folder, self._report = plan, folder, report
-        self._stack = stack
+        self._stack, self._log = stack, log
         self._machine = machine()
         self._sampler = Sampler(
             stack, dict.fromkeys((STEADY, GROWING, EXPIRING), PARTITIONS), folder / SAMPLES
@@ -73,11 +77,11 @@ class _Soak:
     async def run(self) -> None:
         plan = self._plan
         traffic = self._traffic = Traffic(self._stack.http_url)
-        ledger = Ledger({EXPIRING: plan.ttl_s * 1000})
-        writers = self._writers = Writers(traffic, ledger, plan)
-        readers = self._readers = Readers(traffic, ledger, writers, plan.seed)
+        judge = Judge(self._log, plan.shapes)
+        writers = self._writers = Writers(traffic, judge, plan)
+        readers = self._readers = Readers(traffic, judge, writers, plan.seed)
         listeners = self._listeners = Listeners(traffic, writers, plan)
-        closing = Closing(traffic, writers, readers, listeners)
+        closing = Closing(traffic, judge, writers, readers, listeners)
         async with traffic.session:
             await self._warm_up(closing)
             await listeners.start()
@@ -91,6 +95,7 @@ class _Soak:
                     (1 / HOT_EVERY_S, writers.hot),
                 )
             ]
+            loops.append(asyncio.create_task(self._judge_reads(closing)))
             self._sampler.start()
             try:
                 await self._pass_minutes()
@@ -120,9 +125,19 @@ class _Soak:
                 await asyncio.sleep(0.2)
         for write in (self._writers.burst, self._writers.one, self._writers.burst):
             await write()
-            await closing.check_applied(self._writers.ledger)
+            await closing.check_applied()
         self._traffic.minute = type(self._traffic.minute)()
         self._traffic.failed.clear()
+
+    async def _judge_reads(self, closing: Closing) -> None:
+        forgotten_s = time.monotonic()
+        while not self._traffic.over.is_set():
+            await asyncio.sleep(JUDGED_EVERY_S)
+            await closing.check_reads()
+            if time.monotonic() > forgotten_s + FORGOTTEN_EVERY_S:
+                forgotten_s = time.monotonic()
+                before_ms = CLOCK.now_ms() - round(FORGOTTEN_EVERY_S * 1000)
+                await asyncio.to_thread(self._log.forget, KEPT_OF_A_KEY, before_ms)
 
     async def _pass_minutes(self) -> None:
         begun_s = last_s = time.monotonic()
@@ -154,8 +169,8 @@ class _Soak:
             "machine": self._machine,
             "requests": dict(traffic.sent),
             "failed": dict(traffic.failed),
-            "acknowledged": dict(self._writers.ledger.acknowledged),
-            "uncertain": self._writers.ledger.uncertain,
+            "acknowledged": dict(self._writers.acknowledged),
+            "uncertain": self._writers.uncertain,
             "changes received": {each.book.name: each.book.received for each in self._listeners.listeners},
             "connections of listeners": sum(each.connections for each in self._listeners.listeners),
             "listeners that came and went": self._listeners.visits,
@@ -185,23 +200,3 @@ def line_of(summary: dict[str, Any], latest: dict[str, dict[str, float]]) -> str
         f" age p99 {ages:.0f} ms, {rss:,.0f} MiB, load {summary['load_1min']:.1f},"
         f" {failed} failed, {summary['left_out']} left out, {summary['faults']} faults so far"
     )
-
-
-def machine() -> dict[str, Any]:
-    """Return facts about this run."""
-    commit = ""
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        commit = subprocess.run(
-            ["git", "-C", project_root(), "describe", "--always", "--dirty"],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.strip()
-    return {
-        "begun": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "commit": commit,
-        "cores": os.cpu_count(),
-        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
-        "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-    }

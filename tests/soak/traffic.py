@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import time
 from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
-import numpy as np
+from tests.servers.own import CLOCK
 from tests.soak.plan import PARTITIONS
+from tests.support.figures import percentiles
+from tests.support.replies import Reply
 
 from keylane import routing
 
@@ -27,42 +28,9 @@ MOST_FAULTS = 100
 KEPT_AGES_S = 600.0
 
 
-def now_ms() -> float:
-    return time.time() * 1000
-
-
 def partition_of(key: str) -> int:
     """The partition of a key in every topic of the soak."""
     return routing.partition_for(key.encode(), PARTITIONS)
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """An answer, and when its request was sent and answered. `status`: 0, there was none."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
-    sent_ms: float
-    received_ms: float
-
-    @property
-    def document(self) -> Any:
-        return json.loads(self.body)
-
-    @property
-    def age_ms(self) -> float:
-        return float(self.headers["keylane-age-ms"])
-
-    @property
-    def watermark(self) -> tuple[int, int]:
-        return split(self.headers["keylane-watermark"])
-
-
-def split(position: str) -> tuple[int, int]:
-    """Return partition and offset of a position."""
-    partition, _, offset = position.partition(":")
-    return int(partition), int(offset)
 
 
 @dataclass(slots=True)
@@ -77,17 +45,11 @@ class Minute:
     def summary(self, seconds: float) -> dict[str, Any]:
         """Return rates and percentiles."""
         kinds = {
-            kind: {"per_s": round(len(took) / seconds, 1), **percentiles(took)}
+            kind: {"per_s": round(len(took) / seconds, 1), **percentiles(took, 50, 99)}
             for kind, took in sorted(self.took_ms.items())
         }
-        ages = {topic: percentiles(ages) for topic, ages in sorted(self.ages_ms.items())}
+        ages = {topic: percentiles(ages, 50, 99) for topic, ages in sorted(self.ages_ms.items())}
         return {"requests": kinds, "ages_ms": ages, "failed": dict(self.failed), "left_out": self.left_out}
-
-
-def percentiles(values: list[float]) -> dict[str, float]:
-    """Return p50, p99 and the highest of some values."""
-    p50, p99, most = np.percentile(values, (50, 99, 100))
-    return {"p50": round(float(p50), 2), "p99": round(float(p99), 2), "max": round(float(most), 2)}
 
 
 class Traffic:
@@ -119,14 +81,14 @@ class Traffic:
     ) -> Reply:
         """Send a request. What is not answered with less than 500 counts as failed, and so does 429."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        sent_ms, begun_s = now_ms(), time.perf_counter()
+        sent_ms, begun_s = CLOCK.now_ms(), time.perf_counter()
         try:
             async with self.session.request(method, path, data=body, headers=named) as answer:
                 content = await answer.read()
                 low = {name.lower(): value for name, value in answer.headers.items()}
-                reply = Reply(answer.status, low, content, sent_ms, now_ms())
+                reply = Reply(answer.status, low, content, sent_ms, CLOCK.now_ms())
         except (aiohttp.ClientError, TimeoutError) as error:
-            reply = Reply(0, {}, repr(error).encode(), sent_ms, now_ms())
+            reply = Reply(0, {}, repr(error).encode(), sent_ms, CLOCK.now_ms())
         self.sent[kind] += 1
         self.minute.took_ms[kind].append((time.perf_counter() - begun_s) * 1000)
         if reply.status in (0, 429) or reply.status >= 500:

@@ -6,16 +6,21 @@ import itertools
 import json
 import random
 from collections import Counter, deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from tests.soak.ledger import ChangeBook, Ledger, Write
+from tests.servers.own import CLOCK
 from tests.soak.plan import EXPIRING, GROUPS, GROWING, HOT_KEYS, STEADY, STEADY_KEYS, VALUE_BYTES, Plan
-from tests.soak.traffic import now_ms, partition_of, split
+from tests.soak.traffic import partition_of
+
+from keylane.model.records import Position
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.soak.traffic import Reply, Traffic
+    from tests.soak.changes import ChangeBook
+    from tests.soak.traffic import Traffic
+    from tests.support.replies import Reply
+    from tests.torture.judge import Judge
 
 HOT = [f"hot-{number}" for number in range(HOT_KEYS)]
 PARTS = ((STEADY, 0.45), (GROWING, 0.3), (EXPIRING, 0.25))
@@ -24,11 +29,23 @@ RECENT_BEYOND_TTL_S = 30
 """For so long expired keys are still read."""
 
 
+class Write(NamedTuple):
+    """A write that has begun. `number`: of its value; None: it is a tombstone."""
+
+    topic: str
+    key: str
+    number: int | None
+    begun_ms: int
+
+
 class Writers:
     """Writes, and what others need to know of them. `books`: the listeners of each topic."""
 
-    def __init__(self, traffic: Traffic, ledger: Ledger, plan: Plan) -> None:
-        self.ledger = ledger
+    def __init__(self, traffic: Traffic, judge: Judge, plan: Plan) -> None:
+        self.acknowledged: Counter[str] = Counter()
+        """Writes by topic, ..."""
+        self.uncertain = 0
+        """... and those without an answer: Kafka may have them or not."""
         self.books: dict[str, list[ChangeBook]] = {STEADY: [], GROWING: [], EXPIRING: []}
         self.grown: list[str] = []
         self.recent: deque[str] = deque()
@@ -40,7 +57,7 @@ class Writers:
         self.windows: Counter[tuple[str, int]] = Counter()
         """Acknowledged values of `steady` by group and start of their window."""
         self.windows_begun: Counter[tuple[str, int]] = Counter()
-        self._traffic, self._plan = traffic, plan
+        self._traffic, self._judge, self._plan = traffic, judge, plan
         self._recent = int(plan.writes_per_s * dict(PARTS)[EXPIRING] * (plan.ttl_s + RECENT_BEYOND_TTL_S))
         self._chance = random.Random(plan.seed)
         self._numbers = itertools.count()
@@ -79,7 +96,7 @@ class Writers:
         if reply.status == 200:
             positions = reply.document["positions"]
         for write, position in zip(writes, positions, strict=True):
-            self._end(write, position, reply.received_ms)
+            self._end(write, position, reply.ended_ms)
 
     def new_key(self, topic: str) -> str:
         """A key that no other record has."""
@@ -94,43 +111,42 @@ class Writers:
             if delete
             else self._traffic.ask("put", "PUT", path, value.encode())
         )
-        return self._end(write, _position(reply), reply.received_ms)
+        return self._end(write, _position(reply), reply.ended_ms)
 
     def _begin(self, topic: str, key: str, *, delete: bool = False) -> tuple[Write, str]:
-        number, begun_ms = next(self._numbers), now_ms()
+        number, begun_ms = next(self._numbers), CLOCK.now_ms()
         write = Write(topic, key, None if delete else number, begun_ms)
-        self.ledger.begin(write)
         if topic == STEADY and not delete:
             self.begun[key] += 1
             self.windows_begun[self._window(write)] += 1
-        fields = {"number": number, "group": _group(number), "at": round(begun_ms)}
+        fields = {"number": number, "group": _group(number), "at": begun_ms}
         text = json.dumps(fields)
         return write, f'{text[:-1]}, "filler": "{"x" * (VALUE_BYTES - len(text) - 14)}"}}'
 
-    def _end(self, write: Write, position: str | None, at_ms: float) -> str | None:
+    def _end(self, write: Write, position: str | None, at_ms: int) -> str | None:
         if position is None:
-            self.ledger.uncertain += 1
+            self.uncertain += 1
             return None
-        partition, offset = split(position)
-        if partition != partition_of(write.key):
-            self._traffic.fault(f"{write} is in partition {partition}")
-        self.ledger.acknowledge(write, partition, offset, at_ms)
+        at = Position.parse(position)
+        if at.partition != partition_of(write.key):
+            self._traffic.fault(f"{write} is in partition {at.partition}")
+        self.acknowledged[write.topic] += 1
+        self._judge.acknowledged.note(at_ms, [(write.topic, at.partition, at.offset)])
         for book in self.books[write.topic]:
-            book.acknowledge(write.key, offset, at_ms)
+            book.acknowledge(write.key, at.offset, at_ms)
         if write.topic == GROWING:
             self.grown.append(write.key)
         elif write.topic == EXPIRING:
             self.recent.append(write.key)
             if len(self.recent) > self._recent:
-                self.ledger.forget(EXPIRING, self.recent.popleft())
+                self.recent.popleft()
         elif write.number is not None:
             self.counted[write.key] += 1
             self.windows[self._window(write)] += 1
         return position
 
     def _window(self, write: Write) -> tuple[str, int]:
-        at_ms = round(write.begun_ms)
-        return _group(write.number or 0), at_ms - at_ms % self._plan.window_ms
+        return _group(write.number or 0), write.begun_ms - write.begun_ms % self._plan.window_ms
 
 
 def _group(number: int) -> str:

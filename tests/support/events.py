@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -28,6 +28,25 @@ class ReceivedEvent:
         return json.loads(self.data)
 
 
+class EventLines:
+    """Events from the lines of a stream (WHATWG HTML, 9.2)."""
+
+    def __init__(self) -> None:
+        self._fields: dict[str, list[str]] = {}
+
+    def take(self, line: bytes) -> ReceivedEvent | None:
+        """Take a line; return the event that ends with it. One without an id has "" there."""
+        if text := line.decode().rstrip("\r\n"):
+            name, _, value = text.partition(":")
+            self._fields.setdefault(name, []).append(value.removeprefix(" "))
+            return None
+        found, self._fields = self._fields, {}
+        if not {"event", "id", "data"} & found.keys():
+            return None
+        name, id_ = (found.get(field, [""])[-1] for field in ("event", "id"))
+        return ReceivedEvent(name, id_, "\n".join(found.get("data", [])))
+
+
 class EventReader:
     """One stream. `id` is the last one that came, as an EventSource would send it."""
 
@@ -41,19 +60,11 @@ class EventReader:
 
     def next_any(self) -> ReceivedEvent | None:
         """Return the next event, also one without a name; None at the end of the stream."""
-        fields: dict[str, list[str]] = {}
+        lines = EventLines()
         while line := self.answer.readline():
-            text = line.decode().rstrip("\n")
-            if text:
-                name, _, value = text.partition(":")
-                fields.setdefault(name, []).append(value.removeprefix(" "))
-                continue
-            if {"event", "id"} & fields.keys():
-                self.id = fields.get("id", [self.id])[-1]
-                return ReceivedEvent(
-                    fields.get("event", [""])[-1], self.id, "\n".join(fields.get("data", []))
-                )
-            fields = {}
+            if event := lines.take(line):
+                self.id = event.id or self.id
+                return replace(event, id=self.id)
         return None
 
     def next(self) -> ReceivedEvent | None:

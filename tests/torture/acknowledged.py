@@ -36,9 +36,10 @@ class Acknowledged:
             for source, offset in highest.items():
                 times_ms = self._times_ms.setdefault(source, [])
                 next_offsets = self._next_offsets.setdefault(source, [])
+                # The time comes last: `next_offset` looks for it, without the lock.
+                next_offsets.append(max(offset + 1, next_offsets[-1] if next_offsets else 0))
                 # A clock that goes back makes no earlier write due.
                 times_ms.append(max(at_ms, times_ms[-1] if times_ms else 0))
-                next_offsets.append(max(offset + 1, next_offsets[-1] if next_offsets else 0))
 
     def ends(self) -> dict[TopicPartition, int]:
         """Of each partition the offset behind all that were acknowledged."""

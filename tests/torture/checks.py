@@ -93,21 +93,17 @@ def check_seen(seen: list[list[Seen]], facts: Facts) -> Iterator[str]:
     """Check what readers saw while a schedule ran; yields a sentence for each fault."""
     excuses = Excuses.of(facts.troubles, facts.stack)
     for own in seen:
-        reader = _Reader(facts)
+        reader = ReaderCheck(facts)
         for now in own:
-            if now.counts is not None:
-                yield from reader.check_view(now)
-            elif now.scan is not None:
-                yield from reader.check_scan(now)
-            elif now.error is None:
-                yield from reader.check(now)
+            if now.error is None:
+                yield from reader.check_any(now)
             elif not excuses.explain(now):
                 took_s = now.ended_s - now.began_s
                 yield f"{_where(now)}: a read failed after {took_s:.2f} s: {now.error!r}"
 
 
 @dataclass(slots=True)
-class _Reader:
+class ReaderCheck:
     """What a reader has seen so far. `floors`: the least that each key's later reads must contain."""
 
     facts: Facts
@@ -115,6 +111,15 @@ class _Reader:
     floors: dict[tuple[str, bytes], tuple[Seen, Logged]] = field(default_factory=dict)
     counts: dict[tuple[str, bytes], Seen] = field(default_factory=dict)
     ends: dict[tuple[str, bytes], Counter[tuple[int | None, int | None]]] = field(default_factory=dict)
+
+    def check_any(self, now: Seen) -> Iterator[str]:
+        """Check a read that has not failed."""
+        if now.counts is not None:
+            yield from self.check_view(now)
+        elif now.scan is not None:
+            yield from self.check_scan(now)
+        else:
+            yield from self.check(now)
 
     def check_view(self, now: Seen) -> Iterator[str]:
         """A view is written later than its topic: it may go back after any trouble of Redis."""
@@ -281,8 +286,11 @@ def _check_content(now: Seen, key_log: KeyLog, floor: Logged | None) -> Iterator
 
 def _check_waited(now: Seen, key_log: KeyLog) -> Iterator[str]:
     """The answer has reached the position that was waited for."""
+    assert now.answer
     assert now.waited_for
-    position = now.waited_for
+    position, watermark = now.waited_for, now.answer.watermark
+    if position.partition == now.answer.partition and watermark.next_offset <= position.offset:
+        yield f"{_where(now)}: the lane is at {watermark.next_offset}, and a read waited for {position}"
     wanted = key_log.newest_of(position.partition, position.offset + 1)
     if wanted is None or key_log.at(position.partition, position.offset) is None:
         yield f"{_where(now)}: the log has no record at {position}, which a write returned"

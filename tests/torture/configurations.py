@@ -76,7 +76,7 @@ class Configuration:
 
     def toml(self) -> str:
         """Everything but the tables `[job]` and `[spark]`, whose end is the beginning of this."""
-        topics = "".join(f"[topics.{shape.name}]\n{_settings(shape)}" for shape in self.shapes)
+        topics = "".join(f"[topics.{shape.name}]\n{settings_of(shape)}" for shape in self.shapes)
         views = "".join(
             f'[views.{view}]\ntopic = "{PLAIN}"\n{_VIEWS[view]}[views.{view}.columns]\nn = "count()"\n'
             for view in self.views
@@ -89,7 +89,8 @@ class Configuration:
         return topics + views + documents + _SIDE_TOML
 
 
-def _settings(shape: Shape) -> str:
+def settings_of(shape: Shape) -> str:
+    """The lines of a topic's table in `keylane.toml`."""
     options = shape.options
     settings = {
         "stripes": shape.stripes,

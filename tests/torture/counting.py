@@ -7,17 +7,13 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tests.servers.own import CLOCK
 from tests.support.view_pages import all_windows
 from tests.torture.configurations import COUNTS, GAP_MS, PLAIN, SESSIONS, WINDOW_MS, WINDOWS
 from tests.torture.stack import wait_until
 
-from keylane.adapters.redis.cluster import Cluster
-from keylane.adapters.redis.state import RedisState
 from keylane.errors import KeylaneError
-from keylane.query.layouts import Layouts
 from keylane.query.span import Span
-from keylane.query.store import ReadTerms, Store
+from keylane.query.store import ReadTerms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,14 +102,11 @@ COUNTED = {COUNTS: _in_all, WINDOWS: _in_windows, SESSIONS: _in_sessions}
 
 def counts(view: str, stack: TortureStack, prefix: bytes) -> Counts | str:
     """The windows of keys with a prefix, as a reader sees them; or why it can't."""
-    state = RedisState(Cluster(stack.redis))
-    store = Store(state, Layouts(state, CLOCK, 30), CLOCK)
     try:
-        return {
-            (window.key, window.start_ms, window.end_ms): json.loads(window.columns)["n"]
-            for window in all_windows(store, view, ReadTerms(timeout_ms=5000), Span.of_prefix(prefix))
-        }
+        with stack.store() as store:
+            return {
+                (window.key, window.start_ms, window.end_ms): json.loads(window.columns)["n"]
+                for window in all_windows(store, view, ReadTerms(timeout_ms=5000), Span.of_prefix(prefix))
+            }
     except KeylaneError as error:
         return str(error)
-    finally:
-        state.close()

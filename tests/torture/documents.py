@@ -11,16 +11,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tests.servers.own import CLOCK
 from tests.support.view_pages import all_windows
 from tests.torture.configurations import DATED, DOCUMENTS, PICKY, WINDOW_MS
 from tests.torture.stack import wait_until
 
-from keylane.adapters.redis.cluster import Cluster
-from keylane.adapters.redis.state import RedisState
 from keylane.errors import KeylaneError
-from keylane.query.layouts import Layouts
-from keylane.query.store import ReadTerms, Store
+from keylane.query.store import ReadTerms
 from keylane.query.views import describe_view
 
 if TYPE_CHECKING:
@@ -162,11 +158,9 @@ def _shown(window: tuple[int, Any] | None) -> str:
 
 def _read(view: str, stack: TortureStack) -> tuple[Windows, Counter[str]]:
     """The view's windows and counts as its readers see them. Raises KeylaneError."""
-    state = RedisState(Cluster(stack.redis))
-    store = Store(state, Layouts(state, CLOCK, 30), CLOCK)
     windows: Windows = {}
     counts: Counter[str] = Counter()
-    try:
+    with stack.store() as store:
         for row in all_windows(store, view, ReadTerms(timeout_ms=_TIMEOUT_MS), limit=100):
             columns = json.loads(row.columns)
             windows[row.key, row.start_ms] = columns["n"], columns["p"]
@@ -175,6 +169,4 @@ def _read(view: str, stack: TortureStack) -> tuple[Windows, Counter[str]]:
                 counts.update(
                     late=lane.progress.late, invalid=lane.progress.invalid, failed=lane.progress.failed
                 )
-    finally:
-        state.close()
     return windows, counts

@@ -13,18 +13,20 @@ import os
 import signal
 import sys
 import threading
-from http.client import HTTPConnection, HTTPException
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tests.servers.aws import Aws, moto
 from tests.servers.standing import READY, START_S, plain_variables
 from tests.support.builders import FUNCTIONS, an_event
+from tests.support.replies import Reply
 from tests.torture import outside_server
+from tests.torture.over_http import ServerConnection
 from tests.torture.passwords import WritersPassword
 from tests.torture.sources import TIMEOUT_MS as READ_TIMEOUT_MS
 
+from keylane.errors import KeylaneError
 from keylane_local.process.lambda_process import Function, LambdaProcess
-from keylane_local.process.ports import HOST, Ports
+from keylane_local.process.ports import Ports
 from keylane_local.process.program import Program
 from keylane_local.tools import project_root
 
@@ -40,13 +42,6 @@ VISIBILITY_S = 30
 SLOW_FILE = "slow-nodes"
 """Where the server notes nodes that did not answer it, below the stack's folder."""
 _LAYER = project_root() / "layers" / "keylane" / "python"
-
-
-class Reply(NamedTuple):
-    """Status and document of an answer."""
-
-    status: int
-    document: dict[str, Any]
 
 
 class Host(Protocol):
@@ -69,7 +64,7 @@ class FunctionHost:
     def ask(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Reply | None:
         """See `Host.ask`."""
         answer = self.invoke(an_event(method, path, headers=dict(headers), body=body))
-        return None if answer is None else Reply(answer["statusCode"], json.loads(answer["body"]))
+        return None if answer is None else Reply(answer["statusCode"], {}, answer["body"].encode())
 
     def invoke(self, event: Mapping[str, Any]) -> dict[str, Any] | None:
         """Pass one event; None where the environment has ended."""
@@ -90,25 +85,18 @@ class ServerHost:
     """A connection to the standing server. Those of other clients share the server's producer."""
 
     def __init__(self, port: int) -> None:
-        self._port = port
-        self._connection: HTTPConnection | None = None
+        self._connection = ServerConnection(port)
 
     def ask(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Reply | None:
         """See `Host.ask`."""
-        connection = self._connection = self._connection or HTTPConnection(HOST, self._port, timeout=60)
         try:
-            connection.request(method, path, body, dict(headers))
-            answer = connection.getresponse()
-            return Reply(answer.status, json.loads(answer.read()))
-        except (HTTPException, OSError):
-            self.close()
+            return self._connection.ask(method, path, headers, body)
+        except KeylaneError:
             return None
 
     def close(self) -> None:
-        """Close the connection; the next request opens another."""
-        if self._connection is not None:
-            self._connection.close()
-        self._connection = None
+        """See `ServerConnection.close`."""
+        self._connection.close()
 
 
 class Hosts(NamedTuple):

@@ -107,7 +107,7 @@ class Nemesis:
         thread.start()
         began.wait(0.05)
 
-    def finish(self, within_s: float = 240) -> None:
+    def finish(self, within_s: float = 600) -> None:
         """Wait until all events are over and repaired."""
         until = time.monotonic() + within_s
         for thread in self._threads:

@@ -166,6 +166,10 @@ class Log:
         at, until = (bisect.bisect_left(offsets, (offset, b"")) for offset in (begin, end))
         return {key for _, key in offsets[at:until]}
 
+    def keys_of(self, topic: str) -> list[bytes]:
+        """The keys that have records in a topic."""
+        return [key for (name, key), log in self.keys.items() if name == topic and log.records]
+
     def ends(self, within_s: float = 60) -> dict[tuple[str, int], int]:
         """The end of each partition, before any open transaction."""
         until = time.monotonic() + within_s
@@ -220,6 +224,19 @@ class Log:
             log = KeyLog(shape.partition_of(key), shape)
             self.keys[topic, key] = log
         return log
+
+    def forget(self, kept: int, before_ms: int) -> None:
+        """Let a long run need no more memory: keep so many records of a key, none that had expired by then.
+
+        `keys_between` knows nothing any more of what was read before.
+        """
+        self._offsets.clear()
+        for name, key_log in list(self.keys.items()):
+            for records in key_log.records.values():
+                del records[:-kept]
+            newest = key_log.newest()
+            if newest and newest.value is not None and key_log.is_gone(newest, before_ms):
+                del self.keys[name]
 
     def _take(self, message) -> None:
         kind, timestamp_ms = message.timestamp()

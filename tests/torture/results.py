@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from keylane.model.records import Position
 
 if TYPE_CHECKING:
-    from tests.torture.hosts import Reply
+    from tests.support.replies import Reply
 
 Kind = Literal["written", "queued", "refused", "uncertain"]
 OF_SERVER = ("server-a", "server-b")

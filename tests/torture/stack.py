@@ -29,7 +29,10 @@ from tests.torture.witness import Witness
 
 from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
+from keylane.adapters.redis.state import RedisState
 from keylane.config.functions import redis_settings
+from keylane.query.layouts import Layouts
+from keylane.query.store import Store
 from keylane.state import codec, windows
 from keylane.state.lanes import lane_of_key
 from keylane_local.process.processes import stop_now, tail
@@ -45,7 +48,6 @@ if TYPE_CHECKING:
     from tests.torture.brokers import Brokers, TortureKafka
     from tests.torture.configurations import Configuration
 
-    from keylane.adapters.redis.state import RedisState
     from keylane.model.records import Layout, Watermark
     from keylane_local.servers.redis_cluster import RedisCluster
     from keylane_local.servers.redis_node import RedisNode
@@ -69,7 +71,9 @@ KEYLANE_SLOT = routing.key_slot(b"{keylane}")
 NODE_TIMEOUT_MS = 1_500
 READY_WITHIN_S = 300
 """For a job that starts while a machine is busy: with a load of 15 on two cores 90 s were too few."""
-REPAIRED_WITHIN_S = 60
+REPAIRED_WITHIN_S = 180
+"""For nodes and brokers that come back, or take over, on such a machine."""
+STORE_LAYOUT_TTL_S = 30
 _REST_S, _LONGEST_REST_S = 0.02, 1.0
 _RESTS = 3
 _NICENESS = -4
@@ -225,6 +229,15 @@ class TortureStack:
     def reader_state(self) -> RedisState:
         """What the functions read with, over the readers' links."""
         return WatchedState(LinkedCluster(self.redis, self.reader_links.ports), self.slowness.note)
+
+    @contextlib.contextmanager
+    def store(self) -> Iterator[Store]:
+        """What a function reads from that nobody slows down."""
+        state = RedisState(Cluster(self.redis))
+        try:
+            yield Store(state, Layouts(state, CLOCK, STORE_LAYOUT_TTL_S), CLOCK)
+        finally:
+            state.close()
 
     def restripe(self) -> str:
         """Change the number of stripes of the first topic in the job's config; returns the topic."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:
-    from tests.upgrade.processes import Reply
+from tests.support.replies import ABSENT
 
-ABSENT = "urn:keylane:problem:key-absent"
+if TYPE_CHECKING:
+    from tests.support.replies import Reply
 
 
 class Written(NamedTuple):
@@ -93,7 +92,7 @@ class Book:
             least = max(least, since)
             if reply.status == 404:
                 return self._absent(reply, least, records)
-            number = int(json.loads(reply.body)["n"])
+            number = int(reply.document["n"])
             at = self._at.get((topic, reply.headers["keylane-position"]), (key, number))
         if at != (key, number):
             return Found(number, f"at {reply.headers['keylane-position']} is {at}, not {number} of {key}")
@@ -103,7 +102,7 @@ class Book:
 
     @staticmethod
     def _absent(reply: Reply, least: int, records: list[Written]) -> Found:
-        if json.loads(reply.body).get("type") != ABSENT:
+        if reply.document.get("type") != ABSENT:
             return Found(least, f"404 {reply.body[:300]!r}")
         deleted = [each.number for each in records if not each.is_set and each.number >= least]
         if least and not deleted:

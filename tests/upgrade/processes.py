@@ -7,9 +7,10 @@ import http.client
 import signal
 import subprocess
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tests.support import jobs
+from tests.support.replies import Reply
 from tests.torture.mutants import environment_of
 
 from keylane_local.process.ports import HOST, Ports
@@ -23,14 +24,6 @@ if TYPE_CHECKING:
 
 READY = "keylane: ready on"
 WITHIN_S = 120
-
-
-class Reply(NamedTuple):
-    """An answer over HTTP; names of headers are in lower case."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
 
 
 def start_job(checkout: Checkout, kafka: str, redis: str, folder: Path, config: str) -> RunningJob:

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
     from tests.servers.aws import Aws
     from tests.support.jobs import RunningJob
-    from tests.upgrade.processes import CheckoutServer, Reply
+    from tests.support.replies import Reply
+    from tests.upgrade.processes import CheckoutServer
     from tests.upgrade.sample import Row
     from tests.upgrade.versions import Kept, Version
 

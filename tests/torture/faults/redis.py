@@ -11,7 +11,7 @@ import redis
 from tests.servers.own import SlotMove
 from tests.torture.faults.world import stopped
 from tests.torture.links import Mode
-from tests.torture.stack import KEYLANE_SLOT, Move, is_primary, settle, wait_until
+from tests.torture.stack import KEYLANE_SLOT, REPAIRED_WITHIN_S, Move, is_primary, settle, wait_until
 
 from keylane.adapters.redis.replicas import UNHEALTHY_FOR_S
 from keylane.state import codec
@@ -50,7 +50,7 @@ def pause_primary(world: World, event: Event) -> None:
                 time.sleep(event.seconds)
             else:
                 _wait_promoted(replica)
-        world.stack.cluster.wait_ready(60)
+        world.stack.cluster.wait_ready(REPAIRED_WITHIN_S)
 
 
 def lose_writes(world: World, event: Event) -> None:
@@ -72,7 +72,7 @@ def stale_replica(world: World, event: Event) -> None:
         with world.stack.reader_links.set(primary.port, Mode.CUT):
             time.sleep(event.seconds * 3)
         _reconnect(replica)
-        world.stack.cluster.wait_ready(60)
+        world.stack.cluster.wait_ready(REPAIRED_WITHIN_S)
         time.sleep(UNHEALTHY_FOR_S)
 
 
@@ -158,7 +158,7 @@ def lose_shard(world: World, event: Event) -> None:
                 dump.unlink()
         for node in nodes:
             _restart(node)
-        world.stack.cluster.wait_ready(60)
+        world.stack.cluster.wait_ready(REPAIRED_WITHIN_S)
 
 
 def kill_two_primaries(world: World, event: Event) -> None:
@@ -171,7 +171,7 @@ def kill_two_primaries(world: World, event: Event) -> None:
         time.sleep(event.seconds * 5)  # some of it after the last node knows that the cluster is down
         for node in primaries:
             _restart(node)
-        world.stack.cluster.wait_ready(60)
+        world.stack.cluster.wait_ready(REPAIRED_WITHIN_S)
 
 
 def fail_over(world: World, event: Event) -> None:
@@ -183,7 +183,7 @@ def fail_over(world: World, event: Event) -> None:
             with contextlib.suppress(TimeoutError):
                 wait_until(lambda: is_primary(replica), _FAILOVER_S, "the replica was not promoted")
                 break
-        world.stack.cluster.wait_ready(60)
+        world.stack.cluster.wait_ready(REPAIRED_WITHIN_S)
 
 
 def flush_functions(world: World, event: Event) -> None:
@@ -222,10 +222,10 @@ def reshard(world: World, event: Event) -> None:
                 move.move(*keys)
                 assert time.monotonic() < until_s, f"slot {slot} still has {len(keys)} keys: {keys[0]!r}"
         move.finish()
-        wait_until(lambda: _agree(world, slot), 30, "the nodes agree on the slot's owner")
+        wait_until(lambda: _agree(world, slot), REPAIRED_WITHIN_S, "the nodes agree on the slot's owner")
         moving.ended_s = time.monotonic()
         time.sleep(event.seconds)
-    world.stack.cluster.wait_ready(60)
+    world.stack.cluster.wait_ready(REPAIRED_WITHIN_S)
 
 
 def _agree(world: World, slot: int) -> bool:
@@ -241,17 +241,17 @@ def _agree(world: World, slot: int) -> bool:
 def _take_over(world: World, primary: RedisNode, replica: RedisNode) -> None:
     _wait_promoted(replica)
     _restart(primary)
-    world.stack.cluster.wait_ready(60)
+    world.stack.cluster.wait_ready(REPAIRED_WITHIN_S)
 
 
 def _restart(node: RedisNode) -> None:
     node.start()
-    wait_until(node.answers, 30, "a killed node did not restart")
+    wait_until(node.answers, REPAIRED_WITHIN_S, "a killed node did not restart")
     settle(node)
 
 
 def _wait_promoted(replica: RedisNode) -> None:
-    wait_until(lambda: is_primary(replica), 30, "the replica was not promoted")
+    wait_until(lambda: is_primary(replica), REPAIRED_WITHIN_S, "the replica was not promoted")
 
 
 def _read(node: RedisNode, keys: list[bytes]) -> list[bytes | None]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import psutil
+from tests.servers.own import suspend
 
 if TYPE_CHECKING:
     import random
@@ -86,15 +87,15 @@ def produce_to_topics(world: World, producer: Producer, records: int, name: str,
 
 @contextlib.contextmanager
 def stopped(processes: Iterable[psutil.Process]) -> Iterator[None]:
-    """SIGSTOP, and SIGCONT at the end."""
+    """Have processes stand still during the block, without those that have ended."""
     family = list(processes)
     try:
         for process in family:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.suspend()
+            with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+                suspend(process.pid)
         yield
     finally:
-        for process in family:
+        for process in reversed(family):
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.resume()
 

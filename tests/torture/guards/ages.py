@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.torture.guards.mutant import Mutant, Replacement
+from tests.torture.guards.mutant import Mutant, Replacement, mutant, rare_mutant
 
 _WATERMARK = "spark/keylane_spark/adapters/library/watermark.lua"
 _HEARTBEAT = "spark/keylane_spark/stream/heartbeat.py"
@@ -13,15 +13,11 @@ _READING = "spark/keylane_spark/stream/reading_query.py"
 
 MUTANTS = (
     # A lane of a topic with strays is marked as complete as its own partition is.
-    Mutant(
+    mutant(
         "slowest partition",
-        (
-            Replacement(
-                _FRESHNESS,
-                "min(bounds.get(topic, complete_ms), complete_ms)",
-                "max(bounds.get(topic, complete_ms), complete_ms)",
-            ),
-        ),
+        _FRESHNESS,
+        "min(bounds.get(topic, complete_ms), complete_ms)",
+        "max(bounds.get(topic, complete_ms), complete_ms)",
         topics=("mixed",),
         test="tests/unit/spark/test_freshness.py::test_a_topic_with_strays_is_complete_as_of_when_its_last_partition_is",
     ),
@@ -71,16 +67,11 @@ MUTANTS = (
         test="tests/integration/lanes/test_lanes.py::test_no_call_leaves_a_claim_of_the_future_whatever_was_sent_or_stored",
     ),
     # A batch claims that a lane is complete which may lack strays, since Redis lost them and what says so.
-    Mutant(
+    rare_mutant(
         "claims of lacking lanes",
-        (
-            Replacement(
-                _READING,
-                "left_to_it = self.lacking | self.doubted",
-                "left_to_it: set[TopicPartition] = set()",
-            ),
-        ),
+        _READING,
+        "left_to_it = self.lacking | self.doubted",
+        "left_to_it: set[TopicPartition] = set()",
         test="tests/integration/model/test_claims.py::test_a_batch_claims_nothing_of_a_lane_that_may_lack_strays",
-        is_rare=True,
     ),
 )

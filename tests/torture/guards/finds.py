@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.torture.guards.mutant import Mutant, Replacement
+from tests.torture.guards.mutant import Mutant, Replacement, mutant
 from tests.torture.guards.writer import MUTANTS as OF_WRITER
 
 _LIBRARY = "spark/keylane_spark/adapters/library/"
@@ -16,46 +16,42 @@ _BEFORE = "there and there_fields or fields_of_expired(string.sub(key, rules.pre
 
 MUTANTS = (
     # What a record no longer has stays in its index: it is counted, though not found.
-    Mutant(
+    mutant(
         "replaced members",
-        (Replacement(_FIELDS, "    in_parts('ZREM', field_parts(number, rules), members)\n", ""),),
+        _FIELDS,
+        "    in_parts('ZREM', field_parts(number, rules), members)\n",
+        "",
         topics=("rich",),
         test=_STATES,
     ),
     # Nobody knows which members a record had.
-    Mutant("entries before", (Replacement(_MERGE, _BEFORE, "''"),), topics=("rich",), test=_STATES),
+    mutant("entries before", _MERGE, _BEFORE, "''", topics=("rich",), test=_STATES),
     # A record of another partition is in no index of fields.
-    Mutant(
+    mutant(
         "members of strays",
-        (
-            Replacement(
-                "spark/keylane_spark/stream/partition_chunks.py",
-                "encoded = indexed.encode(chunk.lane.key_prefix, self._partition)",
-                "encoded = folded.encode(chunk.lane.key_prefix, self._partition)",
-            ),
-        ),
+        "spark/keylane_spark/stream/partition_chunks.py",
+        "encoded = indexed.encode(chunk.lane.key_prefix, self._partition)",
+        "encoded = folded.encode(chunk.lane.key_prefix, self._partition)",
         configuration="kept",
         topics=("mixed",),
         test=_STATES,
     ),
     # What has expired stays in indexes of fields.
-    Mutant(
+    mutant(
         "expired members",
-        (
-            Replacement(
-                _FIELDS,
-                "local before = not (entry and entry.payload) and fields_of_expired(name, rules) or ''",
-                "local before = ''",
-            ),
-        ),
+        _FIELDS,
+        "local before = not (entry and entry.payload) and fields_of_expired(name, rules) or ''",
+        "local before = ''",
         configuration="timed",
         topics=("timed",),
         test=_STATES,
     ),
     # A key that is written again after it has expired was in no index.
-    Mutant(
+    mutant(
         "entries of the expired",
-        (Replacement(_MERGE, _BEFORE, "there and there_fields or ''"),),
+        _MERGE,
+        _BEFORE,
+        "there and there_fields or ''",
         configuration="timed",
         topics=("timed",),
         test=_STATES,
@@ -69,15 +65,11 @@ MUTANTS = (
         test="tests/integration/lanes/test_lanes.py::test_a_chunk_that_does_not_follow_is_refused_and_so_is_all_behind_it",
     ),
     # Rows of several lanes are merged as if their order were ascending.
-    Mutant(
+    mutant(
         "order of lanes",
-        (
-            Replacement(
-                _SCAN,
-                "reverse=not self._is_descending)",
-                "reverse=True)",
-            ),
-        ),
+        _SCAN,
+        "reverse=not self._is_descending)",
+        "reverse=True)",
         topics=("rich",),
         test=f"{_UNITS}::test_what_is_found_is_what_a_search_of_all_records_finds_in_order_and_in_pages",
     ),
@@ -94,9 +86,11 @@ MUTANTS = (
         test=f"{_UNITS}::test_a_cursor_goes_on_behind_what_was_read_whatever_is_written",
     ),
     # The next page is driven by the first condition on a field, and not by the one that drove this page.
-    Mutant(
+    mutant(
         "drive of a cursor",
-        (Replacement(_FIND, "if each.name == name", "if each.index.name == name.partition('\\0')[0]"),),
+        _FIND,
+        "if each.name == name",
+        "if each.index.name == name.partition('\\0')[0]",
         topics=("rich",),
         test=f"{_UNITS}::test_conditions_on_several_values_of_a_record_give_one_row_on_all_pages",
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.torture.guards.mutant import Mutant, Replacement
+from tests.torture.guards.mutant import Mutant, Replacement, mutant, rare_mutant
 
 _LINEAGE = "spark/keylane_spark/generations/lineage.py"
 _ELECTIONS = "spark/keylane_spark/serving/elections.py"
@@ -22,53 +22,42 @@ _SWITCHES = (
 
 MUTANTS = (
     # A log that has grown past what was read before anyone looked is taken for the log that was read.
-    Mutant(
+    mutant(
         "leader epochs",
-        (
-            Replacement(
-                _LINEAGE,
-                "        for partition, found in self.ask(asked).items():\n            epoch",
-                "        for partition, found in self.ask({}).items():\n            epoch",
-            ),
-        ),
+        _LINEAGE,
+        "        for partition, found in self.ask(asked).items():\n            epoch",
+        "        for partition, found in self.ask({}).items():\n            epoch",
         focus="lose-log",
         topics=("plain",),
         test="tests/unit/spark/test_lineage.py::test_a_state_is_found_truncated_if_and_only_if_the_log_has_other_records",
     ),
     # A query goes on with a new leader, whatever its log has.
-    Mutant(
+    mutant(
         "new leaders",
-        (
-            Replacement(
-                _ELECTIONS,
-                "        for topic, why in check.find_truncated().items():\n",
-                "        for topic, why in dict[str, str]().items():\n",
-            ),
-        ),
+        _ELECTIONS,
+        "        for topic, why in check.find_truncated().items():\n",
+        "        for topic, why in dict[str, str]().items():\n",
         focus="lose-log",
         topics=("plain",),
         test="tests/unit/spark/test_elections.py::test_a_leader_that_lacks_what_the_lanes_hold_is_not_followed",
     ),
     # Readers know the layout in the part of the cluster that has the first of its copies, and no other.
-    Mutant(
+    mutant(
         "copies of layouts",
-        (
-            Replacement(
-                _LAYOUTS,
-                "for tag in (redis_keys.RECORD_TAG, *redis_keys.COPY_TAGS):",
-                "for tag in (redis_keys.RECORD_TAG,):",
-            ),
-        ),
+        _LAYOUTS,
+        "for tag in (redis_keys.RECORD_TAG, *redis_keys.COPY_TAGS):",
+        "for tag in (redis_keys.RECORD_TAG,):",
         focus="empty-keylane-shard",
         topics=("plain",),
         test="tests/integration/lanes/test_records_lost.py::test_readers_go_by_a_copy_while_the_layout_record_is_lost",
     ),
     # The layout changes first, and the lanes of the generation before are marked afterwards.
-    Mutant(
+    rare_mutant(
         "marked before the switch",
-        (Replacement(_SWITCH, f"{_MARKS}{_SWITCHES}", f"{_SWITCHES}{_MARKS}"),),
+        _SWITCH,
+        f"{_MARKS}{_SWITCHES}",
+        f"{_SWITCHES}{_MARKS}",
         test="tests/integration/lanes/test_switches.py::test_a_switch_that_a_kill_interrupts_leaves_no_reader_with_the_generation_before",
-        is_rare=True,
     ),
     # A switch looks for parked lanes before it waits, and not when both queries have stopped.
     Mutant(
@@ -91,38 +80,36 @@ MUTANTS = (
         is_rare=True,
     ),
     # A change of a layout that is carried out late takes back a later one of the same run.
-    Mutant(
+    rare_mutant(
         "revisions of layouts",
-        (Replacement(_LAYOUT_FUNCTION, "if is_overtaken(keys[3], args[3]) then", "if false then"),),
+        _LAYOUT_FUNCTION,
+        "if is_overtaken(keys[3], args[3]) then",
+        "if false then",
         test="tests/integration/lanes/test_library.py::test_a_call_that_is_executed_late_does_not_take_back_a_later_change_of_its_run",
-        is_rare=True,
     ),
     # A generation is switched to without the deletions that its log no longer shows.
-    Mutant(
+    rare_mutant(
         "carried deletions",
-        (
-            Replacement(
-                _SWITCH,
-                "self._has_carried = self._has_carried or self._carry(self._building, stop)",
-                "self._has_carried = True",
-            ),
-        ),
+        _SWITCH,
+        "self._has_carried = self._has_carried or self._carry(self._building, stop)",
+        "self._has_carried = True",
         # No schedule compacts a topic that has grown.
         test=f"{_GENERATIONS}::test_deletions_that_the_state_alone_knows_are_in_the_generation_that_is_built_next",
-        is_rare=True,
     ),
     # A key that the serving lane has not read yet is taken for a deleted one.
-    Mutant(
+    rare_mutant(
         "carried if read",
-        (Replacement(_LANE_READER, "if position.offset < read_to and not head:", "if not head:"),),
+        _LANE_READER,
+        "if position.offset < read_to and not head:",
+        "if not head:",
         test=f"{_CARRIED}::test_a_record_that_the_serving_lane_has_not_read_yet_is_not_taken_for_a_deleted_one",
-        is_rare=True,
     ),
     # A deletion deletes what was written since.
-    Mutant(
+    rare_mutant(
         "carried to that record",
-        (Replacement(_MERGE, "or (offset == entry.offset and entry.live", "or (entry.live"),),
+        _MERGE,
+        "or (offset == entry.offset and entry.live",
+        "or (entry.live",
         test=f"{_CARRIED}::test_a_key_that_is_set_again_between_the_look_and_the_deletion_stays",
-        is_rare=True,
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,3 +35,13 @@ class Mutant:
         focus = ["--focus", self.focus] if self.focus else []
         topics = ["--topics", *self.topics] if self.topics else []
         return ["--configuration", self.configuration, *topics, *focus]
+
+
+def mutant(name: str, path: str, old: str, new: str, **more: Any) -> Mutant:
+    """A mutant of one replacement. `more`: as of `Mutant`."""
+    return Mutant(name, (Replacement(path, old, new),), **more)
+
+
+def rare_mutant(name: str, path: str, old: str, new: str, *, test: str) -> Mutant:
+    """A mutant of one replacement that has its test alone."""
+    return mutant(name, path, old, new, test=test, is_rare=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.torture.guards.mutant import Mutant, Replacement
+from tests.torture.guards.mutant import Mutant, Replacement, mutant, rare_mutant
 
 _STORE = "layers/keylane/python/keylane/query/store.py"
 _LATEST = "layers/keylane/python/keylane/query/latest.py"
@@ -17,29 +17,21 @@ _HISTORY_UNITS = "tests/unit/query/test_history.py"
 
 MUTANTS = (
     # A read of several rounds claims the first watermark that it met.
-    Mutant(
+    mutant(
         "least of the rounds",
-        (
-            Replacement(
-                _STORE,
-                "self.by_lane[lane] = watermark if known is None else known.least(watermark)",
-                "self.by_lane[lane] = watermark if known is None else known",
-            ),
-        ),
+        _STORE,
+        "self.by_lane[lane] = watermark if known is None else known.least(watermark)",
+        "self.by_lane[lane] = watermark if known is None else known",
         focus="lose-writes",
         topics=("rich",),
         test="tests/unit/query/test_ranges.py::test_a_page_claims_no_more_than_its_oldest_round",
     ),
     # A replica that lacks an awaited stray may answer.
-    Mutant(
+    mutant(
         "primary only",
-        (
-            Replacement(
-                _LATEST,
-                "return _read(store, topic, key, deadline, terms, primary_only=True)",
-                "return _read(store, topic, key, deadline, terms)",
-            ),
-        ),
+        _LATEST,
+        "return _read(store, topic, key, deadline, terms, primary_only=True)",
+        "return _read(store, topic, key, deadline, terms)",
         focus="stale-replica",
         topics=("mixed",),
         test="tests/unit/query/test_latest.py::test_a_stray_that_a_replica_lacks_is_read_from_the_primary",
@@ -60,65 +52,61 @@ MUTANTS = (
         is_rare=True,
     ),
     # Keys that no shard has are doubted for as long after a migration as those that one has.
-    Mutant(
+    rare_mutant(
         "settled",
-        (Replacement(_REPLICAS, "doubted_s = SETTLED_AFTER_S", "doubted_s = MIGRATING_FOR_S"),),
+        _REPLICAS,
+        "doubted_s = SETTLED_AFTER_S",
+        "doubted_s = MIGRATING_FOR_S",
         test=f"{_BROKEN_CLUSTER}::test_replica_is_believed_again_soon_after_a_migration_that_the_reader_has_met",
-        is_rare=True,
     ),
     # Without a majority of primaries no node answers reads.
-    Mutant(
+    mutant(
         "reads when down",
-        (Replacement(_NODE, "cluster-allow-reads-when-down yes\n", ""),),
+        _NODE,
+        "cluster-allow-reads-when-down yes\n",
+        "",
         focus="kill-two-primaries",
         topics=("plain",),
         test=f"{_BROKEN_CLUSTER}::test_two_primaries_that_are_lost_at_once_leave_every_shard_readable",
     ),
     # A read fails with the primary's error if the reader does not know it, as BUSY, though a replica is up.
-    Mutant(
+    rare_mutant(
         "errors of one node",
-        (
-            Replacement(
-                _ERRORS,
-                'return type(error) is not ResponseError or bool(code and code[0] != "WRONGTYPE")',
-                "return False",
-            ),
-        ),
+        _ERRORS,
+        'return type(error) is not ResponseError or bool(code and code[0] != "WRONGTYPE")',
+        "return False",
         test=f"{_BROKEN_CLUSTER}::test_a_primary_that_is_busy_with_a_script_is_read_from_its_replica",
-        is_rare=True,
     ),
     # As of a position whose record the history has dropped, the one before it is answered.
-    Mutant(
+    rare_mutant(
         "dropped positions",
-        (
-            Replacement(
-                _AS_OF,
-                "if too_short is None or (best is not None and best.position == position):",
-                "if too_short is None or best is not None:",
-            ),
-        ),
+        _AS_OF,
+        "if too_short is None or (best is not None and best.position == position):",
+        "if too_short is None or best is not None:",
         test=f"{_HISTORY_UNITS}::test_a_full_history_knows_a_position_of_its_records_and_what_came_after_the_latest_one",
-        is_rare=True,
     ),
     # As of now, a key whose time went back has the record with the highest time, not its latest one.
-    Mutant(
+    rare_mutant(
         "latest as of now",
-        (Replacement(_AS_OF, "    entries |= _read_latest(reading, lanes, found, as_of_ms)\n", ""),),
+        _AS_OF,
+        "    entries |= _read_latest(reading, lanes, found, as_of_ms)\n",
+        "",
         test=f"{_HISTORY_UNITS}::test_as_of_a_time_after_the_latest_record_s_that_is_the_record",
-        is_rare=True,
     ),
     # As of a time at which records of several partitions tie, the last one in Redis' order is answered.
-    Mutant(
+    rare_mutant(
         "ties as of a time",
-        (Replacement(_AS_OF, "    entries |= _break_ties(reading, lanes, later)\n", ""),),
+        _AS_OF,
+        "    entries |= _break_ties(reading, lanes, later)\n",
+        "",
         test=f"{_HISTORY_UNITS}::test_a_tie_before_the_latest_record_is_broken_as_it_was_when_it_was_the_latest",
-        is_rare=True,
     ),
     # A topic that is created again has the ETags of the one before.
-    Mutant(
+    rare_mutant(
         "incarnation of tags",
-        (Replacement(_KEY, "    if incarnation:\n        suffix = ", "    if False:\n        suffix = "),),
+        _KEY,
+        "    if incarnation:\n        suffix = ",
+        "    if False:\n        suffix = ",
         test="tests/unit/api/test_read_key.py::test_a_tag_names_the_incarnation_of_the_topic_and_if_match_takes_a_position_alone",
-        is_rare=True,
     ),
 )

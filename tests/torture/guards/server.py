@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.torture.guards.mutant import Mutant, Replacement
+from tests.torture.guards.mutant import mutant, rare_mutant
 
 _LOOKUP = "layers/keylane/python/keylane/query/lookup.py"
 _CONNECTION = "server/keylane_server/redis/shared_connection.py"
@@ -10,59 +10,42 @@ _LOOKUP_UNITS = "tests/unit/query/test_lookup.py::test_a_reply_that_needs_more_t
 
 MUTANTS = (
     # What is sent over a connection that was closed meanwhile is never answered, nor what waits for it.
-    Mutant(
+    mutant(
         "no sending over a closed connection",
-        (
-            Replacement(
-                _CONNECTION,
-                "        if not self.is_open:\n            exchange.end(",
-                "        if False:\n            exchange.end(",
-            ),
-        ),
+        _CONNECTION,
+        "        if not self.is_open:\n            exchange.end(",
+        "        if False:\n            exchange.end(",
         focus="lose-shard",
         test="tests/unit/server/test_shared_connection.py::"
         "test_a_request_that_sends_over_a_connection_that_was_closed_meanwhile_fails_at_once",
     ),
     # A request that gave up leaves its place in the queue: the next one gets its replies.
-    Mutant(
+    mutant(
         "place of a late request",
-        (
-            Replacement(
-                _CONNECTION,
-                "        for exchange in late:\n            exchange.end(",
-                "        for exchange in late:\n            self._pending.remove(exchange)\n"
-                "            exchange.end(",
-            ),
-        ),
+        _CONNECTION,
+        "        for exchange in late:\n            exchange.end(",
+        "        for exchange in late:\n            self._pending.remove(exchange)\n"
+        "            exchange.end(",
         focus="slow-links",
         test="tests/unit/server/test_shared_connection.py::"
         "test_a_request_that_times_out_leaves_its_reply_to_nobody_and_the_connection_open",
     ),
     # A plain look-up is answered from a lane that is still being built.
-    Mutant(
+    mutant(
         "look-up of a complete lane",
-        (
-            Replacement(
-                _LOOKUP,
-                "if watermark.superseded or not watermark.complete_as_of_ms:",
-                "if watermark.superseded:",
-            ),
-        ),
+        _LOOKUP,
+        "if watermark.superseded or not watermark.complete_as_of_ms:",
+        "if watermark.superseded:",
         focus="empty-redis",
         topics=("plain",),
         test=_LOOKUP_UNITS,
     ),
     # A plain look-up is answered by the generation before, until another request reads the layout again.
-    Mutant(
+    rare_mutant(
         "look-up of a superseded lane",
-        (
-            Replacement(
-                _LOOKUP,
-                "if watermark.superseded or not watermark.complete_as_of_ms:",
-                "if not watermark.complete_as_of_ms:",
-            ),
-        ),
+        _LOOKUP,
+        "if watermark.superseded or not watermark.complete_as_of_ms:",
+        "if not watermark.complete_as_of_ms:",
         test=_LOOKUP_UNITS,
-        is_rare=True,
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.torture.guards.mutant import Mutant, Replacement
+from tests.torture.guards.mutant import Mutant, Replacement, mutant, rare_mutant
 
 _LANES = "spark/keylane_spark/adapters/library/lanes.lua"
 _WATERMARK = "spark/keylane_spark/adapters/library/watermark.lua"
@@ -15,39 +15,41 @@ _CHUNKS = "spark/keylane_spark/stream/partition_chunks.py"
 
 MUTANTS = (
     # A lane that failed over since it was opened takes strays, and is marked complete, though it lost some.
-    Mutant(
+    mutant(
         "lineage",
-        (
-            Replacement(
-                _WATERMARK,
-                "return redis.call('GET', key_of(watermark_key, tonumber(prefix), 'l')) ~= lineage()",
-                "return false",
-            ),
-        ),
+        _WATERMARK,
+        "return redis.call('GET', key_of(watermark_key, tonumber(prefix), 'l')) ~= lineage()",
+        "return false",
         focus="lose-writes",
         topics=("mixed",),
         test="tests/integration/lanes/test_strays.py::test_a_lane_that_has_failed_over_takes_no_stray_until_it_is_opened_again",
     ),
     # A lane that lacks strays which it was given does not get them again.
-    Mutant(
+    mutant(
         "taken and given",
-        (Replacement(_STARTS, "            if has < to:\n", "            if False:\n"),),
+        _STARTS,
+        "            if has < to:\n",
+        "            if False:\n",
         focus="lose-writes",
         topics=("mixed",),
         test="tests/integration/lanes/test_strays.py::test_a_lane_that_has_lost_strays_is_named_with_what_must_be_read_again",
     ),
     # A partition does not note which lanes it gave strays to.
-    Mutant(
+    mutant(
         "given",
-        (Replacement(_LANES, "  in_slices('HSET', given, changed)\n", ""),),
+        _LANES,
+        "  in_slices('HSET', given, changed)\n",
+        "",
         focus="lose-writes",
         topics=("mixed",),
         test="tests/integration/lanes/test_strays.py::test_a_lane_that_has_lost_strays_is_named_with_what_must_be_read_again",
     ),
     # Between partitions only the numbers of the partitions decide.
-    Mutant(
+    mutant(
         "order timestamps",
-        (Replacement(_MERGE, "elseif order ~= entry.order then", "elseif false then"),),
+        _MERGE,
+        "elseif order ~= entry.order then",
+        "elseif false then",
         topics=("mixed",),
         test="tests/integration/lanes/test_strays.py::test_of_two_strays_the_newer_wins_in_whatever_order_they_come",
     ),
@@ -75,25 +77,22 @@ MUTANTS = (
         test="tests/integration/lanes/test_strays.py::test_the_lane_s_own_record_wins_a_tie_and_loses_to_a_newer_stray",
     ),
     # A lane takes strays again that it had, and with them what was deleted since.
-    Mutant(
+    mutant(
         "strays that a lane has",
-        (
-            Replacement(
-                _LANES,
-                "  if before < to then\n    merge(keys[1], args, 2, 13, before)\n",
-                "  merge(keys[1], args, 2, 13, 0)\n  if before < to then\n",
-            ),
-        ),
+        _LANES,
+        "  if before < to then\n    merge(keys[1], args, 2, 13, before)\n",
+        "  merge(keys[1], args, 2, 13, 0)\n  if before < to then\n",
         focus="empty-shard",
         topics=("mixed",),
         configuration="forgetful",
         test="tests/integration/lanes/test_strays.py::test_strays_that_are_read_again_bring_back_nothing_that_was_deleted_since",
     ),
     # A partition's watermark moves past strays that have not arrived.
-    Mutant(
+    rare_mutant(
         "strays before the watermark",
-        (Replacement(_CHUNKS, "        self._sender.wait_for_strays()\n", ""),),
+        _CHUNKS,
+        "        self._sender.wait_for_strays()\n",
+        "",
         test="tests/integration/lanes/test_strays.py::test_a_read_that_waits_for_a_stray_gets_it_though_its_shard_is_slow",
-        is_rare=True,
     ),
 )

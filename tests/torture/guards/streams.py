@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.torture.guards.mutant import Mutant, Replacement
+from tests.torture.guards.mutant import Mutant, Replacement, rare_mutant
 
 _CHANGES = "layers/keylane/python/keylane/query/changes.py"
 _SOURCES = "layers/keylane/python/keylane/api/reads/change_sources.py"
@@ -12,50 +12,36 @@ _SOURCE_UNITS = "tests/unit/api/test_change_sources.py"
 
 MUTANTS = (
     # A stream advances past a change that a replica behind its watermark lacked.
-    Mutant(
+    rare_mutant(
         "values behind the stream",
-        (
-            Replacement(
-                _SOURCES,
-                "read_changed(reader.store, request.topic, found, request.terms, self._seen)",
-                "read_changed(reader.store, request.topic, found, request.terms, self._seen)[0], set()",
-            ),
-        ),
+        _SOURCES,
+        "read_changed(reader.store, request.topic, found, request.terms, self._seen)",
+        "read_changed(reader.store, request.topic, found, request.terms, self._seen)[0], set()",
         test="tests/integration/redis/test_stale_replicas.py::test_a_change_that_a_stale_replica_lacks_is_sent_once_the_primary_answers",
-        is_rare=True,
     ),
     # A stray counts as sent whatever its key's lane answered.
-    Mutant(
+    rare_mutant(
         "strays behind the stream",
-        (
-            Replacement(
-                _CHANGES,
-                "answer, behind = answers[key], unsure.get(key, frozenset())",
-                "answer, behind = answers[key], frozenset[int]()",
-            ),
-        ),
+        _CHANGES,
+        "answer, behind = answers[key], unsure.get(key, frozenset())",
+        "answer, behind = answers[key], frozenset[int]()",
         test=f"{_SOURCE_UNITS}::test_a_stray_s_change_is_read_from_its_primary_and_sent_once_that_answers",
-        is_rare=True,
     ),
     # A replica that is behind what the stream has sent takes a key back.
-    Mutant(
+    rare_mutant(
         "a stream's keys do not go back",
-        (Replacement(_CHANGES, "each.watermark.next_offset < seen.get(each.lane, 0)", "False"),),
+        _CHANGES,
+        "each.watermark.next_offset < seen.get(each.lane, 0)",
+        "False",
         test=f"{_SOURCE_UNITS}::test_a_key_does_not_go_back_where_a_replica_is_behind_what_was_sent",
-        is_rare=True,
     ),
     # A broker that is behind the state has nothing to read: that counts as the end.
-    Mutant(
+    rare_mutant(
         "log behind the stream",
-        (
-            Replacement(
-                _CHANGES,
-                "next_offsets[partition] = min(batch.next_offset, end)",
-                "next_offsets[partition] = min(batch.next_offset, end) if batch.records else end",
-            ),
-        ),
+        _CHANGES,
+        "next_offsets[partition] = min(batch.next_offset, end)",
+        "next_offsets[partition] = min(batch.next_offset, end) if batch.records else end",
         test=f"{_CHANGED_UNITS}::test_a_broker_that_is_behind_the_state_has_nothing_passed_over",
-        is_rare=True,
     ),
     # A listener of a topic that is created again goes on at the old one's offsets, without a gap.
     Mutant(
@@ -75,16 +61,11 @@ MUTANTS = (
         is_rare=True,
     ),
     # A key's absence has the id of its lane's last record, which may be the key's first one.
-    Mutant(
+    rare_mutant(
         "id of absence",
-        (
-            Replacement(
-                _EVENTS,
-                "        return ABSENT_ID\n",
-                '        return f"{answer.partition}:{max(answer.watermark.next_offset - 1, 0)}"\n',
-            ),
-        ),
+        _EVENTS,
+        "        return ABSENT_ID\n",
+        '        return f"{answer.partition}:{max(answer.watermark.next_offset - 1, 0)}"\n',
         test=f"{_SOURCE_UNITS}::test_the_first_record_of_a_key_is_sent_to_a_listener_that_saw_its_absence",
-        is_rare=True,
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.torture.guards.mutant import Mutant, Replacement
+from tests.torture.guards.mutant import mutant, rare_mutant
 
 _PARTIALS = "spark/keylane_spark/views/partials.py"
 _FIELDS = "spark/keylane_spark/views/fields.py"
@@ -14,101 +14,85 @@ _WRITTEN = "tests/integration/lanes/test_view_writer.py"
 
 MUTANTS = (
     # Windows with large `latest` values are read at once, whatever their size.
-    Mutant(
+    rare_mutant(
         "windows bounded by bytes",
-        (
-            Replacement(
-                _WRITER, "limit_bytes = MAX_STORED_BYTES if can_divide else None", "limit_bytes = None"
-            ),
-        ),
+        _WRITER,
+        "limit_bytes = MAX_STORED_BYTES if can_divide else None",
+        "limit_bytes = None",
         test=f"{_WRITTEN}::test_windows_that_are_too_large_together_are_read_in_parts",
-        is_rare=True,
     ),
     # An error of one view ends the job, with all its topics.
-    Mutant(
+    rare_mutant(
         "a view stops alone",
-        (
-            Replacement(
-                _RUNNER,
-                "self._context.metrics.count_stop(name)\n",
-                "self._context.metrics.count_stop(name)\n                self._failed(error)\n",
-            ),
-        ),
+        _RUNNER,
+        "self._context.metrics.count_stop(name)\n",
+        "self._context.metrics.count_stop(name)\n                self._failed(error)\n",
         test="tests/unit/spark/test_unexpected_errors.py::test_an_error_that_does_not_pass_stops_its_view_alone",
-        is_rare=True,
     ),
     # A record on which `where` fails fails its batch, again and again.
-    Mutant(
+    mutant(
         "a condition that fails",
-        (
-            Replacement(
-                _FIELDS,
-                "never_failing(f.coalesce(f.expr(where), f.lit(False)))",
-                "f.expr(where)",
-            ),
-        ),
+        _FIELDS,
+        "never_failing(f.coalesce(f.expr(where), f.lit(False)))",
+        "f.expr(where)",
         test=f"{_WINDOWS}::test_records_on_which_a_condition_fails_are_counted_apart",
         configuration="documents",
     ),
     # A record on which Spark itself fails fails its batch, again and again.
-    Mutant(
+    rare_mutant(
         "a record on which Spark fails",
-        (
-            Replacement(
-                _WRITER,
-                "if stretch.size > 1:\n                return None",
-                "if stretch.size > 1:\n                raise",
-            ),
-        ),
+        _WRITER,
+        "if stretch.size > 1:\n                return None",
+        "if stretch.size > 1:\n                raise",
         test=f"{_WRITTEN}::test_records_on_which_spark_fails_are_named_counted_and_passed_by",
-        is_rare=True,
     ),
     # A time in nanoseconds is a year that no later step can read.
-    Mutant(
+    mutant(
         "times in their range",
-        (Replacement(_FIELDS, "& number.between(_FIRST_MS, _LAST_MS)", "& number.isNotNull()"),),
+        _FIELDS,
+        "& number.between(_FIRST_MS, _LAST_MS)",
+        "& number.isNotNull()",
         test=f"{_WINDOWS}::test_a_time_is_what_a_person_means_by_it_or_invalid",
         configuration="documents",
     ),
     # "20130704" and "2013" are milliseconds of 1970.
-    Mutant(
+    rare_mutant(
         "dates of digits",
-        (Replacement(_FIELDS, "_DIGITS_OF_MS = 9", "_DIGITS_OF_MS = 0"),),
+        _FIELDS,
+        "_DIGITS_OF_MS = 9",
+        "_DIGITS_OF_MS = 0",
         test=f"{_WINDOWS}::test_a_time_is_what_a_person_means_by_it_or_invalid",
-        is_rare=True,
     ),
     # `true` is 1 in a sum.
-    Mutant(
+    rare_mutant(
         "truth is not a number",
-        (Replacement(_FIELDS, 'f.when(kind_of(path) != "BOOLEAN", f.try', "f.when(f.lit(True), f.try"),),
+        _FIELDS,
+        'f.when(kind_of(path) != "BOOLEAN", f.try',
+        "f.when(f.lit(True), f.try",
         test=f"{_WINDOWS}::test_numbers_are_exact_and_what_is_no_number_is_skipped",
-        is_rare=True,
     ),
     # `latest` of 1e400 is "Infinity".
-    Mutant(
+    rare_mutant(
         "infinity is no value",
-        (Replacement(_PARTIALS, "& ~is_infinite ", ""),),
+        _PARTIALS,
+        "& ~is_infinite ",
+        "",
         test=f"{_WINDOWS}::test_numbers_are_exact_and_what_is_no_number_is_skipped",
-        is_rare=True,
     ),
     # `latest` is ordered by nine places of `by`.
-    Mutant(
+    rare_mutant(
         "all digits of `by`",
-        (Replacement(_FIELDS, 'ORDER = "decimal(38,18)"', 'ORDER = "decimal(38,9)"'),),
+        _FIELDS,
+        'ORDER = "decimal(38,18)"',
+        'ORDER = "decimal(38,9)"',
         test=f"{_WINDOWS}::test_latest_is_ordered_by_all_digits",
-        is_rare=True,
     ),
     # An object that has a name twice has no fields.
-    Mutant(
+    rare_mutant(
         "names that are there twice",
-        (
-            Replacement(
-                _SESSION,
-                '"spark.sql.variant.allowDuplicateKeys": "true"',
-                '"spark.sql.variant.allowDuplicateKeys": "false"',
-            ),
-        ),
+        _SESSION,
+        '"spark.sql.variant.allowDuplicateKeys": "true"',
+        '"spark.sql.variant.allowDuplicateKeys": "false"',
         test=f"{_WINDOWS}::test_of_a_name_that_an_object_has_twice_the_last_one_counts",
-        is_rare=True,
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.torture.guards.mutant import Mutant, Replacement
+from tests.torture.guards.mutant import Mutant, Replacement, mutant, rare_mutant
 
 _LANES = "spark/keylane_spark/adapters/library/lanes.lua"
 _WATERMARK = "spark/keylane_spark/adapters/library/watermark.lua"
@@ -72,62 +72,58 @@ MUTANTS = (
         test="tests/unit/spark/test_chunks.py::test_after_each_chunk_the_state_is_the_fold_of_the_log_up_to_there",
     ),
     # What a transaction relies on may change before it is carried out.
-    Mutant(
+    mutant(
         "watch",
-        (
-            Replacement(
-                _TRANSACTIONS,
-                'return encode_command(b"WATCH", key) +',
-                'return encode_command(b"EXISTS", key) +',
-            ),
-        ),
+        _TRANSACTIONS,
+        'return encode_command(b"WATCH", key) +',
+        'return encode_command(b"EXISTS", key) +',
         focus="zombie",
         topics=("plain",),
         test="tests/integration/lanes/test_chunk_transactions.py::test_a_newer_writer_between_two_chunks_fences_the_second",
     ),
     # A task takes the end of its rows for the end of its range, though Spark has ended them early.
-    Mutant(
+    mutant(
         "rows that end early",
-        (Replacement(_TASKS, "batch_writer.finish_reached()", "batch_writer.finish(batch_writer.reached)"),),
+        _TASKS,
+        "batch_writer.finish_reached()",
+        "batch_writer.finish(batch_writer.reached)",
         focus="cut-rows",
         topics=("timed",),
         configuration="timed",
         test="tests/integration/lanes/test_tasks.py::test_a_task_whose_rows_end_early_moves_no_watermark_past_them",
     ),
     # The driver takes a batch for written though a task has not reported its ranges.
-    Mutant(
+    rare_mutant(
         "ranges that nobody reports",
-        (Replacement(_LOG_RANGES, "!= each.end:", "is not None and False:"),),
+        _LOG_RANGES,
+        "!= each.end:",
+        "is not None and False:",
         # Spark fails a task whose worker it has cut off, so the torture can't lose the report alone.
         test="tests/integration/lanes/test_log_ranges.py::test_a_batch_of_which_a_task_ended_early_is_not_taken_for_written",
-        is_rare=True,
     ),
     # A full node takes no deletion, nor anything else that makes room.
-    Mutant(
+    rare_mutant(
         "functions on a full node",
-        (Replacement(_WATERMARK, "local FULL = { 'allow-oom' }", "local FULL = {}"),),
+        _WATERMARK,
+        "local FULL = { 'allow-oom' }",
+        "local FULL = {}",
         test=f"{_IN_TROUBLE}::test_a_full_node_takes_deletions_and_what_needs_no_more_room_and_stays_fresh",
-        is_rare=True,
     ),
     # A full node takes chunks that need more room than they give free: it grows on, past its `maxmemory`.
-    Mutant(
+    rare_mutant(
         "room on a full node",
-        (Replacement(_FULL, "return growth > 0", "return false"),),
+        _FULL,
+        "return growth > 0",
+        "return false",
         test=f"{_IN_TROUBLE}::test_a_full_node_delays_the_writer_and_costs_no_record_and_no_order",
-        is_rare=True,
     ),
     # A shard that takes no writes, as with MISCONF, stops the job instead of its own lanes.
-    Mutant(
+    rare_mutant(
         "parked lanes",
-        (
-            Replacement(
-                _PIPELINE,
-                "        if self._parked is None:\n            raise error\n        if is_of_slot",
-                "        raise error\n        if is_of_slot",
-            ),
-        ),
+        _PIPELINE,
+        "        if self._parked is None:\n            raise error\n        if is_of_slot",
+        "        raise error\n        if is_of_slot",
         test="tests/integration/job/test_lost_shard.py"
         "::test_a_node_that_can_not_save_or_is_full_is_read_waited_for_and_written_again_when_it_can",
-        is_rare=True,
     ),
 )

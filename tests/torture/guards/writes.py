@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.torture.guards.mutant import Mutant, Replacement
+from tests.torture.guards.mutant import mutant, rare_mutant
 
 _GUARDS = "layers/keylane/python/keylane/config/guards.py"
 _KAFKA_ERRORS = "layers/keylane/python/keylane/adapters/kafka/errors.py"
@@ -19,152 +19,136 @@ _DRAINED = "tests/unit/drain/test_drain.py"
 
 MUTANTS = (
     # A write may take longer than the claim on its idempotency key: it is repeated though nobody died.
-    Mutant(
+    rare_mutant(
         "claims that writes outlast",
-        (Replacement(_GUARDS, "if claim_s * 1000 <= longest_ms:", "if False:"),),
+        _GUARDS,
+        "if claim_s * 1000 <= longest_ms:",
+        "if False:",
         test="tests/unit/produce/test_rate_limits.py::test_a_claim_that_a_write_may_outlast_is_refused_with_what_contradicts_it",
-        is_rare=True,
     ),
     # A record that Kafka was sent and did not acknowledge is reported as not written.
-    Mutant(
+    rare_mutant(
         "unacknowledged",
-        (
-            Replacement(
-                _KAFKA_ERRORS,
-                "return Unacknowledged() if sent else LogUnavailable(",
-                "return LogUnavailable(",
-            ),
-        ),
+        _KAFKA_ERRORS,
+        "return Unacknowledged() if sent else LogUnavailable(",
+        "return LogUnavailable(",
         test="tests/integration/job/test_full_disk.py::test_a_broker_whose_disk_is_full_costs_no_read_and_no_acknowledged_record",
-        is_rare=True,
     ),
     # A client that has ended with a fatal error stays: every later write fails.
-    Mutant(
+    mutant(
         "clients that ended",
-        (
-            Replacement(
-                _PRODUCER,
-                'self._meter.count("ProducersReplaced")\n        self._drop(used)',
-                'self._meter.count("ProducersReplaced")',
-            ),
-        ),
+        _PRODUCER,
+        'self._meter.count("ProducersReplaced")\n        self._drop(used)',
+        'self._meter.count("ProducersReplaced")',
         focus="lose-log",
         configuration="replicated",
         test="tests/integration/kafka/test_fatal_errors.py::test_drain_writes_the_message_with_a_new_client_at_its_next_delivery",
     ),
     # The server's requests wait for reports that a client which has ended never gives.
-    Mutant(
+    rare_mutant(
         "requests of a client that ended",
-        (Replacement(_SHARED, "self._loop.call_soon_threadsafe(self._end, error.args[0])", "pass"),),
+        _SHARED,
+        "self._loop.call_soon_threadsafe(self._end, error.args[0])",
+        "pass",
         test=f"{_SHARED_CALLS}::test_an_error_that_ends_the_client_ends_the_wait_of_every_request_and_the_client_takes_no_more",
-        is_rare=True,
     ),
     # An error in a callback ends the server's thread of reports, and with it all writes.
-    Mutant(
+    rare_mutant(
         "thread of reports",
-        (
-            Replacement(
-                _SHARED,
-                '            _log.exception("a callback of Kafka\'s client has failed")',
-                "            raise",
-            ),
-        ),
+        _SHARED,
+        '            _log.exception("a callback of Kafka\'s client has failed")',
+        "            raise",
         test=f"{_SHARED_CALLS}::test_the_thread_of_reports_outlives_whatever_a_callback_raises",
-        is_rare=True,
     ),
     # One record that Kafka refuses takes its batch with it.
-    Mutant(
+    mutant(
         "refused batches are divided",
-        (
-            Replacement(
-                _SHIPMENT, "stack += self._parts(self._not_overtaken(group.indices, refused))", "pass"
-            ),
-        ),
+        _SHIPMENT,
+        "stack += self._parts(self._not_overtaken(group.indices, refused))",
+        "pass",
         focus="refuse-record",
         test=f"{_SHIPPED}::test_only_the_bad_records_of_a_batch_are_refused",
     ),
     # A single record of the server is refused for a stranger's in its batch.
-    Mutant(
+    mutant(
         "single records of shared batches",
-        (
-            Replacement(
-                _SHIPMENT, "(len(group.indices) == 1 and not self._shares_batches)", "len(group.indices) == 1"
-            ),
-        ),
+        _SHIPMENT,
+        "(len(group.indices) == 1 and not self._shares_batches)",
+        "len(group.indices) == 1",
         focus="refuse-record",
         test=f"{_SHIPPED}::test_a_single_record_is_sent_alone_where_batches_are_shared",
     ),
     # What a topic has refused is sent with others again, and costs them a second batch each time.
-    Mutant(
+    rare_mutant(
         "strangers are not slowed",
-        (Replacement(_SHIPMENT, "        if not self._refusals:\n", "        if True:\n"),),
+        _SHIPMENT,
+        "        if not self._refusals:\n",
+        "        if True:\n",
         test=f"{_SHIPPED}::test_what_a_topic_has_refused_goes_alone_from_then_on_with_the_records_of_its_keys",
-        is_rare=True,
     ),
     # After a rejection, what may have been written is sent again by another client.
-    Mutant(
+    rare_mutant(
         "uncertain records after a rejection",
-        (Replacement(_SHIPMENT, "return not report.uncertain", "return True"),),
+        _SHIPMENT,
+        "return not report.uncertain",
+        "return True",
         test=f"{_SHIPPED}::test_a_rejection_ends_the_wait_soon_and_what_was_handed_over_before_is_not_sent_again",
-        is_rare=True,
     ),
     # An older record of a key is retriable, though a newer one was written.
-    Mutant(
+    rare_mutant(
         "superseded records",
-        (Replacement(_SHIPMENT, "results[index] = Superseded(failed[index])", "pass"),),
+        _SHIPMENT,
+        "results[index] = Superseded(failed[index])",
+        "pass",
         test=f"{_SHIPPED}::test_record_is_not_sent_again_where_a_newer_one_with_its_key_was_written",
-        is_rare=True,
     ),
     # A replay of dead letters turns a key back.
-    Mutant(
+    rare_mutant(
         "superseded dead letters",
-        (Replacement(_DRAIN, 'attributes[SUPERSEDED] = "true"', "pass"),),
+        _DRAIN,
+        'attributes[SUPERSEDED] = "true"',
+        "pass",
         test=f"{_DRAINED}::test_records_that_are_superseded_have_a_dead_letter_of_their_own",
-        is_rare=True,
     ),
     # A message is deleted though Kafka has not taken its records.
-    Mutant(
+    mutant(
         "messages are deleted once they are written",
-        (Replacement(_DRAIN, "failed=[state.message.id for state in states if state.failed]", "failed=[]"),),
+        _DRAIN,
+        "failed=[state.message.id for state in states if state.failed]",
+        "failed=[]",
         focus="lose-acks",
         test=f"{_DRAINED}::test_with_kafka_away_all_come_again",
     ),
     # A key that has a claim whose write is uncertain is free again: the request is written twice.
-    Mutant(
+    rare_mutant(
         "claims of uncertain writes",
-        (Replacement(_GUARDED, 'or getattr(result, "uncertain", False)', ""),),
+        _GUARDED,
+        'or getattr(result, "uncertain", False)',
+        "",
         test="tests/unit/api/test_idempotency.py::test_what_may_have_been_written_is_not_written_again_by_the_same_key",
-        is_rare=True,
     ),
     # The Python client repeats a write that may have been done.
-    Mutant(
+    rare_mutant(
         "client that repeats nothing uncertain",
-        (Replacement(_CLIENT, "if isinstance(error, ProblemError) and error.is_uncertain:", "if False:"),),
+        _CLIENT,
+        "if isinstance(error, ProblemError) and error.is_uncertain:",
+        "if False:",
         test="tests/unit/client/test_writes.py::test_a_write_that_may_have_been_done_is_not_repeated_though_it_has_an_idempotency_key",
-        is_rare=True,
     ),
     # What a caller is refused takes of the topic's limit for a moment.
-    Mutant(
+    rare_mutant(
         "caller's limit first",
-        (
-            Replacement(
-                _LIMITS, "if own and not any(each and exceeded(each) for _, each in found):", "if own:"
-            ),
-        ),
+        _LIMITS,
+        "if own and not any(each and exceeded(each) for _, each in found):",
+        "if own:",
         test="tests/unit/produce/test_rate_limits.py::test_caller_over_its_limit_is_refused_whole_and_takes_nothing_from_the_topics",
-        is_rare=True,
     ),
     # Refused records take of the limits of those that are written.
-    Mutant(
+    rare_mutant(
         "refused loads are given back",
-        (
-            Replacement(
-                _LIMITS,
-                "            self.limiter.give_back(_to_give_back(taken, refused))",
-                "            pass",
-            ),
-        ),
+        _LIMITS,
+        "            self.limiter.give_back(_to_give_back(taken, refused))",
+        "            pass",
         test="tests/unit/produce/test_rate_limits.py::test_topic_over_its_limit_refuses_all_its_records_and_no_others",
-        is_rare=True,
     ),
 )

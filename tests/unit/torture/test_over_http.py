@@ -77,7 +77,8 @@ class AConnection:
 class ASource(ServerSource):
     def __init__(self, stored: dict[bytes, bytes]) -> None:
         super().__init__(0, SHAPES, "1")
-        self._connection = self.connection = AConnection(load_query(stored, now_ms=NOW_MS))  # type: ignore[assignment]
+        self.connection = AConnection(load_query(stored, now_ms=NOW_MS))
+        self._connection._connection = self.connection  # type: ignore[assignment]
 
 
 def expected(key: bytes) -> Record | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.torture.hosts import Reply
+from tests.support.replies import Reply
 from tests.torture.oracle import KeyLog, Logged
 from tests.torture.results import OF_SERVER, Result, Sent, results_of
 from tests.torture.written import Queued, check_written
@@ -30,6 +31,10 @@ class FakeLog:
 
     def of(self, topic: str, key: bytes) -> KeyLog:
         return self._key_log if (topic, key) == (TOPIC, KEY) else KeyLog(0)
+
+
+def reply(status: int, document: dict[str, Any]) -> Reply:
+    return Reply(status, {}, json.dumps(document).encode())
 
 
 def sent(number: int, *results: Result, **more: Any) -> Sent:
@@ -151,15 +156,15 @@ def test_results_are_read_from_every_kind_of_answer():
         {"offset": None, "error": "?", "uncertain": True, "retriable": True},
         {"offset": None, "error": "older", "retriable": False, "superseded": True},
     ]
-    found = results_of(Reply(200, {"offsets": entries}), 4)
+    found = results_of(reply(200, {"offsets": entries}), 4)
     assert [result.kind for result in found] == ["written", "queued", "uncertain", "refused"]
     assert (found[0].position, found[1].id, found[2].is_retriable) == (Position(1, 2), "q-0", True)
     assert (found[3].is_superseded, found[3].is_retriable) == (True, False)
     assert [each.kind for each in results_of(None, 2)] == ["uncertain"] * 2
-    assert results_of(Reply(500, {}), 1)[0].kind == "uncertain"
-    [problem] = results_of(Reply(503, {"status": 503, "title": "Kafka is unavailable"}), 1)
+    assert results_of(reply(500, {}), 1)[0].kind == "uncertain"
+    [problem] = results_of(reply(503, {"status": 503, "title": "Kafka is unavailable"}), 1)
     assert (problem.kind, problem.is_retriable) == ("refused", True)
-    [problem] = results_of(Reply(503, {"status": 503, "uncertain": True}), 1)
+    [problem] = results_of(reply(503, {"status": 503, "uncertain": True}), 1)
     assert problem.kind == "uncertain"
 
 
@@ -167,9 +172,9 @@ def test_the_results_of_a_push_are_positions_ids_and_errors():
     ok = {"status": "ok", "error": False, "message": None}
     failed = {"status": "error", "error": True, "message": "no", "code": "X", "retriable": True}
     document = {"positions": ["0:5", None, None], "errors": [ok, failed, ok], "queued": ["id-0"]}
-    written, refused, queued = results_of(Reply(503, {**document, "status": "err"}), 3)
+    written, refused, queued = results_of(reply(503, {**document, "status": "err"}), 3)
     assert (written.kind, written.position) == ("written", Position(0, 5))
     assert (refused.kind, refused.detail, refused.is_retriable) == ("refused", "X: no", True)
     assert (queued.kind, queued.id) == ("queued", "id-0")
-    [alone] = results_of(Reply(200, {"status": "ok", "errors": [], "positions": ["1:7"]}), 1)
+    [alone] = results_of(reply(200, {"status": "ok", "errors": [], "positions": ["1:7"]}), 1)
     assert alone.position == Position(1, 7)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tests.model.connections import CRASH, LATE, REFUSED, UNHEARD
@@ -96,7 +96,8 @@ def explore(
         except Broken as broken:
             report.broken.append((str(start), "settle", str(broken)))
         else:
-            _Visit(world, space, bounds, limits, report).visit(str(start))
+            further = replace(bounds, steps=bounds.steps + start.further)
+            _Visit(world, space, further, limits, report).visit(str(start))
     world.restore(before)
     return report
 

@@ -16,7 +16,7 @@ It leaves out:
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tests.model.finds import FIELDS, INDEXES
@@ -53,7 +53,7 @@ class Start:
     `phase`: RUNNING; OPENED, the job has opened its lanes, and has not beaten yet; DOWN, no job runs;
     EXPIRED, a day has gone by; GROWN, the topic has another partition, and `later` in its log, which the job
     has not noticed; BUILDING, it has opened its lanes since, and builds the next generation; BUILT, that has
-    everything. `last`: what is written after that.
+    everything. `last`: what is written after that. `further`: steps beyond the bounds that it is followed.
     """
 
     kinds: tuple[Kind, ...]
@@ -61,6 +61,7 @@ class Start:
     phase: str = RUNNING
     later: tuple[Kind, ...] = ()
     last: tuple[Kind, ...] = ()
+    further: int = 0
 
     def __str__(self) -> str:
         text = "; ".join(map(str, self.kinds)) or "nothing"
@@ -165,7 +166,15 @@ _PAIRS = ((SET,), (STRAY,), (SET, OTHER), (SET, STRAY), (OTHER_STRAY, OTHER))
 
 SPACES = (
     # Batches of one record after the other, of which all but the last go as transactions.
-    Space("plain", Bounds(3, 1), Bounds(4, 1), (*_logs(2), *_CHUNKS), (*_logs(1), *_CHUNKS)),
+    Space(
+        *("plain", Bounds(2, 1), Bounds(4, 1)),
+        (*_logs(2), *_CHUNKS),
+        # A chunk that is applied twice shows in the third step.
+        (
+            *(replace(start, further=1) for start in (*_logs(1), *_CHUNKS)),
+            *(start for start in _logs(2) if len(start.kinds) > 1),
+        ),
+    ),
     Space(
         *("index", Bounds(2, 1), Bounds(3, 1)),
         _logs(2),

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 CLOCK = Clock()
 READY_WITHIN_S = 180
 """For a server that starts while a machine is busy."""
+PATIENCE_S = 200
+"""How long a test waits for what has to come about: five times what the slowest takes at load 10."""
 K = TypeVar("K", bound=Kafka)
 
 
@@ -44,8 +46,11 @@ def deadline(milliseconds: float = 5_000) -> Deadline:
     return Deadline.after_ms(milliseconds, CLOCK)
 
 
-def eventually(condition: Callable[[], bool], within_s: float = 60) -> None:
-    """Poll until `condition` holds; fail if it does not within `within_s`."""
+def eventually(condition: Callable[[], bool], within_s: float = PATIENCE_S) -> None:
+    """Poll until `condition` holds; fail if it does not within `within_s`.
+
+    A bound of its own is for what takes longer than others: no test is quicker by a short one.
+    """
     end_s = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < end_s, f"the condition did not hold within {within_s} s"
@@ -151,16 +156,23 @@ def primary_and_replica(cluster: RedisCluster, slot: int) -> tuple[RedisNode, Re
 def suspend(*pids: int) -> None:
     """Stop processes, and return once they stand still: their threads may go on for a moment."""
     for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
+        with contextlib.suppress(ProcessLookupError):  # it has ended: it stands still
+            os.kill(pid, signal.SIGSTOP)
     eventually(lambda: all(_stands_still(pid) for pid in pids))
 
 
 def _stands_still(pid: int) -> bool:
-    states = [
-        each.read_bytes().rpartition(b")")[2].split()[0] for each in Path(f"/proc/{pid}/task").glob("*/stat")
-    ]
-    if not states:  # no Linux
-        return psutil.Process(pid).status() == psutil.STATUS_STOPPED
+    try:
+        states = [
+            each.read_bytes().rpartition(b")")[2].split()[0]
+            for each in Path(f"/proc/{pid}/task").glob("*/stat")
+        ]
+        if not states:  # no Linux, or it has ended
+            return psutil.Process(pid).status() in {psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE}
+    except psutil.NoSuchProcess:
+        return True
+    except (FileNotFoundError, ProcessLookupError):  # a thread has ended meanwhile
+        return False
     return {*states} <= {b"T", b"t", b"Z", b"X"}
 
 
@@ -171,7 +183,13 @@ def suspended(*pids: int) -> Iterator[None]:
         suspend(*pids)
         yield
     finally:
-        for pid in pids:
+        resume(*pids)
+
+
+def resume(*pids: int) -> None:
+    """Have stopped processes go on."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
 
 

@@ -40,7 +40,7 @@ def compact(kafka: str, topic: str, partition_count: int) -> None:
         write(b"%d" % next(numbers))
         return keys_of(kafka, topic, partition).count(HOT) < next(numbers) / 4
 
-    eventually(is_compacted, 60)
+    eventually(is_compacted)
     write(b"cold")
 
 

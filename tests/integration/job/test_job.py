@@ -62,9 +62,8 @@ def shared(request, kafka, redis_cluster, tmp_path_factory):
     }
     tables = "".join(f"[topics.{topics[kind]}]\nstripes = {stripes}\n" for kind, stripes in kinds.items())
     config = f"{JOB}{SMALL_BATCH_RECORDS[request.param]}\n{tables}"
-    running = jobs.start(kafka, redis_cluster, tmp_path_factory.mktemp("job"), config)
-    yield Shared(running, topics, logs)
-    running.end()
+    with jobs.running(kafka, redis_cluster, tmp_path_factory.mktemp("job"), config) as running:
+        yield Shared(running, topics, logs)
 
 
 def a_topic(kafka: str) -> str:

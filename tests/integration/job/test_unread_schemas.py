@@ -100,8 +100,8 @@ def test_a_registry_that_is_away_holds_back_one_partition_and_views_read_its_val
         *((0, b"d", bad) for bad in (b"no schema", join(10, b""), join(8, b"\x02"), b"\0")),
         (0, b"e", None),
     )
-    job = jobs.start(kafka, redis_cluster, tmp_path, CONFIG, KEYLANE_SCHEMA_REGISTRY_URL=registry.url)
-    try:
+    variables = {"KEYLANE_SCHEMA_REGISTRY_URL": registry.url}
+    with jobs.running(kafka, redis_cluster, tmp_path, CONFIG, **variables) as job:
         eventually_equal(lambda: windows(query, "unread-orders"), {"new": {"n": 2}})
         paid = {"x": {"n": 2, "total": 3.5}, "y": {"n": 1, "total": 3}}
         eventually_equal(lambda: windows(query, "unread-payments"), paid)
@@ -131,5 +131,3 @@ def test_a_registry_that_is_away_holds_back_one_partition_and_views_read_its_val
         eventually(lambda: [mark.next_offset for mark in positions.watermarks().values()] == [2, 3])
         eventually_equal(lambda: windows(query, "unread-orders"), {"paid": {"n": 1}})
         positions.close()
-    finally:
-        job.end()

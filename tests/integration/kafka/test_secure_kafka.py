@@ -538,7 +538,7 @@ def test_the_job_reads_topics_that_it_may_read(
     try:
         running.wait_for("keylane: ready")
         reader = jobs.State(redis_cluster, topic).reader()
-        eventually(lambda: reader.value(b"k", partial=True) == b"by the job", 60)
+        eventually(lambda: reader.value(b"k", partial=True) == b"by the job")
     finally:
         if reader is not None:
             reader.close()

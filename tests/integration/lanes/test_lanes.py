@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import itertools
-import os
-import signal
 import threading
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from redis import Redis
+from tests.servers.own import primary_and_replica, resume, suspended
 from tests.support import lanes as t
 from tests.support.lanes import Event, fold
 
@@ -334,19 +333,23 @@ def test_lanes_of_all_shards_are_written_side_by_side(redis_cluster):
 
 
 def test_a_shard_that_hangs_for_a_while_costs_time_and_no_record(cluster, redis_cluster):
+    """It hangs until the writer has reported it, and a moment longer."""
     lane = new_lane()
-    reported = []
-    lanes = opened(redis_cluster, lane, notify=reported.append, attempt_timeout_s=0.3)
-    port = primary_of(redis_cluster, lane).connection_pool.connection_kwargs["port"]
-    pid = Redis(port=port).info("server")["process_id"]
+    hung, _ = primary_and_replica(cluster, lane.slot)
+    pid = hung.program.process.pid
+    reported: list[str] = []
+    wake = threading.Timer(0.7, resume, (pid,))
+
+    def report(text: str) -> None:
+        if not reported:
+            wake.start()
+        reported.append(text)
+
+    lanes = opened(redis_cluster, lane, notify=report, attempt_timeout_s=0.3)
     events = [Event(offset, KEYS[offset % 4], b"%d" % offset) for offset in range(300)]
-    os.kill(pid, signal.SIGSTOP)
-    resume = threading.Timer(1.0, os.kill, (pid, signal.SIGCONT))
-    resume.start()
-    try:
+    with suspended(pid):
         t.write(lanes, lane, 0, events, 300, max_records=1)
-    finally:
-        resume.join()
+    wake.join()
     assert state_of(redis_cluster, lane) == fold(events)
     assert reported
 

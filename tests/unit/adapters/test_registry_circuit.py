@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.servers.own import eventually
 from tests.servers.registry_double import RegistryDouble, client_of, serve_double
 from tests.support.fakes import FakeTime
 
@@ -136,6 +137,7 @@ def test_a_registry_that_does_not_end_its_answer_is_asked_once(time, served: Reg
     for _ in range(3):
         with pytest.raises(RegistryUnavailable, match="in time"):
             client.schema(8, Deadline.after_ms(100, time.clock))
+    eventually(lambda: bool(served.asked))
     assert served.asked == ["/schemas/ids/8"]
     time.move(0.2)
     assert client.schema(7, Deadline.after_ms(20_000, time.clock)).text == '"int"'

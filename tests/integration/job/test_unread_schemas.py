@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import pytest
 from confluent_kafka import Producer
@@ -56,9 +57,11 @@ def registry():
             double.has(f"/schemas/ids/{schema_id}", {"schema": json.dumps(schema)})
         double.has("/schemas/ids/9", {"schema": "{}", "schemaType": "JSON"})
         double.lacks("/schemas/ids/10")
-        for schema_id in (7, 11):
-            double.has(f"/schemas/ids/{schema_id}", {"message": "the database is away"}, 500)
+        double.has("/schemas/ids/11", {"message": "the database is away"}, 500)
+        over = threading.Event()
+        double.answers["/schemas/ids/7"] = lambda _: over.wait()  # it never answers
         yield double
+        over.set()
 
 
 def row(number: int, status: str, schema_id: int, deleted: str = "false") -> bytes:

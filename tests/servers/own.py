@@ -286,10 +286,10 @@ def create_topic(
     """
     admin = AdminClient({"bootstrap.servers": bootstrap})
     new = NewTopic(topic, partition_count, replication, config=dict(config or {}))
-    admin.create_topics([new])[topic].result(20)
+    admin.create_topics([new])[topic].result(60)
 
     def is_known() -> bool:
-        partitions = admin.list_topics(topic, 10).topics[topic].partitions
+        partitions = admin.list_topics(topic, 60).topics[topic].partitions
         return len(partitions) == partition_count and all(p.leader >= 0 for p in partitions.values())
 
     def leads() -> bool:

@@ -33,7 +33,7 @@ def compact(kafka: str, topic: str, partition_count: int) -> None:
 
     def write(value: bytes) -> None:
         producer.produce(topic, value, HOT, partition)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
 
     def is_compacted() -> bool:
         # Each write ends the segment before it: the one that is written to is never compacted.

@@ -95,7 +95,7 @@ def is_fresh(state: State) -> bool:
 def produce(producer: Producer, topic: str, value: bytes) -> int:
     """Write a record; the time at which Kafka had acknowledged it."""
     producer.produce(topic, key=b"k", value=value)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     return now_ms()
 
 

@@ -251,7 +251,7 @@ def known_deletions(kafka, redis_cluster, names) -> dict[bytes, bytes | None]:
     producer = Producer({"bootstrap.servers": kafka})
     for number, (key, value, partition) in enumerate(logged):
         producer.produce(topic, value, key, partition, timestamp=t.BASE_MS + number)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
     run = Run(redis_cluster, topic)
     topic_id = JobKafka(Connection(kafka)).describe([topic])[topic].topic_id
     serving = run.begin(Layout(topic, 2), topic_id=topic_id).plan.serving
@@ -305,7 +305,7 @@ def transactions(kafka: str, topic: str) -> None:
         value = b"aborted" if turn % 2 else b"committed"
         for number in range(20):
             producer.produce(topic, key=b"t-%d" % number, value=value)
-        producer.flush(30)
+        producer.flush(60)
         if turn % 2:
             producer.abort_transaction(30)
         else:

@@ -120,7 +120,7 @@ def write_randomly(kafka: str, topic: str, seed: int) -> None:
                     timestamp=drawn.choice([0, 1_700_000_000_123 + drawn.randrange(10**6)]),
                     headers=drawn.choice([None, [("h", b"1")], [("ä", None), ("h", b""), ("h", b"x" * 300)]]),
                 )
-            producer.flush(30)
+            producer.flush(60)
             if transactional and drawn.random() < 0.5:
                 producer.abort_transaction(30)
             elif transactional:
@@ -169,7 +169,7 @@ def produce(kafka: str, topic: str, *values: bytes) -> None:
     producer = Producer({"bootstrap.servers": kafka, "message.max.bytes": 2_000_000})
     for value in values:
         producer.produce(topic, value, b"k", 0)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def test_a_record_larger_than_a_fetch_is_read(kafka, topic):

@@ -114,13 +114,13 @@ class Served:
                 value=self.written[partition],
                 partition=(lies_in or {}).get(partition, partition),
             )
-        assert self.producer.flush(30) == 0
+        assert self.producer.flush(60) == 0
 
     def put(self, partition: int, value: bytes | None) -> None:
         """Write this value (None: a tombstone) under the partition's key."""
         self.written[partition] = value
         self.producer.produce(self.topic, key=self.keys[partition], value=value, partition=partition)
-        assert self.producer.flush(30) == 0
+        assert self.producer.flush(60) == 0
 
     def has(self, partitions: tuple[int, ...]) -> bool:
         try:

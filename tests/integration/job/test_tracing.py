@@ -59,7 +59,7 @@ def job(
     producer = Producer({"bootstrap.servers": kafka})
     for number in range(WRITTEN_BEFORE):
         producer.produce(topic, b"1", b"before-%d" % number, headers={"traceparent": a_parent()})
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     config = f"{JOB}[topics.{topic}]\n"
     with jobs.running(kafka, redis_cluster, tmp_path, config, **collector.variables) as running:
         yield running

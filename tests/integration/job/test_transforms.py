@@ -142,9 +142,9 @@ def produce(kafka: str, topic: str, kind: str) -> list[Written]:
         row = {"id": each, "name": f"name {next(number)}", "status": status}
         send(b"key-%d" % source.randrange(40), None if source.random() < 0.1 else row)
         if each == 300 and kind in {"stops", "skips", "keeps"}:
-            producer.flush(30)
+            producer.flush(60)
             send(b"bad-key", {"name": "before"}, partition=0)
-            producer.flush(30)
+            producer.flush(60)
             send(b"bad-key", {"name": "x", "bad": "bad"}, partition=0)
     assert producer.flush(60) == 0
     return sorted(log, key=lambda each: (each.partition, each.offset))
@@ -271,7 +271,7 @@ def test_new_records_reach_their_topics_while_others_are_stopped(transformed, ka
     row = {"id": 7, "name": "new", "status": "active"}
     for name in transformed.names.values():
         producer.produce(name, key=b"new", value=json.dumps(row))
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     text = json.dumps(row)
     after = {"plain": text, "active": text, "both": '{"id":7,"status":"active"}', "upper": text.upper()}
     for kind, value in after.items():

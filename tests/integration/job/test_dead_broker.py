@@ -197,7 +197,7 @@ def test_the_lanes_of_partitions_with_a_living_leader_stay_fresh_and_take_new_re
     assert any("new leaders: their logs have all" in line for line in scene.job.lines[said:])
     if number == signal.SIGKILL:
         victim.start()
-        victim.wait_ready(120)
+        victim.wait_ready()
     else:
         resume(victim.program.process.pid)
     eventually(lambda: scene.are_fresh(leaders))

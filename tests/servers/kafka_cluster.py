@@ -136,7 +136,7 @@ class KafkaCluster:
             if node.number != number:
                 node.kill()
         self.brokers[number].start()
-        self.brokers[number].wait_ready()
+        self.brokers[number].wait_ready(READY_WITHIN_S)
         eventually(lambda: self.leader(topic, partition) == number, within_s)
 
     def _knows_all(self, node: Kafka) -> bool:

@@ -39,6 +39,7 @@ READY_WITHIN_S = 180
 PATIENCE_S = 200
 """How long a test waits for what has to come about: five times what the slowest takes at load 10."""
 K = TypeVar("K", bound=Kafka)
+S = TypeVar("S", Kafka, RedisCluster)
 
 
 def deadline(milliseconds: float = 5_000) -> Deadline:
@@ -134,11 +135,11 @@ def fill(addresses: str, entries: Mapping[bytes, bytes]) -> None:
             client.wait(1, 5_000, target_nodes=client.get_node_from_key(key.decode("latin-1")))
 
 
-def repair(cluster: RedisCluster) -> RedisCluster:
-    """Start the nodes that a test has killed, wait until all are ready, and return the cluster."""
-    cluster.start()
-    cluster.wait_ready(READY_WITHIN_S)
-    return cluster
+def repair(server: S) -> S:
+    """Start what a test has killed of a server or cluster, wait until it is ready, and return it."""
+    server.start()
+    server.wait_ready(READY_WITHIN_S)
+    return server
 
 
 def primary_and_replica(cluster: RedisCluster, slot: int) -> tuple[RedisNode, RedisNode]:

@@ -12,7 +12,15 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from tests.servers.kafka_cluster import own_kafka_cluster
-from tests.servers.own import PATIENCE_S, create_topic, eventually, records_of, resume, suspend
+from tests.servers.own import (
+    PATIENCE_S,
+    READY_WITHIN_S,
+    create_topic,
+    eventually,
+    records_of,
+    resume,
+    suspend,
+)
 from tests.support import jobs
 from tests.support.jobs import State
 from tests.support.stopwatch import Stopwatch
@@ -197,7 +205,7 @@ def test_the_lanes_of_partitions_with_a_living_leader_stay_fresh_and_take_new_re
     assert any("new leaders: their logs have all" in line for line in scene.job.lines[said:])
     if number == signal.SIGKILL:
         victim.start()
-        victim.wait_ready()
+        victim.wait_ready(READY_WITHIN_S)
     else:
         resume(victim.program.process.pid)
     eventually(lambda: scene.are_fresh(leaders))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.servers.own import create_topic, eventually, own_kafka, records_of
+from tests.servers.own import create_topic, eventually, own_kafka, records_of, repair
 from tests.support import jobs
 from tests.support import lanes as t
 from tests.support.builders import an_event, headers_of, load_handler
@@ -54,8 +54,7 @@ def full_disk(kafka: Kafka, topic: str) -> Iterator[None]:
         assert not kafka.running, "the broker has not met the bound"
         assert log.stat().st_size == room_bytes
     finally:
-        kafka.start()
-        kafka.wait_ready()
+        repair(kafka)
 
 
 @dataclass

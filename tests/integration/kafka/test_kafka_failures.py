@@ -14,6 +14,7 @@ from tests.servers.own import (
     eventually,
     own_kafka,
     records_of,
+    repair,
     suspended,
     wait_writable,
 )
@@ -85,8 +86,7 @@ def test_broker_that_goes_away_is_503_and_the_next_write_works_when_it_is_back(
     breaking.stop()
     assert_503_in_time(put, topic, b"lost")
     assert_503_in_time(put, topic, b"lost too")
-    breaking.start()
-    breaking.wait_ready()
+    repair(breaking)
     eventually(lambda: put(topic, b"after")["statusCode"] == 201)
     values = [value for _, value in records_of(breaking.bootstrap, topic, 0)]
     # A record that was reported as failed is not sent later, when the broker is up again.
@@ -98,8 +98,7 @@ def test_broker_that_is_away_at_the_start_is_503_until_it_is_there(
 ):
     breaking.stop()
     assert_503_in_time(put, topic, b"lost")
-    breaking.start()
-    breaking.wait_ready()
+    repair(breaking)
     eventually(lambda: put(topic, b"first")["statusCode"] == 201)
     assert records_of(breaking.bootstrap, topic, 0)[0] == (b"k", b"first")
 
@@ -142,8 +141,7 @@ def test_records_of_a_push_to_a_broker_that_is_away_are_uncertain_each_and_not_s
     document = json.loads(answer["body"])
     assert document["positions"] == [None] * 3
     assert all(entry["retriable"] and entry["uncertain"] for entry in document["errors"])
-    breaking.start()
-    breaking.wait_ready()
+    repair(breaking)
     eventually(lambda: push("after")["statusCode"] == 200)
     values = [value for _, value in records_of(breaking.bootstrap, topic, 0)]
     assert values[:3] == [b"before"] * 3
@@ -165,8 +163,7 @@ def test_the_job_sees_the_offsets_of_a_broker_that_crashed_and_came_back(breakin
     broker = JobKafka(Connection(breaking.bootstrap))
     assert broker.end_offsets({topic: 1}) == {(topic, 0): 0}
     breaking.kill()
-    breaking.start()
-    breaking.wait_ready()
+    repair(breaking)
 
     def sees_it() -> bool:
         try:

@@ -442,8 +442,7 @@ def test_cluster_that_is_gone_and_comes_back_is_read_again(breaking: RedisCluste
     with Stopwatch() as watch, pytest.raises(StateUnavailable):
         state.read(slot, [key], deadline(500))
     assert watch.seconds < 0.5 + LOAD_S
-    breaking.start()
-    breaking.wait_ready()
+    repair(breaking)
     fill(breaking.addresses, {key: key})
     assert state.read(slot, [key], deadline(5_000)) == [key]
 

@@ -91,8 +91,7 @@ def test_killed_primary_costs_no_read_until_its_replica_is_promoted_nor_when_it_
     primary.kill()
     eventually(lambda: primary_again(replica))
     reads.wait_for_more()
-    primary.start()
-    repaired.wait_ready()
+    repair(repaired)
     reads.wait_for_more()
     assert reads.failures == []
     assert reads.longest_s < LONGEST_S
@@ -105,7 +104,7 @@ def test_hanging_primary_costs_no_read_until_its_replica_is_promoted_nor_when_it
     with hanging(primary):
         eventually(lambda: primary_again(replica))
         reads.wait_for_more()
-    repaired.wait_ready()
+    repair(repaired)
     reads.wait_for_more()
     assert reads.failures == []
     assert reads.longest_s < LONGEST_S
@@ -144,9 +143,7 @@ def test_primary_without_a_replica_costs_its_own_reads_alone_and_they_come_back_
     primary.kill()
     began = len(reads.done)
     eventually(lambda: len(reads.failures) > READERS and len(reads.done) > began)
-    primary.start()
-    replica.start()
-    repaired.wait_ready()
+    repair(repaired)
     reads.wait_for_more()
     failed = len(reads.failures)
     reads.wait_for_more()

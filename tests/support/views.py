@@ -139,6 +139,7 @@ class Query:
     def __init__(self, nodes: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("KEYLANE_REDIS_NODES", nodes)
         monkeypatch.setenv("KEYLANE_LAYOUT_TTL_S", "0")
+        monkeypatch.setenv("KEYLANE_STATE_TIMEOUT_MS", "10000")
         self._function = load_handler("query")
 
     def ask(self, path: str, **query: str) -> tuple[int, Any]:

@@ -113,7 +113,7 @@ def of_keys(topic: str, schema_id: int) -> dict[str, Any]:
 
 
 def rows_are_decoded(status: int, document: Any) -> bool:
-    return status == 200 and [row.get("value") for row in document["records"]] == ["SFO"] * 3
+    return status == 200 and {row.get("value") for row in document["records"]} == {"SFO"}
 
 
 def is_ok(status: int, _: Any) -> bool:
@@ -128,12 +128,33 @@ def many_values(world: World) -> Question:
     return Question("query", "POST", path, by_ids(*ids), rows_are_decoded, body)
 
 
-def a_typed_key_and_its_value(world: World) -> Question:
+BOTH = {"key_format": "registry", "value_format": "registry"}
+
+
+def of_a_typed_key_and_its_value(world: World) -> tuple[str, dict[str, Any]]:
+    """The path of the topic, and what the registry has for it."""
     of_key, of_value = next(IDS), next(IDS)
-    options = {"key_format": "registry", "value_format": "registry"}
-    topic = world.topic(join(of_value, SFO), key=join(of_key, b"\x02k"), **options)
-    schemas = of_keys(topic, of_key) | by_ids(of_value)
-    return Question("query", "GET", f"/topics/{topic}/keys/k", schemas, is_ok)
+    cluster = Cluster(t.settings(world.redis))
+    served = Served(world.redis, cluster, history_count=2, **BOTH)
+    served.put(join(of_key, b"\x02k"), join(of_value, SFO))
+    cluster.close()
+    return f"/topics/{served.topic}", of_keys(served.topic, of_key) | by_ids(of_value)
+
+
+def a_typed_key_and_its_value(world: World) -> Question:
+    topic, schemas = of_a_typed_key_and_its_value(world)
+    return Question("query", "GET", f"{topic}/keys/k", schemas, is_ok)
+
+
+def a_typed_key_and_its_history(world: World) -> Question:
+    topic, schemas = of_a_typed_key_and_its_value(world)
+    return Question("query", "GET", f"{topic}/keys/k/history", schemas, rows_are_decoded)
+
+
+def many_typed_keys_and_their_values(world: World) -> Question:
+    topic, schemas = of_a_typed_key_and_its_value(world)
+    body = json.dumps({"keys": ["k"]}).encode()
+    return Question("query", "POST", f"{topic}/keys:read", schemas, rows_are_decoded, body)
 
 
 def a_join_of_typed_keys(world: World) -> Question:
@@ -182,18 +203,50 @@ def a_batch_of_several_schemas(world: World) -> Question:
     )
 
 
-def a_record_that_is_encoded_and_checked(world: World) -> Question:
+def encoded_and_checked(
+    world: World,
+    path: str,
+    body: Callable[[int], Any],
+    is_written: Callable[[Any], bool],
+    media_type: str = JSON,
+) -> Question:
+    """A record whose encoder asks twice, and so does its check. `body`: by the schema's id."""
     topic, schema_id = world.log(f"checked-{a_topic()}"), next(IDS)
-    body = {"value_schema_id": schema_id, "records": [{"value": "SFO"}]}
     return Question(
         "produce",
         "POST",
-        f"/topics/{topic}",
+        path.format(topic=topic),
         by_ids(schema_id, subject=f"{topic}-value"),
-        lambda status, document: status == 200 and "offset" in document["offsets"][0],
-        json.dumps(body).encode(),
-        AVRO,
+        lambda _, document: is_written(document),
+        json.dumps(body(schema_id)).encode(),
+        media_type,
     )
+
+
+def a_checked_record_of_v2(world: World) -> Question:
+    def body(schema_id: int) -> Any:
+        return {"value_schema_id": schema_id, "records": [{"value": "SFO"}]}
+
+    def is_written(document: Any) -> bool:
+        return "offsets" in document and document["offsets"][0].get("offset") is not None
+
+    return encoded_and_checked(world, "/topics/{topic}", body, is_written, AVRO)
+
+
+def a_checked_record_of_v3(world: World) -> Question:
+    def body(schema_id: int) -> Any:
+        return {"value": {"schema_id": schema_id, "data": "SFO"}}
+
+    path = "/v3/clusters/any/topics/{topic}/records"
+    return encoded_and_checked(world, path, body, lambda document: document.get("error_code") == 200)
+
+
+def a_checked_batch_of_v3(world: World) -> Question:
+    def body(schema_id: int) -> Any:
+        return {"entries": [{"id": "a", "value": {"schema_id": schema_id, "data": "SFO"}}]}
+
+    path = "/v3/clusters/any/topics/{topic}/records:batch"
+    return encoded_and_checked(world, path, body, lambda document: len(document.get("successes", ())) == 1)
 
 
 def a_value_that_is_checked(world: World) -> Question:
@@ -209,11 +262,15 @@ def a_value_that_is_checked(world: World) -> Question:
 QUESTIONS = [
     many_values,
     a_typed_key_and_its_value,
+    a_typed_key_and_its_history,
+    many_typed_keys_and_their_values,
     a_join_of_typed_keys,
     records_that_are_found,
     a_record_whose_key_and_value_have_schemas,
     a_batch_of_several_schemas,
-    a_record_that_is_encoded_and_checked,
+    a_checked_record_of_v2,
+    a_checked_record_of_v3,
+    a_checked_batch_of_v3,
     a_value_that_is_checked,
 ]
 

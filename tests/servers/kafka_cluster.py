@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
-from tests.servers.own import eventually, guarded, wait_writable
+from tests.servers.own import PATIENCE_S, READY_WITHIN_S, eventually, guarded, wait_writable
 
 from keylane_local.process.ports import HOST, Ports
 from keylane_local.servers.kafka import Kafka
@@ -102,7 +102,7 @@ class KafkaCluster:
         for node in (self.controller, *self.brokers.values()):
             node.start()
 
-    def wait_ready(self, within_s: float = 120) -> None:
+    def wait_ready(self, within_s: float = READY_WITHIN_S) -> None:
         """Wait until all brokers answer and know each other. Raises PartFailed."""
         for node in self.brokers.values():
             node.wait_ready(within_s)
@@ -124,9 +124,9 @@ class KafkaCluster:
     def partition(self, topic: str, partition: int = 0) -> PartitionMetadata:
         """A partition as the running brokers report it."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-        return admin.list_topics(topic, 20).topics[topic].partitions[partition]
+        return admin.list_topics(topic, 60).topics[topic].partitions[partition]
 
-    def elect(self, number: int, topic: str, partition: int = 0, within_s: float = 90) -> None:
+    def elect(self, number: int, topic: str, partition: int = 0, within_s: float = PATIENCE_S) -> None:
         """Make a broker the leader, in sync or not: kill all others, start it, and wait until it leads.
 
         The others stay down. A replica that was not in sync is elected if the topic has `UNCLEAN`; what it
@@ -136,7 +136,7 @@ class KafkaCluster:
             if node.number != number:
                 node.kill()
         self.brokers[number].start()
-        self.brokers[number].wait_ready()
+        self.brokers[number].wait_ready(READY_WITHIN_S)
         eventually(lambda: self.leader(topic, partition) == number, within_s)
 
     def _knows_all(self, node: Kafka) -> bool:

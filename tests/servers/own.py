@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 CLOCK = Clock()
 READY_WITHIN_S = 180
 """For a server that starts while a machine is busy."""
+PATIENCE_S = 200
+"""How long a test waits for what has to come about: five times what the slowest takes at load 10."""
 K = TypeVar("K", bound=Kafka)
+S = TypeVar("S", Kafka, RedisCluster)
 
 
 def deadline(milliseconds: float = 5_000) -> Deadline:
@@ -44,8 +47,11 @@ def deadline(milliseconds: float = 5_000) -> Deadline:
     return Deadline.after_ms(milliseconds, CLOCK)
 
 
-def eventually(condition: Callable[[], bool], within_s: float = 60) -> None:
-    """Poll until `condition` holds; fail if it does not within `within_s`."""
+def eventually(condition: Callable[[], bool], within_s: float = PATIENCE_S) -> None:
+    """Poll until `condition` holds; fail if it does not within `within_s`.
+
+    A bound of its own is for what takes longer than others: no test is quicker by a short one.
+    """
     end_s = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < end_s, f"the condition did not hold within {within_s} s"
@@ -129,11 +135,11 @@ def fill(addresses: str, entries: Mapping[bytes, bytes]) -> None:
             client.wait(1, 5_000, target_nodes=client.get_node_from_key(key.decode("latin-1")))
 
 
-def repair(cluster: RedisCluster) -> RedisCluster:
-    """Start the nodes that a test has killed, wait until all are ready, and return the cluster."""
-    cluster.start()
-    cluster.wait_ready(READY_WITHIN_S)
-    return cluster
+def repair(server: S) -> S:
+    """Start what a test has killed of a server or cluster, wait until it is ready, and return it."""
+    server.start()
+    server.wait_ready(READY_WITHIN_S)
+    return server
 
 
 def primary_and_replica(cluster: RedisCluster, slot: int) -> tuple[RedisNode, RedisNode]:
@@ -151,18 +157,23 @@ def primary_and_replica(cluster: RedisCluster, slot: int) -> tuple[RedisNode, Re
 def suspend(*pids: int) -> None:
     """Stop processes, and return once they stand still: their threads may go on for a moment."""
     for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
+        with contextlib.suppress(ProcessLookupError):  # it has ended: it stands still
+            os.kill(pid, signal.SIGSTOP)
     eventually(lambda: all(_stands_still(pid) for pid in pids))
 
 
 def _stands_still(pid: int) -> bool:
     try:
-        stats = [each.read_bytes() for each in Path(f"/proc/{pid}/task").glob("*/stat")]
+        states = [
+            each.read_bytes().rpartition(b")")[2].split()[0]
+            for each in Path(f"/proc/{pid}/task").glob("*/stat")
+        ]
+        if not states:  # no Linux, or it has ended
+            return psutil.Process(pid).status() in {psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE}
+    except psutil.NoSuchProcess:
+        return True
     except (FileNotFoundError, ProcessLookupError):  # a thread has ended meanwhile
         return False
-    states = [each.rpartition(b")")[2].split()[0] for each in stats]
-    if not states:  # no Linux
-        return psutil.Process(pid).status() == psutil.STATUS_STOPPED
     return {*states} <= {b"T", b"t", b"Z", b"X"}
 
 
@@ -173,7 +184,13 @@ def suspended(*pids: int) -> Iterator[None]:
         suspend(*pids)
         yield
     finally:
-        for pid in pids:
+        resume(*pids)
+
+
+def resume(*pids: int) -> None:
+    """Have stopped processes go on."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
 
 
@@ -270,10 +287,10 @@ def create_topic(
     """
     admin = AdminClient({"bootstrap.servers": bootstrap})
     new = NewTopic(topic, partition_count, replication, config=dict(config or {}))
-    admin.create_topics([new])[topic].result(20)
+    admin.create_topics([new])[topic].result(60)
 
     def is_known() -> bool:
-        partitions = admin.list_topics(topic, 10).topics[topic].partitions
+        partitions = admin.list_topics(topic, 60).topics[topic].partitions
         return len(partitions) == partition_count and all(p.leader >= 0 for p in partitions.values())
 
     def leads() -> bool:

@@ -33,9 +33,13 @@ def client_of(url: str, timeout_ms: float = TIMEOUT_MS, **settings: Any) -> Regi
 
 
 class RegistryDouble:
-    """`answers`: path -> status and body, or a function that writes to the socket itself."""
+    """`answers`: path -> status and body, or a function that writes to the socket itself.
+
+    `pause`: is called before each answer.
+    """
 
     def __init__(self, port: int, *, is_tls: bool) -> None:
+        self.pause: Callable[[], object] = lambda: None
         self.url = f"{'https' if is_tls else 'http'}://127.0.0.1:{port}"
         self.answers: dict[str, Answer | Callable[[Any], None]] = {}
         self.asked: list[str] = []
@@ -63,6 +67,7 @@ def serve_double(context: ssl.SSLContext | None = None) -> Iterator[RegistryDoub
         def do_GET(self) -> None:
             served.asked.append(self.path)
             served.credentials.append(self.headers["Authorization"])
+            served.pause()
             answer = served.answers.get(self.path, (404, b"<html>not here</html>"))
             if not served.accepts(self.headers["Authorization"]):
                 answer = 401, b'{"error_code": 401, "message": "Unauthorized"}'
@@ -71,10 +76,10 @@ def serve_double(context: ssl.SSLContext | None = None) -> Iterator[RegistryDoub
                     answer(self.wfile)
                 return
             status, body = answer
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
             with contextlib.suppress(OSError):
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
                 self.wfile.write(body)
 
         def log_message(self, *_: Any) -> None:

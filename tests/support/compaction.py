@@ -33,14 +33,14 @@ def compact(kafka: str, topic: str, partition_count: int) -> None:
 
     def write(value: bytes) -> None:
         producer.produce(topic, value, HOT, partition)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
 
     def is_compacted() -> bool:
         # Each write ends the segment before it: the one that is written to is never compacted.
         write(b"%d" % next(numbers))
         return keys_of(kafka, topic, partition).count(HOT) < next(numbers) / 4
 
-    eventually(is_compacted, 60)
+    eventually(is_compacted)
     write(b"cold")
 
 

@@ -19,6 +19,7 @@ import pyspark
 import pytest
 from confluent_kafka import Producer
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from tests.servers.own import PATIENCE_S, eventually, resume, suspend
 from tests.support import lanes as t
 
 from keylane.adapters.redis.cluster import Cluster
@@ -77,7 +78,7 @@ class RunningJob:
     def lines(self) -> list[str]:
         return self.log.read_text(errors="replace").splitlines()
 
-    def wait_for(self, text: str, timeout_s: float = 180, *, after: int = 0) -> str:
+    def wait_for(self, text: str, timeout_s: float = PATIENCE_S, *, after: int = 0) -> str:
         """The log's first line (of those from number `after` on) with this text.
 
         Fails when the job says none or ends before.
@@ -106,31 +107,28 @@ class RunningJob:
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
         """All of its processes stand still meanwhile, and have come to a stop before the block begins."""
-        self.signal(signal.SIGSTOP)
+        job, stopped = psutil.Process(self.process.pid), set[int]()
         try:
-            until = time.monotonic() + 60
-            while set(self._statuses()) - {psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE}:
-                assert time.monotonic() < until, "it is not stopped"
-                time.sleep(0.01)
+            # Python's workers are a group of their own; and one may have started another meanwhile.
+            while found := {each.pid for each in (job, *job.children(recursive=True))} - stopped:
+                stopped |= found
+                suspend(*found)
             yield
         finally:
-            self.signal(signal.SIGCONT)
+            resume(*stopped)
 
-    def _statuses(self) -> Iterator[str]:
-        job = psutil.Process(self.process.pid)
-        for each in (job, *job.children(recursive=True)):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                yield each.status()
-
-    def exit_code(self, timeout_s: float = 120) -> int:
-        return self.process.wait(timeout_s)
+    def exit_code(self) -> int:
+        return self.process.wait(PATIENCE_S)
 
     def end(self) -> None:
         """Stop it gracefully, if it is still running."""
         if self.process.poll() is None:
             self.signal(signal.SIGCONT)
             self.process.terminate()
-            self.process.wait(120)
+            try:
+                self.process.wait(PATIENCE_S)
+            finally:
+                self.kill()
 
 
 def epoch_of(job: RunningJob) -> int:
@@ -157,6 +155,16 @@ def start(
         "KEYLANE_CHECKPOINT": str(folder / f"checkpoint-{next(NUMBERS)}"),
     }
     return RunningJob(folder, addresses | environment, module, command)
+
+
+@contextlib.contextmanager
+def running(kafka: str, redis_cluster: str, folder: Path, config: str, **how: str) -> Iterator[RunningJob]:
+    """Start a job as `start` does, and end it with the block, whatever fails in it."""
+    job = start(kafka, redis_cluster, folder, config, **how)
+    try:
+        yield job
+    finally:
+        job.end()
 
 
 def scrape(port: int) -> dict[tuple[str, ...], float]:
@@ -209,7 +217,7 @@ class State:
             pattern = f"{{*}}:{self._topic}:{generation}:*"
             return set(client.scan_iter(match=pattern, count=10_000, target_nodes="primaries"))
 
-    def reader(self, layout_ttl_s: float = 30, timeout_ms: float = 1000) -> Reader:
+    def reader(self, layout_ttl_s: float = 30, timeout_ms: float = 5_000) -> Reader:
         return Reader(RedisState(Cluster(t.settings(self._nodes))), self._topic, layout_ttl_s, timeout_ms)
 
     def holds(self, values: dict[bytes, bytes | None]) -> bool:
@@ -261,8 +269,8 @@ class Traffic:
     partitioner: str = "murmur2_random"
     keys: int = 200
     pause_s: float = 0.005
-    wait_ms: float = 30_000
-    timeout_ms: float = 1000
+    wait_ms: float = PATIENCE_S * 1000
+    timeout_ms: float = 5_000
     written: dict[bytes, int] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     reads: int = 0
@@ -300,11 +308,8 @@ class Traffic:
         assert not self.faults, (len(self.faults), self.faults[:5])
         assert self.reads > 0
         reader = self.state.reader(timeout_ms=self.timeout_ms)
-        for key, number in self.written.items():
-            t_until = time.monotonic() + 60
-            while reader.value(key) != b"%d" % number:
-                assert time.monotonic() < t_until, f"{key!r}: {reader.value(key)!r} is not {number}"
-                time.sleep(0.05)
+        last = {key: b"%d" % number for key, number in self.written.items()}
+        eventually(lambda: values_of(reader, list(last)) == last)
         reader.close()
 
     def _producer(self) -> Producer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,11 +12,11 @@ from redis.cluster import ClusterNode, RedisCluster
 
 from keylane.adapters.redis.cluster import Cluster, Node, RedisSettings
 from keylane.adapters.redis.state import RedisState
-from keylane.model.records import Options
+from keylane.model.records import Layout, Options
 from keylane.ports import Clock, Deadline
 from keylane.state import codec
 from keylane_spark.adapters.function_library import FunctionLibrary, WriteOptions
-from keylane_spark.adapters.lane import OffsetRange
+from keylane_spark.adapters.lane import LaneTarget, OffsetRange
 from keylane_spark.adapters.lane_writer import LaneWriter
 from keylane_spark.columns.chunks import MAX_BYTES, MAX_RECORDS, Chunk, Folder
 from keylane_spark.columns.ordered_writes import OrderedWrites
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from keylane.model.records import Record, Watermark
-    from keylane_spark.adapters.lane import LaneTarget
 
 CLOCK = Clock()
 BASE_MS = 1_700_000_000_000
+NUMBERS = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,18 @@ def writer_over(
     cluster: Cluster, epoch: int, notify: Callable[[str], None] = lambda _: None, **options
 ) -> LaneWriter:
     return LaneWriter(FunctionLibrary(cluster, CLOCK, WriteOptions(**options), notify), epoch)
+
+
+def new_lane(partition: int = 4, **options) -> LaneTarget:
+    """A lane of a topic of its own."""
+    return LaneTarget.of(Layout(f"own-lane-{next(NUMBERS)}", 9, options=Options(**options)), partition, 0)
+
+
+def opened(nodes: str, lane: LaneTarget, epoch: int = 1, oldest: int = 0, **options) -> LaneWriter:
+    """A writer that has opened the lane."""
+    lanes = writer(nodes, epoch, **options)
+    lanes.open([(lane, oldest)])
+    return lanes
 
 
 def chunk_of(lane: LaneTarget, *pairs: tuple[bytes, bytes], **fields) -> Chunk:

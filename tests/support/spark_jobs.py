@@ -21,7 +21,7 @@ from unittest.mock import patch
 import psutil
 import pytest
 from confluent_kafka import Producer
-from tests.servers.own import create_topic, eventually
+from tests.servers.own import PATIENCE_S, create_topic, eventually
 from tests.servers.spark_cluster import EXECUTOR_MEMORY
 from tests.support import clocked_workers, jobs
 from tests.support import lanes as t
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
 PARTITIONS = 4
 TTL_MS = 1_800_000
-PATIENCE_S = 150
 """Executors start as JVMs, several at a time, on a machine that does other things too."""
 _TERMS = ReadTerms(timeout_ms=10_000)
 _HISTORY = HistoryScan(limit=10_000)
@@ -228,7 +227,7 @@ class Scene:
         self.claims = Claims(self.redis, self.shapes)
         self.states = {name: State(self.redis, name) for name in self.shapes}
         # No outage of Redis is part of this: a read that takes long met a busy machine.
-        terms = {"wait_ms": PATIENCE_S * 1000, "timeout_ms": _TERMS.timeout_ms, "base_ms": self._base_ms}
+        terms = {"timeout_ms": _TERMS.timeout_ms, "base_ms": self._base_ms}
         self.traffic = Traffic(self.kafka, self.states[self.plain], self.plain, **terms)
         self._producer = Producer({"bootstrap.servers": self.kafka, "partitioner": "murmur2_random"})
 
@@ -236,7 +235,7 @@ class Scene:
         """Start a job, or the next one. `job`: more lines of its table."""
         names = {"plain": self.plain, "mixed": self.mixed, "timed": self.timed, "view": self.view}
         self.job = self._begin(_CONFIG.format(job=job, **names))
-        self.job.wait_for("keylane: ready", PATIENCE_S)
+        self.job.wait_for("keylane: ready")
         return self.job
 
     def _package(self) -> Path:
@@ -294,7 +293,7 @@ class Scene:
         for _ in range(5):
             before = self.reached
             self.write(count)
-            eventually(lambda least=before + count // 10: self.reached >= least, PATIENCE_S)
+            eventually(lambda least=before + count // 10: self.reached >= least)
             act()
             if self.reached < before + count * 3 // 4:
                 return
@@ -304,7 +303,7 @@ class Scene:
     def wait_until_written(self) -> None:
         """Wait until the lanes have all that the log has now."""
         ends = self._log.ends()
-        eventually(lambda: all(self._has(*source, end) for source, end in ends.items()), PATIENCE_S)
+        eventually(lambda: all(self._has(*source, end) for source, end in ends.items()))
 
     def _has(self, topic: str, partition: int, end: int) -> bool:
         mark = self.states[topic].watermarks()[partition, 0]
@@ -353,7 +352,7 @@ class Scene:
                 for (topic, key), log in self._log.keys.items()
                 if topic == self.plain
             }
-            eventually(lambda: self._counts(store) == wanted, PATIENCE_S)
+            eventually(lambda: self._counts(store) == wanted)
 
     def _faults(self, store: Store) -> Iterator[str]:
         for (topic, key), log in self._log.keys.items():

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
+from tests.servers.own import PATIENCE_S
 from tests.support.builders import an_event, load_handler
 
 from keylane import routing
@@ -138,6 +139,7 @@ class Query:
     def __init__(self, nodes: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("KEYLANE_REDIS_NODES", nodes)
         monkeypatch.setenv("KEYLANE_LAYOUT_TTL_S", "0")
+        monkeypatch.setenv("KEYLANE_STATE_TIMEOUT_MS", "10000")
         self._function = load_handler("query")
 
     def ask(self, path: str, **query: str) -> tuple[int, Any]:
@@ -180,9 +182,9 @@ class StoredLane:
         return list(self._client.scan_iter(match=self._pattern, count=1000, target_nodes="primaries"))
 
 
-def eventually_equal(read: Callable[[], Any], wanted: Any, within_s: float = 90) -> None:
+def eventually_equal(read: Callable[[], Any], wanted: Any) -> None:
     """Poll until `read` returns what is wanted; otherwise fail with the difference."""
-    until = time.monotonic() + within_s
+    until = time.monotonic() + PATIENCE_S
     while (found := read()) != wanted:
         if time.monotonic() > until:
             assert found == wanted, "see above"

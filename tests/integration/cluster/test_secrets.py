@@ -16,7 +16,7 @@ from tests.servers.own import create_topic, eventually
 from tests.servers.secure_kafka import secure_kafka
 from tests.servers.spark_cluster import own_spark_cluster
 from tests.support.jobs import State
-from tests.support.spark_jobs import PATIENCE_S, SubmittedJob, complete_package
+from tests.support.spark_jobs import SubmittedJob, complete_package
 
 from keylane_local.process.ports import HOST, Ports
 from keylane_spark.engine.session import WORKER_DAEMON
@@ -144,7 +144,7 @@ def test_no_password_is_in_a_log_a_process_list_or_on_a_page_of_spark(
     config = CONFIG.format(reader=reader, topic=topic, port=port, events=events)
     job = SubmittedJob(package, spark, config, environment)
     try:
-        job.wait_for("keylane: ready", PATIENCE_S)
+        job.wait_for("keylane: ready")
         producer = Producer({"bootstrap.servers": broker.bootstrap, "partitioner": "murmur2_random"})
         for number in range(COUNT):
             producer.produce(topic, b"%d" % number, b"key-%d" % number)
@@ -152,7 +152,7 @@ def test_no_password_is_in_a_log_a_process_list_or_on_a_page_of_spark(
         assert producer.flush(60) == 0
         state = State(redis_cluster, topic)
         read = lambda: sum(mark.next_offset for mark in state.watermarks().values() if mark)  # noqa: E731
-        eventually(lambda: state.layout is not None and read() == COUNT, PATIENCE_S)
+        eventually(lambda: state.layout is not None and read() == COUNT)
         state.close()
         executors = [each for worker in spark.workers for each in (*worker.executors, *worker.python_daemons)]
         assert len(executors) == 4

@@ -13,7 +13,7 @@ from tests.servers.own import eventually
 from tests.servers.spark_cluster import own_spark_cluster
 from tests.support import clocked_workers, jobs
 from tests.support import lanes as t
-from tests.support.spark_jobs import PATIENCE_S, TTL_MS, Scene, kill
+from tests.support.spark_jobs import TTL_MS, Scene, kill
 
 from keylane import routing
 from keylane.state import redis_keys
@@ -59,7 +59,7 @@ def test_a_worker_that_is_killed_is_done_without_and_used_again_when_it_is_back(
     with scene.watched():
         scene.wait_until_writing(first, second)
         scene.in_a_burst(second.program.kill)
-        eventually(lambda: spark.alive == {first.port}, PATIENCE_S)
+        eventually(lambda: spark.alive == {first.port})
         for _ in range(3):
             scene.write(10_000)
             scene.wait_until_written()

@@ -7,7 +7,7 @@ import signal
 import pytest
 from tests.servers.own import eventually
 from tests.servers.spark_cluster import own_spark_cluster
-from tests.support.spark_jobs import PATIENCE_S, SubmittedScene, kill
+from tests.support.spark_jobs import SubmittedScene, kill
 
 from keylane_spark.engine.session import WORKER_DAEMON
 
@@ -49,7 +49,7 @@ def test_a_submitted_job_bears_a_killed_executor_and_a_killed_worker_and_stops_i
         scene.in_a_burst(lambda: kill(first.executors))
         scene.wait_until_writing(first)
         scene.in_a_burst(second.program.kill)
-        eventually(lambda: spark.alive == {first.port}, PATIENCE_S)
+        eventually(lambda: spark.alive == {first.port})
         scene.write(10_000)
         scene.wait_until_written()
         second.program.start()

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]  # five starts of Spark
 
-PATIENCE_S = 150
 TROUBLE = "ready:", "restarts in", "opens its lanes again", "written again", "is removed", "INCOMPLETE"
 CONFIG = """\
 [job]
@@ -57,7 +56,7 @@ class Side:
         self.folder.mkdir()
         create_topic(self.kafka, self.topic, 3)
         self.state = State(self.redis, self.topic)
-        terms = {"partitioner": "consistent_random", "wait_ms": PATIENCE_S * 1000, "timeout_ms": 10_000}
+        terms = {"partitioner": "consistent_random", "timeout_ms": 10_000}
         self.traffic = Traffic(self.kafka, self.state, self.topic, **terms)
         self.traffic.write_some(3_000)
 
@@ -67,13 +66,13 @@ class Side:
         environment = {} if self.code is None else {"PYTHONPATH": str(self.code)}
         self.job = jobs.start(self.kafka, self.redis, self.folder, config, **environment)
         self.runs.append(self.job)
-        self.job.wait_for("keylane: ready", PATIENCE_S)
+        self.job.wait_for("keylane: ready")
         self.wait_until_served()
 
     def wait_until_served(self) -> None:
         """Wait until the lanes are complete as of now."""
         now_ms = t.CLOCK.now_ms()
-        eventually(lambda: all(mark and mark.complete_as_of_ms > now_ms for mark in self.marks), PATIENCE_S)
+        eventually(lambda: all(mark and mark.complete_as_of_ms > now_ms for mark in self.marks))
 
     @property
     def marks(self) -> list[Watermark | None]:
@@ -155,7 +154,7 @@ def test_two_jobs_are_started_killed_rebuilt_and_upgraded_under_each_other(sides
         with one.undisturbed():
             other.start()
             named = f"topic '{one.topic}' is not in this job's config but has state in Redis"
-            other.job.wait_for(named, PATIENCE_S)
+            other.job.wait_for(named)
         with other.traffic:
             # The start of the second has removed the library of the first, which loads it again.
             eventually(lambda: all(len(found) == 2 and VERSION in found for found in libraries()))
@@ -163,9 +162,9 @@ def test_two_jobs_are_started_killed_rebuilt_and_upgraded_under_each_other(sides
                 one.job.kill()
                 one.options = "stripes = 2"
                 one.start()
-                eventually(lambda: one.state.layout.stripes == 2, PATIENCE_S)
-                eventually(lambda: one.state.keys_of(1) == set(), PATIENCE_S)
-                eventually(lambda: one.state.record.remove == (), PATIENCE_S)
+                eventually(lambda: one.state.layout.stripes == 2)
+                eventually(lambda: one.state.keys_of(1) == set())
+                eventually(lambda: one.state.record.remove == ())
             with one.undisturbed():
                 other.job.end()
                 other.start()

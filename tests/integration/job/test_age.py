@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 NUMBERS = itertools.count()
 HOUR_MS = 3_600_000
-PATIENCE_S = 60
 
 
 @pytest.fixture(scope="module")
@@ -60,13 +59,10 @@ def folder(tmp_path_factory):
 def job(kafka, redis_cluster, topics, folder):
     """The job that the tests of this module share; the last of them that needs it ends it."""
     config = "[job]\nheartbeat_ms = 100\n" + "".join(f"[topics.{name}]\n" for name in topics)
-    clock = str(folder / "clock")
-    running = jobs.start(
-        kafka, redis_cluster, folder, config, module="tests.support.clocked_job", TEST_CLOCK=clock
-    )
-    running.wait_for("keylane: ready")
-    yield running
-    running.end()
+    clocked = {"module": "tests.support.clocked_job", "TEST_CLOCK": str(folder / "clock")}
+    with jobs.running(kafka, redis_cluster, folder, config, **clocked) as running:
+        running.wait_for("keylane: ready")
+        yield running
 
 
 @pytest.fixture
@@ -99,7 +95,7 @@ def is_fresh(state: State) -> bool:
 def produce(producer: Producer, topic: str, value: bytes) -> int:
     """Write a record; the time at which Kafka had acknowledged it."""
     producer.produce(topic, key=b"k", value=value)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     return now_ms()
 
 
@@ -112,29 +108,29 @@ def test_an_acknowledged_record_behind_an_open_transaction_is_not_claimed_before
     open_.init_transactions(30)
     open_.begin_transaction()
     produce(open_, topics[0], b"undecided")
-    eventually(lambda: is_fresh(idle), PATIENCE_S)
+    eventually(lambda: is_fresh(idle))
     acknowledged_ms = produce(plain, topics[0], b"acknowledged")
-    eventually(lambda: claimed_ms(idle) > acknowledged_ms + 500, PATIENCE_S)
+    eventually(lambda: claimed_ms(idle) > acknowledged_ms + 500)
     # The record is acknowledged, and no reader of committed records may see it yet.
     assert held_up.watermarks()[0, 0].next_offset == 0
     assert claimed_ms(held_up) <= acknowledged_ms
     open_.abort_transaction(30)
     # Three offsets: two records, and behind them the transaction's marker, which is no record.
-    eventually(lambda: held_up.watermarks()[0, 0].next_offset == 3, PATIENCE_S)
-    eventually(lambda: claimed_ms(held_up) > acknowledged_ms and is_fresh(held_up), PATIENCE_S)
+    eventually(lambda: held_up.watermarks()[0, 0].next_offset == 3)
+    eventually(lambda: claimed_ms(held_up) > acknowledged_ms and is_fresh(held_up))
     reader = held_up.reader()
     assert reader.value(b"k") == b"acknowledged"
     reader.close()
 
 
 def test_a_driver_s_clock_that_is_behind_makes_ages_larger_and_never_takes_a_claim_back(clock, states):
-    eventually(lambda: is_fresh(states[0]), PATIENCE_S)
+    eventually(lambda: is_fresh(states[0]))
     before_ms = claimed_ms(states[0])
     clocked_job.move(clock, -HOUR_MS)
-    eventually(lambda: now_ms() - claimed_ms(states[0]) > 1_500, PATIENCE_S)
+    eventually(lambda: now_ms() - claimed_ms(states[0]) > 1_500)
     assert claimed_ms(states[0]) >= before_ms
     clocked_job.move(clock, 0)
-    eventually(lambda: is_fresh(states[0]), PATIENCE_S)
+    eventually(lambda: is_fresh(states[0]))
 
 
 class TopicRecreated(ReadingQuery):
@@ -247,9 +243,9 @@ def test_the_claim_clock_is_no_later_than_either_clock_and_one_hung_primary_stop
 
 
 def test_clocks_that_differ_are_reported(job, clock, states):
-    eventually(lambda: is_fresh(states[0]), PATIENCE_S)
+    eventually(lambda: is_fresh(states[0]))
     clocked_job.move(clock, HOUR_MS)
-    job.wait_for("ms ahead of that of Redis node", PATIENCE_S)
+    job.wait_for("ms ahead of that of Redis node")
 
 
 def test_a_driver_s_clock_that_is_ahead_for_a_while_leaves_no_claim_of_the_future(job, clock, states):
@@ -257,7 +253,7 @@ def test_a_driver_s_clock_that_is_ahead_for_a_while_leaves_no_claim_of_the_futur
         clocked_job.move(clock, ahead_ms)
         moved_ms = now_ms()
         for state in states:
-            eventually(lambda state=state, after_ms=moved_ms: claimed_ms(state) > after_ms + 500, PATIENCE_S)
+            eventually(lambda state=state, after_ms=moved_ms: claimed_ms(state) > after_ms + 500)
             before_ms = claimed_ms(state)
             assert before_ms <= now_ms()
     job.end()

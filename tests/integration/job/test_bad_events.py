@@ -120,12 +120,10 @@ def world(
             patch.setenv(name, value)
         query = Query(redis_cluster, patch)
         folder = tmp_path_factory.mktemp("bad-events")
-        job = jobs.start(kafka, redis_cluster, folder, CONFIG.replace("{port}", str(port)), **variables)
-        try:
+        config = CONFIG.replace("{port}", str(port))
+        with jobs.running(kafka, redis_cluster, folder, config, **variables) as job:
             job.wait_for("keylane: ready")
             yield World(registry, query, kafka, job, port)
-        finally:
-            job.end()
 
 
 @pytest.mark.parametrize("topic", REASONS)

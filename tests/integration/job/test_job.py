@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import os
 import random
-import signal
-import time
 from dataclasses import dataclass, replace
 
 import pytest
 from confluent_kafka import OFFSET_END, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.servers.own import eventually
 from tests.support import jobs
 from tests.support import lanes as t
 from tests.support.jobs import RunningJob
@@ -62,9 +60,8 @@ def shared(request, kafka, redis_cluster, tmp_path_factory):
     }
     tables = "".join(f"[topics.{topics[kind]}]\nstripes = {stripes}\n" for kind, stripes in kinds.items())
     config = f"{JOB}{SMALL_BATCH_RECORDS[request.param]}\n{tables}"
-    running = jobs.start(kafka, redis_cluster, tmp_path_factory.mktemp("job"), config)
-    yield Shared(running, topics, logs)
-    running.end()
+    with jobs.running(kafka, redis_cluster, tmp_path_factory.mktemp("job"), config) as running:
+        yield Shared(running, topics, logs)
 
 
 def a_topic(kafka: str) -> str:
@@ -114,19 +111,12 @@ def wait_until_written(redis_cluster: str, layout: Layout, log: dict[int, list[E
     for partition, events in log.items():
         for stripe in range(layout.stripes):
             lane = LaneTarget.of(layout, partition, stripe)
-            wait_until(lambda lane=lane, events=events: has_reached(redis_cluster, lane, events), f"{lane}")
+            eventually(lambda lane=lane, events=events: has_reached(redis_cluster, lane, events))
 
 
 def has_reached(redis_cluster: str, lane: LaneTarget, events: list[Event]) -> bool:
     watermark = t.held(redis_cluster, lane, [])[1]
     return watermark is not None and (not events or watermark.next_offset > events[-1].offset)
-
-
-def wait_until(condition, what: str, timeout_s: float = 120) -> None:
-    until = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < until, f"not within {timeout_s} s: {what}"
-        time.sleep(0.02)
 
 
 def state_of(redis_cluster: str, layout: Layout, keys: set[bytes]) -> dict[bytes, bytes]:
@@ -213,7 +203,7 @@ def test_an_idle_topic_is_known_complete_as_of_now(shared, redis_cluster):
                 seen.add(complete_ms)
             return len(seen) >= 2
 
-        wait_until(is_fresh_again, f"{lane} complete as of two moments less than a second ago")
+        eventually(is_fresh_again)
 
 
 @dataclass
@@ -260,7 +250,7 @@ def produce_by_all(
 def wait_until_reached(redis_cluster: str, layout: Layout, produced: Produced) -> None:
     for partition, end in produced.next_offsets.items():
         lane = LaneTarget.of(layout, partition, 0)
-        wait_until(lambda lane=lane, end=end: reached(redis_cluster, lane) >= end, f"{lane} at {end}")
+        eventually(lambda lane=lane, end=end: reached(redis_cluster, lane) >= end)
 
 
 def reached(redis_cluster: str, lane: LaneTarget) -> int:
@@ -289,18 +279,16 @@ def killed(kafka, redis_cluster, tmp_path_factory):
     config = f"{JOB}20000\n[topics.{behind}]\n[topics.{cut}]\n"
     first = produce(kafka, behind, some_records(2, 30_000, 500))
     log = produce(kafka, cut, some_records(4, 300, 50))
-    running = jobs.start(kafka, redis_cluster, folder, config)
-    wait_until_written(redis_cluster, Layout(behind, PARTITIONS), first)
-    wait_until_written(redis_cluster, Layout(cut, PARTITIONS), log)
-    os.killpg(running.process.pid, signal.SIGKILL)
-    running.exit_code()
+    with jobs.running(kafka, redis_cluster, folder, config) as running:
+        wait_until_written(redis_cluster, Layout(behind, PARTITIONS), first)
+        wait_until_written(redis_cluster, Layout(cut, PARTITIONS), log)
+        running.kill()
     second = produce(kafka, behind, some_records(3, 3_000, 500))
     produce(kafka, cut, some_records(5, 300, 50))
     remove_all(kafka, cut)
     later = produce(kafka, cut, some_records(6, 300, 50))
-    again = jobs.start(kafka, redis_cluster, folder, config)
-    yield Killed(again, behind, first, second, cut, later)
-    again.end()
+    with jobs.running(kafka, redis_cluster, folder, config) as again:
+        yield Killed(again, behind, first, second, cut, later)
 
 
 def remove_all(kafka: str, topic: str) -> None:

@@ -178,8 +178,7 @@ def written(request, kafka, redis_cluster, tmp_path_factory):
     tables += CREATED.format(*created)
     config = f"[job]\ncreate_topics = true\nsmall_batch_records = {request.param}\nheartbeat_ms = 100\n"
     config += f'[spark]\n"spark.sql.execution.arrow.maxRecordsPerBatch" = 100\n{tables}'
-    job = jobs.start(kafka, redis_cluster, folder, config)
-    try:
+    with jobs.running(kafka, redis_cluster, folder, config) as job:
         job.wait_for("keylane: ready")
         with t.client(redis_cluster) as client:
             records = {kind: client.get(redis_keys.layout_key(name)) for kind, name in names.items()}
@@ -190,10 +189,8 @@ def written(request, kafka, redis_cluster, tmp_path_factory):
                 end = 1 + max(event.offset for event in log if event.partition == partition)
                 for stripe in range(layouts[kind].stripes):
                     lane = LaneTarget.of(layouts[kind], partition, stripe)
-                    eventually(lambda lane=lane, end=end: is_complete(redis_cluster, lane, end), 60)
+                    eventually(lambda lane=lane, end=end: is_complete(redis_cluster, lane, end))
         yield Written(redis_cluster, job, layouts, logs, created)
-    finally:
-        job.end()
 
 
 def is_complete(nodes: str, lane: LaneTarget, end: int) -> bool:

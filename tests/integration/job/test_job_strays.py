@@ -77,11 +77,10 @@ def topics(kafka, redis_cluster, tmp_path_factory) -> Iterator[dict[str, MixedTo
     made = {kind: MixedTopic(kafka, redis_cluster, kind) for kind in TABLES}
     config = "[job]\nheartbeat_ms = 100\nmax_batch_records = 2000\n"
     config += "".join(f"[topics.{made[kind].name}]\n{table}\n" for kind, table in TABLES.items())
-    job = jobs.start(kafka, redis_cluster, tmp_path_factory.mktemp("strays"), config)
-    for each in made.values():
-        each.job = job
-    yield made
-    job.end()
+    with jobs.running(kafka, redis_cluster, tmp_path_factory.mktemp("strays"), config) as job:
+        for each in made.values():
+            each.job = job
+        yield made
 
 
 def test_strays_that_a_failover_of_their_shard_took_back_are_read_again(topics, redis_cluster):
@@ -90,7 +89,7 @@ def test_strays_that_a_failover_of_their_shard_took_back_are_read_again(topics, 
     names = [lane.key_prefix + topic.key, lane.key_prefix[:-2] + b"s:1.0"]
     with t.client(redis_cluster) as client:
         topic.put(2, (topic.key, b"first"))
-        eventually(lambda: topic.held()[0] == b"first", 90)
+        eventually(lambda: topic.held()[0] == b"first")
         before = [client.dump(name) for name in names]
         topic.put(2, (topic.key, b"second"))
         eventually(lambda: topic.held()[0] == b"second")
@@ -99,17 +98,17 @@ def test_strays_that_a_failover_of_their_shard_took_back_are_read_again(topics, 
         assert topic.held()[0] == b"first"
         client.set(lane.key_prefix[:-2] + b"l:1.0", b"f" * 40)  # a promoted replica's history is another
     topic.job.wait_for(f"lane {lane} has lost strays: partition 2 is read again from 1")
-    eventually(lambda: topic.held()[0] == b"second", 60)
+    eventually(lambda: topic.held()[0] == b"second")
 
 
 def test_a_partition_whose_shard_was_emptied_brings_back_no_deleted_key(topics):
     topic = topics["deleted"]
     topic.put(0, (topic.key, b"x"))
-    eventually(lambda: topic.held()[0] == b"x", 90)
+    eventually(lambda: topic.held()[0] == b"x")
     topic.put(1, (topic.key, None))
-    eventually(lambda: topic.held()[0] is None and topic.leaves_nothing(), 60)
+    eventually(lambda: topic.held()[0] is None and topic.leaves_nothing())
     topic.empty(0)
-    eventually(lambda: topic.is_complete(0, 1), 60)
+    eventually(lambda: topic.is_complete(0, 1))
     assert topic.leaves_nothing()
 
 
@@ -119,7 +118,7 @@ def test_a_lane_that_was_emptied_is_complete_only_once_its_strays_are_there_agai
     topic.put(1, (topic.key, b"old"))
     topic.put(0, *((key, b"x") for key in topic.keys_of(0, 30_000)))
     topic.put(0, (topic.key, b"new"))
-    eventually(lambda: topic.held()[0] == b"new" and topic.is_complete(1, 1), 120)
+    eventually(lambda: topic.held()[0] == b"new" and topic.is_complete(1, 1))
     for emptied in ((1,), (0, 1)):
         topic.empty(*emptied)
         assert topic.held() == (None, None)
@@ -130,4 +129,4 @@ def test_a_lane_that_was_emptied_is_complete_only_once_its_strays_are_there_agai
             assert value == b"new" or not is_complete, f"{value!r} in a lane that is complete: {watermark}"
             return is_complete
 
-        eventually(is_back, 120)
+        eventually(is_back)

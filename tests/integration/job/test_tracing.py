@@ -59,11 +59,10 @@ def job(
     producer = Producer({"bootstrap.servers": kafka})
     for number in range(WRITTEN_BEFORE):
         producer.produce(topic, b"1", b"before-%d" % number, headers={"traceparent": a_parent()})
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     config = f"{JOB}[topics.{topic}]\n"
-    running = jobs.start(kafka, redis_cluster, tmp_path, config, **collector.variables)
-    yield running
-    running.end()
+    with jobs.running(kafka, redis_cluster, tmp_path, config, **collector.variables) as running:
+        yield running
 
 
 def a_parent(trace_id: str | None = None, span_id: str | None = None) -> str:
@@ -89,17 +88,17 @@ def test_a_write_s_trace_goes_from_the_request_through_the_record_to_the_job_s_b
     def batches() -> list[CollectedSpan]:
         return [each for each in collector.spans if each.attributes.get("messaging.system") == "kafka"]
 
-    eventually(lambda: bool(batches()), 120)
+    eventually(lambda: bool(batches()))
     trace_id, parent_id = secrets.token_hex(16), secrets.token_hex(8)
     path, parent = f"/topics/{topic}/keys/k", a_parent(trace_id, parent_id)
     assert server.ask("PUT", path, b"1", traceparent=parent)[0] == 201
-    eventually(lambda: bool(spans_of(collector, trace_id, SERVICE)), 60)
+    eventually(lambda: bool(spans_of(collector, trace_id, SERVICE)))
     [span] = spans_of(collector, trace_id, SERVICE)
     assert (span.name, span.kind, span.parent_id) == ("PUT /topics/{topic}/keys/{key}", SERVER, parent_id)
     assert (span.attributes["http.response.status_code"], span.is_error) == (201, False)
     assert span.attributes["url.path"] == f"/topics/{topic}/keys/k"
     assert record_headers(kafka, topic, WRITTEN_BEFORE)["traceparent"].decode() == a_parent(trace_id, span.id)
-    eventually(lambda: len(batches()) > 1, 120)
+    eventually(lambda: len(batches()) > 1)
     by_tasks, batch = batches()
     assert (by_tasks.attributes["messaging.batch.message_count"], by_tasks.links) == (WRITTEN_BEFORE, [])
     assert (batch.service, batch.name, batch.kind) == ("keylane-job", f"process {topic}", CONSUMER)
@@ -115,7 +114,7 @@ def test_a_refused_request_is_a_span_without_an_error_and_own_pages_are_none(
     parent = a_parent(trace_id)
     assert server.ask("GET", "/health/live", traceparent=parent)[0] == 200
     assert server.ask("GET", "/topics/nowhere-at-all/keys/k", traceparent=parent)[0] == 404
-    eventually(lambda: bool(spans_of(collector, trace_id, SERVICE)), 60)
+    eventually(lambda: bool(spans_of(collector, trace_id, SERVICE)))
     [span] = spans_of(collector, trace_id, SERVICE)
     assert (span.attributes["http.response.status_code"], span.is_error) == (404, False)
     assert "error.type" not in span.attributes

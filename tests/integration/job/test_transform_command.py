@@ -21,7 +21,7 @@ def brokers(kafka) -> str:
     producer = Producer({"bootstrap.servers": kafka})
     for key, value in (("a", '{"n":"1"}'), ("b", None), (None, "x"), ("c", '{"n":"x"}'), ("d", '{"n":"-4"}')):
         producer.produce(TOPIC, key=key, value=value)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     return kafka
 
 

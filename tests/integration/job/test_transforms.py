@@ -116,15 +116,12 @@ def transformed(request, kafka, redis_cluster, tmp_path_factory) -> Iterator[Tra
         f'[job]\nreader = "{request.param}"\nsmall_batch_records = 100\nheartbeat_ms = 100\n'
         f'[spark]\n"spark.sql.execution.arrow.maxRecordsPerBatch" = 50\n{tables}'
     )
-    job = jobs.start(kafka, redis_cluster, folder, config)
     states = {kind: jobs.State(redis_cluster, name) for kind, name in names.items()}
-    try:
+    with jobs.running(kafka, redis_cluster, folder, config) as job:
         job.wait_for("keylane: ready")
         yield Transformed(job, names, logs, states)
-    finally:
-        job.end()
-        for state in states.values():
-            state.close()
+    for state in states.values():
+        state.close()
 
 
 def produce(kafka: str, topic: str, kind: str) -> list[Written]:
@@ -145,9 +142,9 @@ def produce(kafka: str, topic: str, kind: str) -> list[Written]:
         row = {"id": each, "name": f"name {next(number)}", "status": status}
         send(b"key-%d" % source.randrange(40), None if source.random() < 0.1 else row)
         if each == 300 and kind in {"stops", "skips", "keeps"}:
-            producer.flush(30)
+            producer.flush(60)
             send(b"bad-key", {"name": "before"}, partition=0)
-            producer.flush(30)
+            producer.flush(60)
             send(b"bad-key", {"name": "x", "bad": "bad"}, partition=0)
     assert producer.flush(60) == 0
     return sorted(log, key=lambda each: (each.partition, each.offset))
@@ -274,12 +271,12 @@ def test_new_records_reach_their_topics_while_others_are_stopped(transformed, ka
     row = {"id": 7, "name": "new", "status": "active"}
     for name in transformed.names.values():
         producer.produce(name, key=b"new", value=json.dumps(row))
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     text = json.dumps(row)
     after = {"plain": text, "active": text, "both": '{"id":7,"status":"active"}', "upper": text.upper()}
     for kind, value in after.items():
         state = transformed.states[kind]
-        eventually(lambda state=state, value=value: state.holds({b"new": value.encode()}), 60)
+        eventually(lambda state=state, value=value: state.holds({b"new": value.encode()}))
 
 
 def reached(state: State, partition: int, offset: int) -> bool:
@@ -287,7 +284,7 @@ def reached(state: State, partition: int, offset: int) -> bool:
         watermark = state.watermarks()[partition, 0]
         return watermark is not None and watermark.next_offset >= offset
 
-    eventually(is_there, 60)
+    eventually(is_there)
     return True
 
 

@@ -19,7 +19,6 @@ from keylane_spark.adapters.leader_epochs import EpochEnd, epoch_ends
 
 NUMBERS = itertools.count()
 JOB = "[job]\nheartbeat_ms = 100\nsweep_keys_per_s = 1000000\n"
-PATIENCE_S = 150
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -64,7 +63,7 @@ class Scene:
         for number, node in self.brokers.brokers.items():
             if number != leader:
                 node.stop()
-        eventually(lambda: all(self.brokers.in_sync(self.topic, p) == {leader} for p in self.partitions), 60)
+        eventually(lambda: all(self.brokers.in_sync(self.topic, p) == {leader} for p in self.partitions))
         return leader
 
     def elect_another(self, leader: int) -> int:
@@ -130,7 +129,7 @@ def values(name: str, count: int) -> dict[bytes, bytes]:
 
 
 def wait_for_values(scene: Scene, expected: dict[bytes, bytes]) -> None:
-    eventually(lambda: scene.state.holds(expected), PATIENCE_S)
+    eventually(lambda: scene.state.holds(expected))
 
 
 def test_a_log_that_grew_past_the_watermark_while_the_job_was_down_is_noticed(scene):
@@ -138,12 +137,12 @@ def test_a_log_that_grew_past_the_watermark_while_the_job_was_down_is_noticed(sc
     scene.produce(values("kept", 20))
     leader = scene.isolate_leader()
     scene.produce(values("lost", 20))
-    eventually(lambda: scene.state.holds(values("kept", 20) | values("lost", 20)), PATIENCE_S)
+    eventually(lambda: scene.state.holds(values("kept", 20) | values("lost", 20)))
     job.end()
     scene.elect_another(leader)
     scene.produce(values("new", 50))
     scene.start_job()
-    eventually(scene.holds_the_log, PATIENCE_S)
+    eventually(scene.holds_the_log)
     assert scene.state.holds(values("new", 50) | dict.fromkeys(values("lost", 20)))
     assert not scene.state.watermarks()[0, 0].incomplete
 
@@ -155,12 +154,12 @@ def test_a_log_that_is_truncated_and_grows_under_a_running_job_is_noticed(scene)
     scene.produce(values("kept", 20))
     leader = scene.isolate_leader()
     scene.produce(values("lost", 20))
-    eventually(lambda: scene.state.holds(values("lost", 20)), PATIENCE_S)
-    eventually(scene.view_counts_the_log, PATIENCE_S)
+    eventually(lambda: scene.state.holds(values("lost", 20)))
+    eventually(scene.view_counts_the_log)
     scene.elect_another(leader)
     scene.produce(values("new", 50))
-    eventually(scene.holds_the_log, PATIENCE_S)
-    eventually(scene.view_counts_the_log, PATIENCE_S)
+    eventually(scene.holds_the_log)
+    eventually(scene.view_counts_the_log)
     assert job.process.poll() is None
 
 
@@ -171,14 +170,14 @@ def test_two_elections_that_bring_back_the_first_log_are_noticed(scene):
     scene.produce(values("kept", 10))
     first = scene.isolate_leader()
     scene.produce(values("first", 40))
-    eventually(lambda: scene.state.holds(values("first", 40)), PATIENCE_S)
+    eventually(lambda: scene.state.holds(values("first", 40)))
     scene.elect_another(first)
     scene.produce(values("second", 20))
-    eventually(scene.holds_the_log, PATIENCE_S)
+    eventually(scene.holds_the_log)
     job.end()
     scene.brokers.elect(first, scene.topic)
     scene.start_job()
-    eventually(scene.holds_the_log, PATIENCE_S)
+    eventually(scene.holds_the_log)
     assert scene.state.holds(values("first", 40) | dict.fromkeys(values("second", 20)))
 
 
@@ -186,16 +185,16 @@ def test_what_retention_removed_is_missing_from_a_rebuilt_state_and_reads_say_so
     job = scene.start_job()
     scene.produce(values("old", 10))
     scene.produce(values("kept", 10))
-    eventually(lambda: scene.state.holds(values("old", 10) | values("kept", 10)), PATIENCE_S)
+    eventually(lambda: scene.state.holds(values("old", 10) | values("kept", 10)))
     admin = AdminClient({"bootstrap.servers": scene.brokers.bootstrap})
     for future in admin.delete_records([TopicPartition(scene.topic, 0, 10)]).values():
         future.result(30)
     assert not scene.state.watermarks()[0, 0].incomplete
     leader = scene.isolate_leader()
     scene.produce(values("lost", 10))
-    eventually(lambda: scene.state.holds(values("lost", 10)), PATIENCE_S)
+    eventually(lambda: scene.state.holds(values("lost", 10)))
     scene.elect_another(leader)
-    eventually(scene.holds_the_log, PATIENCE_S)
+    eventually(scene.holds_the_log)
     assert scene.state.holds(dict.fromkeys([*values("old", 10), *values("lost", 10)]))
     assert scene.state.watermarks()[0, 0].incomplete
     job.wait_for("INCOMPLETE: partition 0")
@@ -207,15 +206,15 @@ def test_in_a_topic_with_strays_any_lane_may_lack_what_retention_removed(scene):
     """The producer places keys by another hash than the topic is declared with."""
     scene.start_job()
     scene.produce(values("old", 40))
-    eventually(lambda: scene.state.holds(values("old", 40)), PATIENCE_S)
+    eventually(lambda: scene.state.holds(values("old", 40)))
     admin = AdminClient({"bootstrap.servers": scene.brokers.bootstrap})
     for future in admin.delete_records([TopicPartition(scene.topic, 0, 1)]).values():
         future.result(30)
     leader = scene.isolate_leader()
     scene.produce(values("lost", 40))
-    eventually(lambda: scene.state.holds(values("lost", 40)), PATIENCE_S)
+    eventually(lambda: scene.state.holds(values("lost", 40)))
     scene.elect_another(leader)
-    eventually(lambda: scene.state.holds(dict.fromkeys(values("lost", 40))), PATIENCE_S)
+    eventually(lambda: scene.state.holds(dict.fromkeys(values("lost", 40))))
     assert all(mark.incomplete for mark in scene.state.watermarks().values())
 
 
@@ -225,7 +224,7 @@ def test_leaders_that_change_in_order_are_followed_and_cost_no_rebuild(scene):
     job = scene.start_job()
     written: dict[bytes, bytes] = {}
     for turn in range(3):
-        eventually(lambda: scene.brokers.in_sync(scene.topic) == {1, 2, 3}, 60)
+        eventually(lambda: scene.brokers.in_sync(scene.topic) == {1, 2, 3})
         leader = scene.brokers.leader(scene.topic)
         scene.brokers.brokers[leader].stop()
         scene.produce(values(f"turn-{turn}", 20))
@@ -241,7 +240,7 @@ def test_leaders_that_change_in_order_are_followed_and_cost_no_rebuild(scene):
     scene.brokers.brokers[leader].stop()
     scene.produce(values("down", 20))
     scene.start_job()
-    eventually(lambda: scene.state.holds(written | values("down", 20)), PATIENCE_S)
+    eventually(lambda: scene.state.holds(written | values("down", 20)))
     assert scene.state.layout.generation == 1
     assert not scene.state.watermarks()[0, 0].incomplete
 
@@ -264,7 +263,7 @@ def test_an_epoch_older_than_all_of_the_log_ends_where_the_log_begins(scene):
     epoch = scene.epoch()
     leader = scene.brokers.leader(scene.topic)
     scene.brokers.brokers[leader].stop()
-    eventually(lambda: scene.epoch() > epoch, 60)
+    eventually(lambda: scene.epoch() > epoch)
     scene.produce(values("new", 10))
     admin = AdminClient({"bootstrap.servers": scene.brokers.bootstrap})
     for future in admin.delete_records([TopicPartition(scene.topic, 0, 15)]).values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import pytest
 from confluent_kafka import Producer
@@ -56,9 +57,11 @@ def registry():
             double.has(f"/schemas/ids/{schema_id}", {"schema": json.dumps(schema)})
         double.has("/schemas/ids/9", {"schema": "{}", "schemaType": "JSON"})
         double.lacks("/schemas/ids/10")
-        for schema_id in (7, 11):
-            double.has(f"/schemas/ids/{schema_id}", {"message": "the database is away"}, 500)
+        double.has("/schemas/ids/11", {"message": "the database is away"}, 500)
+        over = threading.Event()
+        double.answers["/schemas/ids/7"] = lambda _: over.wait()  # it never answers
         yield double
+        over.set()
 
 
 def row(number: int, status: str, schema_id: int, deleted: str = "false") -> bytes:
@@ -100,8 +103,8 @@ def test_a_registry_that_is_away_holds_back_one_partition_and_views_read_its_val
         *((0, b"d", bad) for bad in (b"no schema", join(10, b""), join(8, b"\x02"), b"\0")),
         (0, b"e", None),
     )
-    job = jobs.start(kafka, redis_cluster, tmp_path, CONFIG, KEYLANE_SCHEMA_REGISTRY_URL=registry.url)
-    try:
+    variables = {"KEYLANE_SCHEMA_REGISTRY_URL": registry.url}
+    with jobs.running(kafka, redis_cluster, tmp_path, CONFIG, **variables) as job:
         eventually_equal(lambda: windows(query, "unread-orders"), {"new": {"n": 2}})
         paid = {"x": {"n": 2, "total": 3.5}, "y": {"n": 1, "total": 3}}
         eventually_equal(lambda: windows(query, "unread-payments"), paid)
@@ -131,5 +134,3 @@ def test_a_registry_that_is_away_holds_back_one_partition_and_views_read_its_val
         eventually(lambda: [mark.next_offset for mark in positions.watermarks().values()] == [2, 3])
         eventually_equal(lambda: windows(query, "unread-orders"), {"paid": {"n": 1}})
         positions.close()
-    finally:
-        job.end()

@@ -132,11 +132,10 @@ def shared(kafka, redis_cluster, tmp_path_factory):
     port = Ports().any()
     tables = "".join(filled(tables, *named(kind)) for kind, tables in VIEWS.items())
     config = SELDOM + JOB + METRICS.format(port=port) + tables
-    running = jobs.start(kafka, redis_cluster, tmp_path_factory.mktemp("views"), config)
-    for kind in VIEWS.keys() - {"failing", "early"}:
-        running.wait_for(f"view {named(kind)[1]!r} is ready")
-    yield Shared(running, port, written)
-    running.end()
+    with jobs.running(kafka, redis_cluster, tmp_path_factory.mktemp("views"), config) as running:
+        for kind in VIEWS.keys() - {"failing", "early"}:
+            running.wait_for(f"view {named(kind)[1]!r} is ready")
+        yield Shared(running, port, written)
 
 
 @pytest.fixture
@@ -185,7 +184,7 @@ def test_a_job_that_is_killed_again_and_again_counts_every_event_once(kafka, top
         running.wait_for(f"view {view!r} is ready")
         if turn < 2:
             # In the middle of its first batches: some lanes have them, some don't.
-            eventually(lambda: any(lane["offsets"] != [0, 0, 0] for lane in lanes_of(query, view)), 60)
+            eventually(lambda: any(lane["offsets"] != [0, 0, 0] for lane in lanes_of(query, view)))
             running.signal(signal.SIGKILL)
             running.exit_code()
     eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
@@ -307,7 +306,7 @@ def test_a_window_is_final_once_the_event_time_is_past_it_and_what_comes_later_i
 def assert_still(condition, query: Query, view: str, records: int) -> None:
     """It holds once so many records are in the view."""
     lanes = lambda: query.ask(f"/views/{view}")[1]["lanes"]  # noqa: E731
-    eventually(lambda: all(sum(lane["offsets"]) == records for lane in lanes()), 60)
+    eventually(lambda: all(sum(lane["offsets"]) == records for lane in lanes()))
     assert condition()
 
 
@@ -396,7 +395,7 @@ def test_windows_that_together_are_too_large_for_one_answer_are_written_in_parts
         windows = query.ask(f"/views/{view}/keys/{user}")[1].get("windows")
         return windows[0]["values"]["n"] if windows else None
 
-    eventually(lambda: [count_of(user) for user in (users[0], users[500], users[-1])] == [2, 2, 2], 120)
+    eventually(lambda: [count_of(user) for user in (users[0], users[500], users[-1])] == [2, 2, 2])
     assert running.process.poll() is None
     [window] = query.ask(f"/views/{view}/keys/u7")[1]["windows"]
     assert len(window["values"]["p"]) == 40_000

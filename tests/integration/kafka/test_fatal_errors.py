@@ -95,7 +95,7 @@ def test_the_standing_server_goes_on_writing(kafka: MockKafka, topic: str, redis
             status, _, body = server.ask("PUT", f"/topics/{topic}/keys/k", b"v")
             return status, json.loads(body)
 
-        eventually(lambda: put()[0] == 201, 30)
+        eventually(lambda: put()[0] == 201)
         for _ in range(3):
             kafka.answer_with(OUT_OF_ORDER_SEQUENCE_NUMBER)
             status, problem = put()
@@ -104,7 +104,7 @@ def test_the_standing_server_goes_on_writing(kafka: MockKafka, topic: str, redis
         assert server.log.count("has ended and is replaced") == 3
     finally:
         server.process.terminate()
-        server.process.wait(30)
+        server.process.wait(120)
 
 
 def test_a_record_that_is_lost_behind_a_later_one_is_not_said_to_be_written(kafka: MockKafka, topic: str):

@@ -37,14 +37,14 @@ def test_a_leader_that_was_not_in_sync_loses_acknowledged_records_and_writes_oth
     others = sorted(brokers.brokers.keys() - {leader})
     for number in others:
         brokers.brokers[number].stop()
-    eventually(lambda: brokers.in_sync(topic) == {leader}, 60)
+    eventually(lambda: brokers.in_sync(topic) == {leader})
     produce(brokers.bootstrap, topic, b"lost", b"lost too")
     brokers.elect(others[0], topic)
     produce(brokers.bootstrap, topic, b"in its place")
     assert records_of(brokers.bootstrap, topic, 0) == [(b"key", b"kept"), (b"key", b"in its place")]
     brokers.start()
     brokers.wait_ready()
-    eventually(lambda: brokers.in_sync(topic) == {1, 2, 3}, 60)
+    eventually(lambda: brokers.in_sync(topic) == {1, 2, 3})
     assert records_of(brokers.bootstrap, topic, 0) == [(b"key", b"kept"), (b"key", b"in its place")]
 
 
@@ -60,7 +60,7 @@ def test_a_range_is_not_read_on_from_a_new_leader(brokers):
     rows = reader.read(PlannedRange(topic, 0, 0, count, epoch), committed=True, with_headers=False)
     seen = next(rows).offsets.tolist()
     brokers.brokers[leader].stop()
-    eventually(lambda: brokers.leader(topic) not in (-1, leader), 60)
+    eventually(lambda: brokers.leader(topic) not in (-1, leader))
     with pytest.raises(KeylaneError):  # noqa: PT012 (what came before is looked at)
         for more in rows:
             seen += more.offsets.tolist()

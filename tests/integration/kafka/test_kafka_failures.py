@@ -14,6 +14,7 @@ from tests.servers.own import (
     eventually,
     own_kafka,
     records_of,
+    repair,
     suspended,
     wait_writable,
 )
@@ -80,13 +81,12 @@ def assert_503_in_time(put: Callable[[str, bytes], dict[str, Any]], topic: str, 
 def test_broker_that_goes_away_is_503_and_the_next_write_works_when_it_is_back(
     breaking: Kafka, topic: str, put: Callable[[str, bytes], dict[str, Any]]
 ):
-    eventually(lambda: put(topic, b"before")["statusCode"] == 201, 40)
+    eventually(lambda: put(topic, b"before")["statusCode"] == 201)
     breaking.stop()
     assert_503_in_time(put, topic, b"lost")
     assert_503_in_time(put, topic, b"lost too")
-    breaking.start()
-    breaking.wait_ready()
-    eventually(lambda: put(topic, b"after")["statusCode"] == 201, 40)
+    repair(breaking)
+    eventually(lambda: put(topic, b"after")["statusCode"] == 201)
     values = [value for _, value in records_of(breaking.bootstrap, topic, 0)]
     # A record that was reported as failed is not sent later, when the broker is up again.
     assert set(values) == {b"before", b"after"}
@@ -97,9 +97,8 @@ def test_broker_that_is_away_at_the_start_is_503_until_it_is_there(
 ):
     breaking.stop()
     assert_503_in_time(put, topic, b"lost")
-    breaking.start()
-    breaking.wait_ready()
-    eventually(lambda: put(topic, b"first")["statusCode"] == 201, 40)
+    repair(breaking)
+    eventually(lambda: put(topic, b"first")["statusCode"] == 201)
     assert records_of(breaking.bootstrap, topic, 0)[0] == (b"k", b"first")
 
 
@@ -130,7 +129,7 @@ def test_records_of_a_push_to_a_broker_that_is_away_are_uncertain_each_and_not_s
         )
         return answer
 
-    eventually(lambda: push("before")["statusCode"] == 200, 40)
+    eventually(lambda: push("before")["statusCode"] == 200)
     breaking.stop()
     with takes_about(TIMEOUT_MS / 1000):
         answer = push("lost")
@@ -138,9 +137,8 @@ def test_records_of_a_push_to_a_broker_that_is_away_are_uncertain_each_and_not_s
     document = json.loads(answer["body"])
     assert document["positions"] == [None] * 3
     assert all(entry["retriable"] and entry["uncertain"] for entry in document["errors"])
-    breaking.start()
-    breaking.wait_ready()
-    eventually(lambda: push("after")["statusCode"] == 200, 40)
+    repair(breaking)
+    eventually(lambda: push("after")["statusCode"] == 200)
     values = [value for _, value in records_of(breaking.bootstrap, topic, 0)]
     assert values[:3] == [b"before"] * 3
     assert values[-3:] == [b"after"] * 3
@@ -160,8 +158,7 @@ def test_the_job_sees_the_offsets_of_a_broker_that_crashed_and_came_back(breakin
     broker = JobKafka(Connection(breaking.bootstrap))
     assert broker.end_offsets({topic: 1}) == {(topic, 0): 0}
     breaking.kill()
-    breaking.start()
-    breaking.wait_ready()
+    repair(breaking)
 
     def sees_it() -> bool:
         try:
@@ -169,7 +166,7 @@ def test_the_job_sees_the_offsets_of_a_broker_that_crashed_and_came_back(breakin
         except LogUnavailable:
             return False
 
-    eventually(sees_it, 30)
+    eventually(sees_it)
 
 
 def test_a_topic_that_is_described_with_each_heartbeat_leaves_nothing_in_memory(kafka: str):

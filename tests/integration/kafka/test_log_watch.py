@@ -71,7 +71,7 @@ def test_the_ends_of_committed_records_stay_before_an_open_transaction(kafka, to
     assert watch.ends().ends[topic, 1].offset == 1
     assert watch.ends(committed=True).ends[topic, 1].offset == 0
     open_.commit_transaction(60)
-    eventually(lambda: watch.ends(committed=True).ends[topic, 1].offset == 2, 60)
+    eventually(lambda: watch.ends(committed=True).ends[topic, 1].offset == 2)
 
 
 def test_topics_are_the_same_until_one_of_them_changes(kafka, topic, watch):
@@ -80,16 +80,16 @@ def test_topics_are_the_same_until_one_of_them_changes(kafka, topic, watch):
     assert watch.topics() == before
     admin = AdminClient({"bootstrap.servers": kafka})
     admin.create_partitions([NewPartitions(topic, 4)])[topic].result(60)
-    eventually(lambda: watch.topics() != before, 60)
+    eventually(lambda: watch.topics() != before)
     grown = watch.topics()
     admin.delete_topics([topic])[topic].result(60)
-    eventually(lambda: watch.topics() != grown, 60)
-    eventually(lambda: len(watch.ends().away) == 3, 60)
+    eventually(lambda: watch.topics() != grown)
+    eventually(lambda: len(watch.ends().away) == 3)
     assert watch.ends().ends == {}
     gone = watch.topics()
     assert gone == {}
     create_topic(kafka, topic, 4)
-    eventually(lambda: watch.topics() not in (before, grown, gone), 60)
+    eventually(lambda: watch.topics() not in (before, grown, gone))
 
 
 def test_a_topic_that_is_missing_has_no_ends(kafka):

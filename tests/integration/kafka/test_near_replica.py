@@ -34,7 +34,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
         for value in VALUES:
             producer.produce(TOPIC, value)
         assert producer.flush(60) == 0
-        eventually(lambda: cluster.in_sync(TOPIC) == set(RACKS), 60)
+        eventually(lambda: cluster.in_sync(TOPIC) == set(RACKS))
         yield cluster
 
 
@@ -91,7 +91,7 @@ def test_records_are_fetched_from_the_replica_of_the_rack(brokers: KafkaCluster,
         is_read = read(reader) == VALUES
         return is_read and settings.fetches().get(source, 0) > 1 and source in settings.sources()
 
-    eventually(is_seen, 60)
+    eventually(is_seen)
     others = set(RACKS) - {leader, source}
     assert not any(settings.fetches().get(number, 0) for number in others)
     # A new consumer asks the leader first, which names the near replica.

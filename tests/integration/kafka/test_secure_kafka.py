@@ -170,7 +170,7 @@ def test_tasks_of_the_job_read_by_each_way_in(
     variables = (ways(secure) | {"token": token})[way]
     producer = Producer({"bootstrap.servers": secure.bootstrap})
     producer.produce(topic, b"v", b"k")
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     given = portable(connection({K + name: value for name, value in variables.items()}))
     reader = LogRangeReader(given)
     (rows,) = reader.read(PlannedRange(topic, 0, 0, 1), committed=True, with_headers=False)
@@ -538,7 +538,7 @@ def test_the_job_reads_topics_that_it_may_read(
     try:
         running.wait_for("keylane: ready")
         reader = jobs.State(redis_cluster, topic).reader()
-        eventually(lambda: reader.value(b"k", partial=True) == b"by the job", 60)
+        eventually(lambda: reader.value(b"k", partial=True) == b"by the job")
     finally:
         if reader is not None:
             reader.close()

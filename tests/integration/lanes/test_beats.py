@@ -95,7 +95,7 @@ def test_a_hanging_node_parks_its_lanes_and_the_others_are_marked(cluster, redis
     targets = new_lanes(redis_cluster)
     hung, _ = primary_and_replica(cluster, targets[0].slot)
     own, parked = t.Cluster(t.settings(redis_cluster)), ParkedSlots()
-    options = WriteOptions(retry_budget_s=0, attempt_timeout_s=0.3)
+    options = WriteOptions(retry_budget_s=0, attempt_timeout_s=1.5)
     lanes = LaneWriter(FunctionLibrary(own, t.CLOCK, options), 1, parked)
     beat(lanes, targets, t.BASE_MS)
     of_hung = {lane for lane in targets if own.known_primary(lane.slot) == Node("127.0.0.1", hung.port)}

@@ -6,19 +6,18 @@ between two chunks happens between that reading and EXEC.
 
 from __future__ import annotations
 
-import itertools
 import json
 import random
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from tests.integration.lanes.test_lanes import new_lane, opened, primary_of
+from tests.integration.lanes.test_lanes import primary_of
 from tests.support import lanes as t
 from tests.support.lanes import Event
 
 from keylane.errors import CorruptState, Fenced, LaneBehind
-from keylane.model.records import Layout, Options, Watermark
+from keylane.model.records import Options, Watermark
 from keylane.state import codec
 from keylane_spark.adapters import lane_writer
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 
     from keylane_spark.adapters.lane_writer import LaneWriter
     from keylane_spark.columns.chunks import Chunk, Folded
-
-NUMBERS = itertools.count()
 
 
 def put(lanes: LaneWriter, lane: LaneTarget, offset: int, key: bytes = b"a") -> None:
@@ -52,9 +49,7 @@ def calls(client: Redis, command: str) -> int:
     return client.info("commandstats").get(f"cmdstat_{command}", {}).get("calls", 0)
 
 
-def test_chunks_of_sets_run_no_function_and_a_tombstone_does(redis_cluster):
-    lane = new_lane()
-    lanes = opened(redis_cluster, lane)
+def test_chunks_of_sets_run_no_function_and_a_tombstone_does(redis_cluster, lane, lanes):
     with primary_of(redis_cluster, lane) as primary:
         functions, transactions = calls(primary, "fcall"), calls(primary, "exec")
         for offset in range(3):
@@ -68,19 +63,15 @@ def test_chunks_of_sets_run_no_function_and_a_tombstone_does(redis_cluster):
     assert values(redis_cluster, lane, b"a") == {}
 
 
-def test_few_records_are_no_transaction(redis_cluster, monkeypatch):
+def test_few_records_are_no_transaction(redis_cluster, monkeypatch, lane, lanes):
     monkeypatch.setattr(lane_writer, "PAYS_FROM_RECORDS", 2)
-    lane = new_lane()
-    lanes = opened(redis_cluster, lane)
     with primary_of(redis_cluster, lane) as primary:
         functions = calls(primary, "fcall")
         put(lanes, lane, 0)
         assert calls(primary, "fcall") == functions + 1
 
 
-def test_the_watermark_moves_with_the_records_and_keeps_what_else_it_says(redis_cluster):
-    lane = new_lane()
-    lanes = opened(redis_cluster, lane)
+def test_the_watermark_moves_with_the_records_and_keeps_what_else_it_says(redis_cluster, lane, lanes):
     lanes.mark_incomplete([lane])
     t.complete(lanes, lane, 0, t.BASE_MS)
     put(lanes, lane, 0)
@@ -88,9 +79,8 @@ def test_the_watermark_moves_with_the_records_and_keeps_what_else_it_says(redis_
     assert watermark == Watermark(1, 1, t.BASE_MS, complete_as_of_ms=t.BASE_MS, incomplete=True)
 
 
-def test_a_heartbeat_between_two_chunks_costs_no_record_and_stays(redis_cluster):
-    lane = new_lane()
-    lanes, heartbeat = opened(redis_cluster, lane), t.writer(redis_cluster, 1)
+def test_a_heartbeat_between_two_chunks_costs_no_record_and_stays(redis_cluster, lane):
+    lanes, heartbeat = t.opened(redis_cluster, lane), t.writer(redis_cluster, 1)
     with primary_of(redis_cluster, lane) as primary:
         put(lanes, lane, 0)
         t.complete(heartbeat, lane, 1, t.BASE_MS)
@@ -102,32 +92,27 @@ def test_a_heartbeat_between_two_chunks_costs_no_record_and_stays(redis_cluster)
     assert (watermark.next_offset, watermark.complete_as_of_ms) == (2, t.BASE_MS)
 
 
-def test_a_newer_writer_between_two_chunks_fences_the_second(redis_cluster):
-    lane = new_lane()
-    lanes = opened(redis_cluster, lane)
+def test_a_newer_writer_between_two_chunks_fences_the_second(redis_cluster, lane, lanes):
     put(lanes, lane, 0)
-    opened(redis_cluster, lane, epoch=2)
+    t.opened(redis_cluster, lane, epoch=2)
     with pytest.raises(Fenced):
         put(lanes, lane, 1, b"b")
     assert values(redis_cluster, lane, b"a", b"b") == {b"a": b"v0"}
 
 
-def test_a_connection_that_was_lost_watches_nothing_and_is_not_relied_on(redis_cluster):
-    lane = new_lane()
+def test_a_connection_that_was_lost_watches_nothing_and_is_not_relied_on(redis_cluster, lane):
     cluster = t.Cluster(t.settings(redis_cluster))
     lanes = t.writer_over(cluster, 1)
     lanes.open([(lane, 0)])
     put(lanes, lane, 0)
     cluster.drop(cluster.primary(lane.slot))
-    opened(redis_cluster, lane, epoch=2)
+    t.opened(redis_cluster, lane, epoch=2)
     with pytest.raises(Fenced):
         put(lanes, lane, 1, b"b")
     assert values(redis_cluster, lane, b"b") == {}
 
 
-def test_a_chunk_whose_connection_breaks_is_applied_once(redis_cluster):
-    lane = new_lane()
-    lanes = opened(redis_cluster, lane)
+def test_a_chunk_whose_connection_breaks_is_applied_once(redis_cluster, lane, lanes):
     put(lanes, lane, 0)
     with primary_of(redis_cluster, lane) as primary:
         primary.client_kill_filter(_type="normal", skipme=True)
@@ -135,9 +120,8 @@ def test_a_chunk_whose_connection_breaks_is_applied_once(redis_cluster):
     assert values(redis_cluster, lane, b"a", b"b") == {b"a": b"v0", b"b": b"v1"}
 
 
-def test_a_lanes_first_stray_between_two_chunks_is_compared_with_the_second(redis_cluster):
-    lane = new_lane()
-    lanes, others = opened(redis_cluster, lane), t.writer(redis_cluster, 1)
+def test_a_lanes_first_stray_between_two_chunks_is_compared_with_the_second(redis_cluster, lane):
+    lanes, others = t.opened(redis_cluster, lane), t.writer(redis_cluster, 1)
     put(lanes, lane, 0)
     stray = codec.encode_record(b"stray", 7, t.BASE_MS + 50, source_partition=5)
     others.put_strays(lane, t.chunk_of(lane, (b"a", stray), end_offset=8), 5)
@@ -150,9 +134,9 @@ def test_a_lanes_first_stray_between_two_chunks_is_compared_with_the_second(redi
         assert calls(primary, "exec") == transactions
 
 
-def test_a_chunk_that_does_not_follow_is_refused_and_one_that_the_lane_has_changes_nothing(redis_cluster):
-    lane = new_lane()
-    lanes = opened(redis_cluster, lane)
+def test_a_chunk_that_does_not_follow_is_refused_and_one_that_the_lane_has_changes_nothing(
+    redis_cluster, lane, lanes
+):
     put(lanes, lane, 0)
     put(lanes, lane, 1)
     put(lanes, lane, 0)
@@ -161,9 +145,7 @@ def test_a_chunk_that_does_not_follow_is_refused_and_one_that_the_lane_has_chang
         put(lanes, lane, 3)
 
 
-def test_a_lane_that_vanished_between_two_chunks_gets_nothing(redis_cluster):
-    lane = new_lane()
-    lanes = opened(redis_cluster, lane)
+def test_a_lane_that_vanished_between_two_chunks_gets_nothing(redis_cluster, lane, lanes):
     put(lanes, lane, 0)
     with primary_of(redis_cluster, lane) as primary:
         primary.delete(lane.watermark_key)
@@ -173,7 +155,7 @@ def test_a_lane_that_vanished_between_two_chunks_gets_nothing(redis_cluster):
 
 
 def test_chunks_of_several_lanes_of_one_node_take_turns_and_all_arrive(redis_cluster):
-    lanes_of_node = [new_lane(4) for _ in range(3)]
+    lanes_of_node = [t.new_lane(4) for _ in range(3)]
     lanes = t.writer(redis_cluster, 1)
     lanes.open([(lane, 0) for lane in lanes_of_node])
     for offset in range(5):
@@ -255,8 +237,8 @@ def test_a_log_leaves_what_the_function_would_have_left(redis_cluster, monkeypat
     left = []
     for pays in (1, 10**6):
         monkeypatch.setattr(lane_writer, "PAYS_FROM_RECORDS", pays)
-        lane = LaneTarget.of(Layout(f"ordered-{next(NUMBERS)}", 9, options=Options(**options)), 4, 0)
-        lanes = opened(redis_cluster, lane)
+        lane = t.new_lane(**options)
+        lanes = t.opened(redis_cluster, lane)
         with primary_of(redis_cluster, lane) as primary:
             functions = calls(primary, "fcall")
             folder, begin = Folder(lane.options, 7), 0
@@ -275,8 +257,8 @@ def test_a_log_leaves_what_the_function_would_have_left(redis_cluster, monkeypat
 
 
 def test_another_type_in_the_way_of_the_index_is_refused(redis_cluster):
-    lane = LaneTarget.of(Layout(f"ordered-{next(NUMBERS)}", 9, options=Options(index=1)), 4, 0)
-    lanes = opened(redis_cluster, lane)
+    lane = t.new_lane(index=1)
+    lanes = t.opened(redis_cluster, lane)
     assert lane.in_order
     with primary_of(redis_cluster, lane) as primary:
         primary.set(lane.in_order.index_keys[0], b"no set")
@@ -289,8 +271,8 @@ def test_another_type_in_the_way_of_the_index_is_refused(redis_cluster):
 def test_a_lane_with_an_index_and_strays_is_known_to_compare_and_takes_the_chunk_by_the_function(
     redis_cluster,
 ):
-    lane = LaneTarget.of(Layout(f"ordered-{next(NUMBERS)}", 9, options=Options(index=1)), 4, 0)
-    lanes, others = opened(redis_cluster, lane), t.writer(redis_cluster, 1)
+    lane = t.new_lane(index=1)
+    lanes, others = t.opened(redis_cluster, lane), t.writer(redis_cluster, 1)
     assert not lanes.is_compared(lane)
     stray = codec.encode_record(b"stray", 7, t.BASE_MS + 50, source_partition=5)
     others.put_strays(lane, t.chunk_of(lane, (b"a", stray), end_offset=8), 5)
@@ -305,12 +287,7 @@ def test_a_lane_with_an_index_and_strays_is_known_to_compare_and_takes_the_chunk
 
 
 def lane_with_fields(**options) -> LaneTarget:
-    fields = (("status", "text"),)
-    return LaneTarget.of(
-        Layout(f"ordered-{next(NUMBERS)}", 9, options=Options(**{"index": 1, "fields": fields, **options})),
-        4,
-        0,
-    )
+    return t.new_lane(**{"index": 1, "fields": (("status", "text"),), **options})
 
 
 def put_status(lanes: LaneWriter, lane: LaneTarget, offset: int, **statuses: str | None) -> None:
@@ -334,7 +311,7 @@ def members(primary: Redis, lane: LaneTarget) -> list[bytes]:
 
 def test_a_field_that_stays_costs_no_write_and_one_that_changes_one_of_each_kind(redis_cluster):
     lane = lane_with_fields()
-    lanes = opened(redis_cluster, lane)
+    lanes = t.opened(redis_cluster, lane)
     with primary_of(redis_cluster, lane) as primary:
         put_status(lanes, lane, 0, a="open", b="open", c="open")
         before = [calls(primary, name) for name in ("fcall", "zadd", "zrem", "getrange")]
@@ -351,7 +328,7 @@ def test_a_field_that_stays_costs_no_write_and_one_that_changes_one_of_each_kind
 
 def test_a_key_that_is_deleted_leaves_the_index_of_its_field_and_the_last_one_removes_it(redis_cluster):
     lane = lane_with_fields()
-    lanes = opened(redis_cluster, lane)
+    lanes = t.opened(redis_cluster, lane)
     with primary_of(redis_cluster, lane) as primary:
         put_status(lanes, lane, 0, a="open", b="paid")
         put_status(lanes, lane, 2, a=None)
@@ -364,12 +341,12 @@ def test_a_newer_writer_between_heads_and_exec_leaves_the_indexes_of_fields_as_t
     redis_cluster, monkeypatch
 ):
     lane = lane_with_fields()
-    lanes = opened(redis_cluster, lane)
+    lanes = t.opened(redis_cluster, lane)
     put_status(lanes, lane, 0, a="open")
     commands = FieldChanges.commands
 
     def open_meanwhile(self, heads):
-        opened(redis_cluster, lane, epoch=2)
+        t.opened(redis_cluster, lane, epoch=2)
         return commands(self, heads)
 
     monkeypatch.setattr(FieldChanges, "commands", open_meanwhile)
@@ -381,7 +358,7 @@ def test_a_newer_writer_between_heads_and_exec_leaves_the_indexes_of_fields_as_t
 
 def test_a_heartbeat_between_heads_and_exec_costs_another_look_and_no_function(redis_cluster, monkeypatch):
     lane = lane_with_fields()
-    lanes, heartbeat = opened(redis_cluster, lane), t.writer(redis_cluster, 1)
+    lanes, heartbeat = t.opened(redis_cluster, lane), t.writer(redis_cluster, 1)
     put_status(lanes, lane, 0, a="open")
     commands, beats = FieldChanges.commands, iter([True])
 
@@ -401,7 +378,7 @@ def test_a_heartbeat_between_heads_and_exec_costs_another_look_and_no_function(r
 
 def test_entries_longer_than_what_is_looked_at_are_removed_by_the_function(redis_cluster):
     lane = lane_with_fields(fields=(("tags", "texts"),))
-    lanes = opened(redis_cluster, lane)
+    lanes = t.opened(redis_cluster, lane)
     with primary_of(redis_cluster, lane) as primary:
         events = [Event(0, b"a", json.dumps({"tags": ["x" * 60, "y" * 60, "z"]}).encode())]
         (folded,) = Folder(lane.options, 1).add(t.columns([*events, Event(1, b"b", b"{}")]))
@@ -419,7 +396,7 @@ def test_entries_longer_than_what_is_looked_at_are_removed_by_the_function(redis
 
 def test_what_is_no_envelope_had_no_fields(redis_cluster):
     lane = lane_with_fields()
-    lanes = opened(redis_cluster, lane)
+    lanes = t.opened(redis_cluster, lane)
     with primary_of(redis_cluster, lane) as primary:
         functions = calls(primary, "fcall")
         primary.rpush(lane.key_prefix + b"a", b"no string")

@@ -15,7 +15,7 @@ from tests.support.builders import in_part
 from tests.support.lane_log import OWN, Row
 
 from keylane.errors import CorruptState
-from keylane.model.records import Layout, Options
+from keylane.model.records import Options
 from keylane.state import codec
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange
 
@@ -30,10 +30,6 @@ SOON_MS = 2_000
 """For how long what is about to expire is still looked at: far more than a few commands take."""
 
 
-def new_lane(**options) -> LaneTarget:
-    return LaneTarget.of(Layout(f"options-{next(NUMBERS)}", 9, options=Options(**options)), OWN, 0)
-
-
 @pytest.fixture(name="cluster_map")
 def _cluster_map(redis_cluster):
     cluster = t.Cluster(t.settings(redis_cluster))
@@ -45,6 +41,12 @@ def opened(cluster: Cluster, lane: LaneTarget) -> LaneWriter:
     lanes = t.writer_over(cluster, 1)
     lanes.open([(lane, 0)])
     return lanes
+
+
+def opened_lane(cluster: Cluster, **options) -> tuple[LaneTarget, LaneWriter]:
+    """A new lane, and a writer that has opened it."""
+    lane = t.new_lane(**options)
+    return lane, opened(cluster, lane)
 
 
 def put(lanes: LaneWriter, lane: LaneTarget, *rows: Row) -> None:
@@ -113,7 +115,7 @@ def test_state_history_and_index_are_the_fold_of_the_logs_however_they_are_read(
     turns = [
         (source, first, count, is_folded and not has_history) for source, first, count, is_folded in turns
     ]
-    read_logs(cluster_map, new_lane(guarded=True, **options), logs, turns)
+    read_logs(cluster_map, t.new_lane(guarded=True, **options), logs, turns)
 
 
 @ON_SERVERS
@@ -140,15 +142,14 @@ def test_indexes_of_fields_have_what_the_stored_records_have_and_no_more(
     logs: dict[int, list[Row]] = {OWN: [], 7: [], 8: []}
     for source, key, value, time in records:
         logs[source].append(Row(source, len(logs[source]), key, value, time))
-    read_logs(cluster_map, new_lane(guarded=True, fields=log.FIELDS, **options), logs, turns)
+    read_logs(cluster_map, t.new_lane(guarded=True, fields=log.FIELDS, **options), logs, turns)
 
 
 @ON_SERVERS
 @given(records=RECORDS, options=OPTIONS, turns=TURNS)
 def test_what_is_read_again_after_all_markers_are_gone_changes_nothing(cluster_map, records, options, turns):
     """Partitions that are read again, from anywhere: shards of other lanes have lost what they held."""
-    lane = new_lane(guarded=True, **options)
-    lanes = opened(cluster_map, lane)
+    lane, lanes = opened_lane(cluster_map, guarded=True, **options)
     now_ms = log.server_time_ms(cluster_map, lane)
     logs: dict[int, list[Row]] = {OWN: [], 7: [], 8: []}
     for source, key, value, time in records:
@@ -182,7 +183,7 @@ def test_of_an_insert_once_topic_the_first_value_stays_until_a_tombstone(
 ):
     fields = log.FIELDS if index and has_fields else ()
     rows = [Row(OWN, offset, key, value, time) for offset, (_, key, value, time) in enumerate(records)]
-    read_logs(cluster_map, new_lane(insert_once=True, index=index, fields=fields), {OWN: rows}, turns)
+    read_logs(cluster_map, t.new_lane(insert_once=True, index=index, fields=fields), {OWN: rows}, turns)
 
 
 LOGS_THAT_GO_BACK = [
@@ -205,8 +206,7 @@ def test_where_times_go_back_every_order_of_reading_leaves_the_same_record(clust
     ]
     left = set()
     for order in set(itertools.permutations(sources)):
-        lane = new_lane(guarded=True)
-        lanes = opened(cluster_map, lane)
+        lane, lanes = opened_lane(cluster_map, guarded=True)
         for number, source in enumerate(order):
             offset = order[:number].count(source)
             put(lanes, lane, next(row for row in rows if (row.source, row.offset) == (source, offset)))
@@ -216,8 +216,7 @@ def test_where_times_go_back_every_order_of_reading_leaves_the_same_record(clust
 
 @pytest.mark.parametrize("options", [{}, {"guarded": True}])
 def test_a_tombstone_s_marker_keeps_the_order_of_the_records_that_its_chunk_left_out(cluster_map, options):
-    lane = new_lane(**options)
-    lanes = opened(cluster_map, lane)
+    lane, lanes = opened_lane(cluster_map, **options)
     rows = [Row(OWN, 0, b"a", b"x", 900), Row(OWN, 1, b"a", None, 500)]
     log.send(lanes, lane, rows, 0, 2, fold=True)
     put(lanes, lane, Row(7, 0, b"a", b"older", 899))
@@ -228,8 +227,7 @@ def test_a_tombstone_s_marker_keeps_the_order_of_the_records_that_its_chunk_left
 
 @pytest.mark.parametrize("options", [{}, {"guarded": True}, {"index": True}])
 def test_a_tombstone_leaves_a_marker_in_every_lane(cluster_map, options):
-    lane = new_lane(marker_ms=HOUR_MS, **options)
-    lanes = opened(cluster_map, lane)
+    lane, lanes = opened_lane(cluster_map, marker_ms=HOUR_MS, **options)
     put(lanes, lane, Row(OWN, 0, b"a", b"x", 100), Row(OWN, 1, b"a", None, 500))
     put(lanes, lane, Row(OWN, 2, b"b", None, 500))
     for key in (b"a", b"b"):
@@ -246,8 +244,7 @@ def test_a_tombstone_leaves_a_marker_in_every_lane(cluster_map, options):
 
 @pytest.mark.parametrize("options", [{}, {"guarded": True}, {"index": True}])
 def test_without_markers_a_deleted_key_leaves_nothing(cluster_map, options):
-    lane = new_lane(marker_ms=0, **options)
-    lanes = opened(cluster_map, lane)
+    lane, lanes = opened_lane(cluster_map, marker_ms=0, **options)
     put(
         lanes,
         lane,
@@ -261,8 +258,7 @@ def test_without_markers_a_deleted_key_leaves_nothing(cluster_map, options):
 
 
 def test_a_record_is_gone_its_time_to_live_after_its_timestamp(cluster_map):
-    lane = new_lane(ttl_ms=HOUR_MS)
-    lanes = opened(cluster_map, lane)
+    lane, lanes = opened_lane(cluster_map, ttl_ms=HOUR_MS)
     now_ms = log.server_time_ms(cluster_map, lane)
     put(lanes, lane, Row(OWN, 0, b"a", b"x", now_ms - 1000), Row(OWN, 1, b"b", b"y", now_ms + HOUR_MS))
     ends = log.ask(cluster_map, lane, *((b"PEXPIRETIME", lane.key_prefix + key) for key in (b"a", b"b")))
@@ -270,8 +266,7 @@ def test_a_record_is_gone_its_time_to_live_after_its_timestamp(cluster_map):
 
 
 def test_a_record_that_has_expired_before_it_came_is_as_a_tombstone(cluster_map):
-    lane = new_lane(ttl_ms=HOUR_MS, index=True)
-    lanes = opened(cluster_map, lane)
+    lane, lanes = opened_lane(cluster_map, ttl_ms=HOUR_MS, index=True)
     now_ms = log.server_time_ms(cluster_map, lane)
     put(lanes, lane, Row(OWN, 0, b"a", b"x", now_ms), Row(OWN, 1, b"b", b"y", now_ms))
     put(lanes, lane, Row(OWN, 2, b"a", b"too old", now_ms - HOUR_MS))
@@ -285,8 +280,7 @@ def test_a_record_that_has_expired_before_it_came_is_as_a_tombstone(cluster_map)
 @pytest.mark.parametrize("parts", [1, 3])
 def test_what_expires_leaves_the_index_at_the_next_write_or_heartbeat(cluster_map, parts):
     for count in (0, 1):
-        lane = new_lane(ttl_ms=HOUR_MS, index=parts, fields=log.FIELDS)
-        lanes = opened(cluster_map, lane)
+        lane, lanes = opened_lane(cluster_map, ttl_ms=HOUR_MS, index=parts, fields=log.FIELDS)
         soon = log.server_time_ms(cluster_map, lane) - HOUR_MS + SOON_MS
         rows = [
             Row(OWN, 0, b"a", b"x", soon),
@@ -310,8 +304,7 @@ def test_what_expires_leaves_the_index_at_the_next_write_or_heartbeat(cluster_ma
 
 
 def test_a_key_that_has_expired_and_is_set_again_stays_in_the_index(cluster_map):
-    lane = new_lane(ttl_ms=HOUR_MS, index=1, fields=log.FIELDS)
-    lanes = opened(cluster_map, lane)
+    lane, lanes = opened_lane(cluster_map, ttl_ms=HOUR_MS, index=1, fields=log.FIELDS)
     soon = log.server_time_ms(cluster_map, lane) - HOUR_MS + 50
     put(lanes, lane, Row(OWN, 0, b"a", b"x", soon))
     eventually(lambda: values(cluster_map, lane) == {})
@@ -323,8 +316,7 @@ def test_a_key_that_has_expired_and_is_set_again_stays_in_the_index(cluster_map)
 @pytest.mark.parametrize("parts", [1, 3])
 def test_an_index_of_many_keys_that_expire_does_not_grow(cluster_map, parts):
     """Each chunk brings five hundred keys that live for a moment."""
-    lane = new_lane(ttl_ms=HOUR_MS, index=parts)
-    lanes = opened(cluster_map, lane)
+    lane, lanes = opened_lane(cluster_map, ttl_ms=HOUR_MS, index=parts)
     index = name_of(lane, b"i", lane_name(lane))
     for turn in range(4):
         time = log.server_time_ms(cluster_map, lane) - HOUR_MS + 50
@@ -340,8 +332,7 @@ def test_an_index_of_many_keys_that_expire_does_not_grow(cluster_map, parts):
 
 def test_headers_and_sizes_pass_through_whatever_the_library_adds(cluster_map):
     """The second record takes the order timestamp of the first."""
-    lane = new_lane(guarded=True, history_count=5)
-    lanes = opened(cluster_map, lane)
+    lane, lanes = opened_lane(cluster_map, guarded=True, history_count=5)
     headers = (("name", b"value"), ("none", None))
     payloads = [
         codec.encode_record(b"x", 0, 900, headers=headers),
@@ -366,8 +357,7 @@ def test_headers_and_sizes_pass_through_whatever_the_library_adds(cluster_map):
 
 def test_a_history_holds_a_record_once_however_its_chunks_were_cut(cluster_map):
     """With the first record in its chunk the second has an order timestamp, alone it has none."""
-    lane = new_lane(history_count=5)
-    lanes = opened(cluster_map, lane)
+    lane, lanes = opened_lane(cluster_map, history_count=5)
     rows = [Row(7, 0, b"a", b"x", 900), Row(7, 1, b"a", b"y", 500)]
     log.send(lanes, lane, rows, 0, 2, fold=True)
     put(lanes, lane, rows[1])
@@ -376,8 +366,7 @@ def test_a_history_holds_a_record_once_however_its_chunks_were_cut(cluster_map):
 
 def test_a_history_ends_only_where_its_key_is_gone(cluster_map):
     """As of a time within the age, an untouched key's last record holds, however old it is."""
-    lane = new_lane(history_age_ms=HOUR_MS, marker_ms=1)
-    lanes = opened(cluster_map, lane)
+    lane, lanes = opened_lane(cluster_map, history_age_ms=HOUR_MS, marker_ms=1)
     now_ms = log.server_time_ms(cluster_map, lane)
     history = name_of(lane, b"h", b"a")
     put(
@@ -395,8 +384,7 @@ def test_a_history_ends_only_where_its_key_is_gone(cluster_map):
 
 @pytest.mark.parametrize("parts", [1, 3])
 def test_a_key_is_in_the_index_of_histories_for_as_long_as_its_history_lasts(cluster_map, parts):
-    lane = new_lane(history_age_ms=SOON_MS, marker_ms=1, index=parts)
-    lanes = opened(cluster_map, lane)
+    lane, lanes = opened_lane(cluster_map, history_age_ms=SOON_MS, marker_ms=1, index=parts)
     now_ms = log.server_time_ms(cluster_map, lane)
     both = [Row(OWN, offset, key, b"x", now_ms) for offset, key in enumerate((b"a", b"b"))]
     put(lanes, lane, *both)
@@ -420,8 +408,9 @@ def test_a_key_is_in_the_index_of_histories_for_as_long_as_its_history_lasts(clu
 @pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("kind", [b"h", b"i", b"x", b"p", b"q"])
 def test_another_type_under_a_lane_s_key_is_an_error_before_anything_is_written(cluster_map, kind, parts):
-    lane = new_lane(ttl_ms=HOUR_MS, history_count=2, history_age_ms=HOUR_MS, index=parts)
-    lanes = opened(cluster_map, lane)
+    lane, lanes = opened_lane(
+        cluster_map, ttl_ms=HOUR_MS, history_count=2, history_age_ms=HOUR_MS, index=parts
+    )
     name = name_of(lane, kind, b"a" if kind == b"h" else lane_name(lane))
     name = name if kind == b"h" else in_part(name, b"b", parts)
     log.ask(cluster_map, lane, (b"SET", name, b"theirs"))
@@ -433,8 +422,7 @@ def test_another_type_under_a_lane_s_key_is_an_error_before_anything_is_written(
 
 
 def test_a_stray_s_tombstone_deletes_an_insert_once_value_that_is_older_and_none_that_is_newer(cluster_map):
-    lane = new_lane(insert_once=True)
-    lanes = opened(cluster_map, lane)
+    lane, lanes = opened_lane(cluster_map, insert_once=True)
     put(lanes, lane, Row(OWN, 0, b"a", b"x", 100), Row(OWN, 1, b"b", b"x", 300))
     put(lanes, lane, Row(7, 0, b"a", b"second", 150), Row(7, 1, b"b", b"second", 400))
     assert values(cluster_map, lane) == {b"a": b"x", b"b": b"x"}
@@ -448,8 +436,7 @@ def test_a_stray_s_tombstone_deletes_an_insert_once_value_that_is_older_and_none
 
 def test_an_insert_once_value_that_was_left_out_stays_out_when_it_is_read_again(cluster_map):
     """The first value has expired meanwhile."""
-    lane = new_lane(insert_once=True, ttl_ms=HOUR_MS)
-    lanes = opened(cluster_map, lane)
+    lane, lanes = opened_lane(cluster_map, insert_once=True, ttl_ms=HOUR_MS)
     now_ms = log.server_time_ms(cluster_map, lane)
     rows = [Row(OWN, 0, b"a", b"x", now_ms - HOUR_MS + SOON_MS), Row(OWN, 1, b"a", b"second", now_ms)]
     put(lanes, lane, *rows)

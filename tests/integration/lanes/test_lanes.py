@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import itertools
-import os
-import signal
 import threading
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from redis import Redis
+from tests.servers.own import primary_and_replica, resume, suspended
 from tests.support import lanes as t
 from tests.support.lanes import Event, fold
 
@@ -33,16 +32,6 @@ NUMBERS = itertools.count()
 KEYS = [b"a", b"b", b"c", b"d"]
 
 
-def new_lane(partition: int = 4) -> LaneTarget:
-    return LaneTarget.of(Layout(f"lanes-{next(NUMBERS)}", 9), partition, 0)
-
-
-def opened(nodes: str, lane: LaneTarget, epoch: int = 1, oldest: int = 0, **options):
-    lanes = t.writer(nodes, epoch, **options)
-    lanes.open([(lane, oldest)])
-    return lanes
-
-
 def state_of(nodes: str, lane: LaneTarget) -> dict[bytes, tuple[bytes, int]]:
     records, _ = t.held(nodes, lane, KEYS)
     return {key: (record.value, record.offset) for key, record in records.items()}
@@ -55,9 +44,8 @@ def primary_of(nodes: str, lane: LaneTarget) -> Redis:
     return Redis(host=node.host, port=node.port)
 
 
-def test_records_are_readable_where_the_layout_says(redis_cluster):
-    lane = new_lane()
-    t.write(opened(redis_cluster, lane), lane, 0, [Event(0, b"a", b"x"), Event(1, b"b", b"")], 2)
+def test_records_are_readable_where_the_layout_says(redis_cluster, lane):
+    t.write(t.opened(redis_cluster, lane), lane, 0, [Event(0, b"a", b"x"), Event(1, b"b", b"")], 2)
     records, watermark = t.held(redis_cluster, lane, KEYS)
     assert records[b"a"].value == b"x"
     assert records[b"b"].value == b""
@@ -66,10 +54,10 @@ def test_records_are_readable_where_the_layout_says(redis_cluster):
     assert routing.key_slot(lane.key_prefix + b"a") == lane.slot
 
 
-def test_a_set_then_a_tombstone_in_one_chunk_ends_deleted_and_the_reverse_ends_set(redis_cluster):
+def test_a_set_then_a_tombstone_in_one_chunk_ends_deleted_and_the_reverse_ends_set(
+    redis_cluster, lane, lanes
+):
     """Sent as they are, without the fold that the columns make before."""
-    lane = new_lane()
-    lanes = opened(redis_cluster, lane)
     events = [(b"a", b"x"), (b"b", None), (b"a", None), (b"b", b"y"), (b"c", b"1"), (b"c", b"2")]
     pairs = [(key, codec.encode_record(value, n, t.BASE_MS)) for n, (key, value) in enumerate(events)]
     lanes.apply(lane, OffsetRange(0, 6), t.chunk_of(lane, *pairs, has_tombstones=True))
@@ -88,9 +76,9 @@ def test_a_set_then_a_tombstone_in_one_chunk_ends_deleted_and_the_reverse_ends_s
 )
 def test_whatever_is_repeated_the_state_is_the_fold_of_the_log(redis_cluster, log, turns, max_records):
     """Each turn writes a part of the log again, from an offset that the lane has reached."""
-    lane = new_lane()
+    lane = t.new_lane()
     events = [Event(offset, key, value) for offset, (key, value) in enumerate(log)]
-    lanes = opened(redis_cluster, lane)
+    lanes = t.opened(redis_cluster, lane)
     reached = 0
     for begin, end in [*turns, (reached, len(events))]:
         first, last = begin % (reached + 1), end % (len(events) + 1)
@@ -101,28 +89,24 @@ def test_whatever_is_repeated_the_state_is_the_fold_of_the_log(redis_cluster, lo
         assert t.held(redis_cluster, lane, [])[1].next_offset == reached
 
 
-def test_an_older_epoch_is_refused_and_changes_nothing(redis_cluster):
-    lane = new_lane()
-    old = opened(redis_cluster, lane, epoch=1)
+def test_an_older_epoch_is_refused_and_changes_nothing(redis_cluster, lane):
+    old = t.opened(redis_cluster, lane, epoch=1)
     t.write(old, lane, 0, [Event(0, b"a", b"old")], 1)
-    new = opened(redis_cluster, lane, epoch=2)
+    new = t.opened(redis_cluster, lane, epoch=2)
     with pytest.raises(Fenced, match="written by epoch 2 now, this writer is epoch 1"):
         t.write(old, lane, 1, [Event(1, b"a", b"zombie")], 2)
     t.write(new, lane, 1, [Event(1, b"a", b"new")], 2)
     assert state_of(redis_cluster, lane) == {b"a": (b"new", 1)}
 
 
-def test_a_lane_can_not_be_opened_by_an_epoch_it_has_seen(redis_cluster):
-    lane = new_lane()
-    opened(redis_cluster, lane, epoch=5)
+def test_a_lane_can_not_be_opened_by_an_epoch_it_has_seen(redis_cluster, lane):
+    t.opened(redis_cluster, lane, epoch=5)
     for epoch in (4, 5):
         with pytest.raises(Fenced):
-            opened(redis_cluster, lane, epoch=epoch)
+            t.opened(redis_cluster, lane, epoch=epoch)
 
 
-def test_a_chunk_that_does_not_follow_is_refused_and_so_is_all_behind_it(redis_cluster):
-    lane = new_lane()
-    lanes = opened(redis_cluster, lane)
+def test_a_chunk_that_does_not_follow_is_refused_and_so_is_all_behind_it(redis_cluster, lane, lanes):
     with pytest.raises(LaneBehind, match="is at offset 0 and received records from 5"):
         t.write(
             lanes, lane, 5, [Event(offset, b"%d" % offset, b"v") for offset in range(5, 9)], 9, max_records=1
@@ -130,16 +114,13 @@ def test_a_chunk_that_does_not_follow_is_refused_and_so_is_all_behind_it(redis_c
     assert t.held(redis_cluster, lane, [b"5", b"6", b"7", b"8"]) == ({}, Watermark(0, 1))
 
 
-def test_a_lane_without_a_watermark_takes_nothing(redis_cluster):
-    lane = new_lane()
+def test_a_lane_without_a_watermark_takes_nothing(redis_cluster, lane):
     with pytest.raises(LaneBehind, match="is at offset None"):
         t.write(t.writer(redis_cluster, 1), lane, 0, [Event(0, b"a", b"x")], 1)
     assert t.held(redis_cluster, lane, KEYS) == ({}, None)
 
 
-def test_a_damaged_watermark_stops_the_writer_and_is_named(redis_cluster):
-    lane = new_lane()
-    lanes = opened(redis_cluster, lane)
+def test_a_damaged_watermark_stops_the_writer_and_is_named(redis_cluster, lane, lanes):
     primary_of(redis_cluster, lane).set(lane.watermark_key, b"rubbish")
     with pytest.raises(CorruptState, match=lane.topic):
         t.write(lanes, lane, 0, [Event(0, b"a", b"x")], 1)
@@ -147,48 +128,42 @@ def test_a_damaged_watermark_stops_the_writer_and_is_named(redis_cluster):
     assert state_of(redis_cluster, lane) == {}
 
 
-def test_a_chunk_of_four_thousand_records_is_one_call_all_of_it_applied(redis_cluster):
-    lane = new_lane()
+def test_a_chunk_of_four_thousand_records_is_one_call_all_of_it_applied(redis_cluster, lane):
     for has_tombstones in (False, True):
         last = b"last" if not has_tombstones else None
         events = [Event(offset, b"%d" % offset, b"v") for offset in range(4000)] + [Event(4000, b"x", last)]
         begin = 4001 if has_tombstones else 0
         moved = [Event(begin + event.offset, event.key, event.value) for event in events]
-        lanes = opened(redis_cluster, lane, epoch=1 + has_tombstones)
+        lanes = t.opened(redis_cluster, lane, epoch=1 + has_tombstones)
         t.write(lanes, lane, begin, moved, begin + 4001, max_records=10_000)
         records, _ = t.held(redis_cluster, lane, [event.key for event in events])
         assert len(records) == 4001 - has_tombstones
 
 
-def test_a_lane_whose_next_records_the_log_has_lost_goes_on_behind_them_and_says_so(redis_cluster):
-    lane = new_lane()
-    t.write(opened(redis_cluster, lane), lane, 0, [Event(0, b"a", b"x")], 10)
+def test_a_lane_whose_next_records_the_log_has_lost_goes_on_behind_them_and_says_so(redis_cluster, lane):
+    t.write(t.opened(redis_cluster, lane), lane, 0, [Event(0, b"a", b"x")], 10)
     starts = t.writer(redis_cluster, 2).open([(lane, 25)])
     assert (starts[lane].next_offset, starts[lane].incomplete) == (25, True)
     assert t.held(redis_cluster, lane, [])[1] == Watermark(25, 2, t.BASE_MS, 0, incomplete=True)
 
 
-def test_a_new_lane_begins_where_the_log_begins_and_is_whole(redis_cluster):
-    lane = new_lane()
+def test_a_new_lane_begins_where_the_log_begins_and_is_whole(redis_cluster, lane):
     starts = t.writer(redis_cluster, 1).open([(lane, 25)])
     assert (starts[lane].next_offset, starts[lane].incomplete) == (25, False)
 
 
-def test_a_new_lane_may_be_known_to_have_lost_records_but_one_that_is_there_knows_better(redis_cluster):
-    lane = new_lane()
+def test_a_new_lane_may_be_known_to_have_lost_records_but_one_that_is_there_knows_better(redis_cluster, lane):
     starts = t.writer(redis_cluster, 1).open([(lane, 25)], incomplete=[lane])
     assert starts[lane] == LaneStart(
         25, incomplete=True, has_strays=False, complete_as_of_ms=0, may_lack_strays=True
     )
-    whole = new_lane()
-    opened(redis_cluster, whole)
+    whole = t.new_lane()
+    t.opened(redis_cluster, whole)
     starts = t.writer(redis_cluster, 2).open([(whole, 0)], incomplete=[whole])
     assert not starts[whole].incomplete
 
 
-def test_an_opened_lane_tells_of_its_strays_and_of_the_time_it_was_complete(redis_cluster):
-    lane = new_lane()
-    lanes = opened(redis_cluster, lane)
+def test_an_opened_lane_tells_of_its_strays_and_of_the_time_it_was_complete(redis_cluster, lane, lanes):
     lanes.apply(lane, OffsetRange(0, 7, 500))
     lanes.put_strays(lane, t.chunk_of(lane, end_offset=30), 7)
     lanes.flush()
@@ -198,8 +173,9 @@ def test_an_opened_lane_tells_of_its_strays_and_of_the_time_it_was_complete(redi
     )
 
 
-def test_a_lane_that_is_new_or_has_failed_over_may_lack_strays_until_it_is_marked_complete(redis_cluster):
-    lane = new_lane()
+def test_a_lane_that_is_new_or_has_failed_over_may_lack_strays_until_it_is_marked_complete(
+    redis_cluster, lane
+):
     epochs = itertools.count(1)
 
     def may_lack_strays(*complete_ms: int) -> bool:
@@ -223,50 +199,43 @@ def test_a_lane_that_is_new_or_has_failed_over_may_lack_strays_until_it_is_marke
 
 
 def test_a_superseded_lane_says_so_and_serves_again_when_it_is_opened(redis_cluster):
-    lanes_of = [new_lane(), new_lane(partition=8)]
-    lanes = opened(redis_cluster, lanes_of[0])
+    lanes_of = [t.new_lane(), t.new_lane(partition=8)]
+    lanes = t.opened(redis_cluster, lanes_of[0])
     lanes.open([(lanes_of[1], 3)])
-    unopened = new_lane()
+    unopened = t.new_lane()
     lanes.supersede([*lanes_of, unopened])
     assert [t.held(redis_cluster, lane, [])[1].superseded for lane in lanes_of] == [True, True]
     assert t.held(redis_cluster, unopened, [])[1] is None
     lanes.apply(lanes_of[0], OffsetRange(0, 1))
     lanes.flush()
     assert t.held(redis_cluster, lanes_of[0], [])[1].superseded
-    opened(redis_cluster, lanes_of[0], epoch=2)
+    t.opened(redis_cluster, lanes_of[0], epoch=2)
     assert not t.held(redis_cluster, lanes_of[0], [])[1].superseded
 
 
-def test_an_older_writer_supersedes_nothing(redis_cluster):
-    lane = new_lane()
-    old = opened(redis_cluster, lane, epoch=1)
-    opened(redis_cluster, lane, epoch=2)
+def test_an_older_writer_supersedes_nothing(redis_cluster, lane):
+    old = t.opened(redis_cluster, lane, epoch=1)
+    t.opened(redis_cluster, lane, epoch=2)
     with pytest.raises(Fenced):
         old.supersede([lane])
     assert not t.held(redis_cluster, lane, [])[1].superseded
 
 
-def test_the_end_of_the_log_is_kept_where_it_was_looked_at(redis_cluster):
-    lane = new_lane()
-    lanes = opened(redis_cluster, lane)
+def test_the_end_of_the_log_is_kept_where_it_was_looked_at(redis_cluster, lane, lanes):
     for log_end, known in [(0, 0), (500, 500), (0, 500), (900, 900)]:
         lanes.apply(lane, OffsetRange(0, 0, log_end=log_end))
         lanes.flush()
         assert t.held(redis_cluster, lane, [])[1].log_end == known
 
 
-def test_the_time_of_completeness_never_goes_back(redis_cluster):
-    lane = new_lane()
-    lanes = opened(redis_cluster, lane)
+def test_the_time_of_completeness_never_goes_back(redis_cluster, lane, lanes):
     for complete_ms, known_ms in [(0, 0), (500, 500), (400, 500), (0, 500), (900, 900)]:
         lanes.apply(lane, OffsetRange(0, 0, complete_ms))
         lanes.flush()
         assert t.held(redis_cluster, lane, [])[1].complete_as_of_ms == known_ms
 
 
-def test_no_call_leaves_a_claim_of_the_future_whatever_was_sent_or_stored(redis_cluster):
-    lane = new_lane()
-    lanes = opened(redis_cluster, lane)
+def test_no_call_leaves_a_claim_of_the_future_whatever_was_sent_or_stored(redis_cluster, lane, lanes):
     held = functools.partial(t.held, redis_cluster, lane, [])
     before_ms = t.CLOCK.now_ms()
     ahead_ms = before_ms + 3_600_000
@@ -278,7 +247,7 @@ def test_no_call_leaves_a_claim_of_the_future_whatever_was_sent_or_stored(redis_
         "a stray": lambda: lanes.put_strays(lane, t.chunk_of(lane), 7),
         "a note": lambda: lanes.note_strays(lane, {}),
         "a mark": lambda: lanes.supersede([lane]),
-        "an opening": lambda: opened(redis_cluster, lane, epoch=2),
+        "an opening": lambda: t.opened(redis_cluster, lane, epoch=2),
     }
     for name, call in calls.items():
         stored = codec.encode_watermark(held()[1]._replace(complete_as_of_ms=ahead_ms))
@@ -289,23 +258,20 @@ def test_no_call_leaves_a_claim_of_the_future_whatever_was_sent_or_stored(redis_
         assert held()[1].complete_as_of_ms <= t.CLOCK.now_ms(), name
 
 
-def test_a_node_without_the_library_gets_it_in_the_middle_of_a_batch(redis_cluster):
-    lane = new_lane()
-    lanes = opened(redis_cluster, lane)
+def test_a_node_without_the_library_gets_it_in_the_middle_of_a_batch(redis_cluster, lane, lanes):
     primary_of(redis_cluster, lane).function_flush()
     events = [Event(offset, KEYS[offset % 4], b"%d" % offset) for offset in range(200)]
     t.write(lanes, lane, 0, events, 200, max_records=2)
     assert state_of(redis_cluster, lane) == fold(events)
 
 
-def test_another_library_on_the_node_stays(redis_cluster):
-    lane = new_lane()
+def test_another_library_on_the_node_stays(redis_cluster, lane):
     node = primary_of(redis_cluster, lane)
     node.function_load(
         "#!lua name=theirs\nredis.register_function('theirs', function() return 7 end)", replace=True
     )
     node.execute_command("FUNCTION", "DELETE", f"keylane_{VERSION}")
-    opened(redis_cluster, lane)
+    t.opened(redis_cluster, lane)
     assert node.fcall("theirs", 0) == 7
 
 
@@ -333,20 +299,23 @@ def test_lanes_of_all_shards_are_written_side_by_side(redis_cluster):
     assert [t.held(redis_cluster, lane, [])[1].next_offset for lane in all_lanes] == list(range(100, 127))
 
 
-def test_a_shard_that_hangs_for_a_while_costs_time_and_no_record(cluster, redis_cluster):
-    lane = new_lane()
-    reported = []
-    lanes = opened(redis_cluster, lane, notify=reported.append, attempt_timeout_s=0.3)
-    port = primary_of(redis_cluster, lane).connection_pool.connection_kwargs["port"]
-    pid = Redis(port=port).info("server")["process_id"]
+def test_a_shard_that_hangs_for_a_while_costs_time_and_no_record(cluster, redis_cluster, lane):
+    """It hangs until the writer has reported it, and a moment longer."""
+    hung, _ = primary_and_replica(cluster, lane.slot)
+    pid = hung.program.process.pid
+    reported: list[str] = []
+    wake = threading.Timer(0.7, resume, (pid,))
+
+    def report(text: str) -> None:
+        if not reported:
+            wake.start()
+        reported.append(text)
+
+    lanes = t.opened(redis_cluster, lane, notify=report, attempt_timeout_s=0.3)
     events = [Event(offset, KEYS[offset % 4], b"%d" % offset) for offset in range(300)]
-    os.kill(pid, signal.SIGSTOP)
-    resume = threading.Timer(1.0, os.kill, (pid, signal.SIGCONT))
-    resume.start()
-    try:
+    with suspended(pid):
         t.write(lanes, lane, 0, events, 300, max_records=1)
-    finally:
-        resume.join()
+    wake.join()
     assert state_of(redis_cluster, lane) == fold(events)
     assert reported
 
@@ -354,7 +323,7 @@ def test_a_shard_that_hangs_for_a_while_costs_time_and_no_record(cluster, redis_
 def test_a_cluster_that_is_away_is_an_error_once_the_retry_budget_is_spent():
     lanes = t.writer("127.0.0.1:1", 1, retry_budget_s=0.2)
     with pytest.raises(StateUnavailable, match="accepted no writes for 0 s"):
-        lanes.open([(new_lane(), 0)])
+        lanes.open([(t.new_lane(), 0)])
 
 
 def test_a_view_is_listed_while_it_has_a_layout_and_a_topic_never(redis_cluster):

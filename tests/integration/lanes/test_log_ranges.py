@@ -91,12 +91,12 @@ def topic(kafka, redis_cluster) -> Topic:
             continue
         producer.produce(layout.topic, value, key, partition, headers=[("h", b"1")])
         sent.append((partition, key, value))
-    producer.flush(30)
+    producer.flush(60)
     aborting = Producer({"bootstrap.servers": kafka, "transactional.id": layout.topic})
     aborting.init_transactions(30)
     aborting.begin_transaction()
     aborting.produce(layout.topic, b"v", b"k", PARTITIONS - 1)
-    aborting.flush(30)
+    aborting.flush(60)
     aborting.abort_transaction(30)
     lanes = [lane for partition in range(PARTITIONS) for lane in LaneTarget.of_partition(layout, partition)]
     t.writer(redis_cluster, 1).open((lane, 0) for lane in lanes)

@@ -211,7 +211,7 @@ def test_records_wait_for_replicas_as_the_config_says_and_missing_ones_are_repor
     enough.take([topic])
     assert said == []
     enough.close()
-    options = WriteOptions(wait_replicas=5, wait_ms=50)
+    options = WriteOptions(wait_replicas=5, wait_ms=1_000)
     too_many = Ownership(t.settings(redis_cluster), t.CLOCK, options, said.append)
     too_many.take([topic])
     assert said == ["1 of 5 replicas have the records of the topics"]
@@ -242,7 +242,7 @@ def test_two_copies_suffice_while_the_shard_of_the_third_is_away(tmp_path, tag):
                 lines.extend(second.repair())
             return expected in lines
 
-        eventually(is_repaired, 60)
+        eventually(is_repaired)
         with pytest.raises(Fenced):
             first.ownership.take([topic])
         for each in (first, second):

@@ -16,7 +16,7 @@ from tests.support.begun import Run
 from tests.support.jobs import State
 
 from keylane.errors import Fenced, LaneBehind, PositionNotReached, StraysLost
-from keylane.model.records import Layout, Options, Position
+from keylane.model.records import Layout, Position
 from keylane.state import codec
 from keylane_spark.adapters.lane import LaneTarget, OffsetRange, lost_strays
 from keylane_spark.columns.records import Rows
@@ -24,10 +24,6 @@ from keylane_spark.stream.batch_writer import BatchWriter
 
 NUMBERS = itertools.count()
 KEYS = [b"a", b"b"]
-
-
-def new_lane(**options) -> LaneTarget:
-    return LaneTarget.of(Layout(f"strays-{next(NUMBERS)}", 9, options=Options(**options)), 4, 0)
 
 
 def put(
@@ -50,15 +46,7 @@ def value_of(nodes: str, lane: LaneTarget, key: bytes = b"a") -> bytes | None:
     return record.value if record else None
 
 
-def opened(nodes: str, lane: LaneTarget, epoch: int = 1, **options):
-    lanes = t.writer(nodes, epoch, **options)
-    lanes.open([(lane, 0)])
-    return lanes
-
-
-def test_a_stray_is_found_where_readers_look_and_says_where_it_came_from(redis_cluster):
-    lane = new_lane()
-    lanes = opened(redis_cluster, lane)
+def test_a_stray_is_found_where_readers_look_and_says_where_it_came_from(redis_cluster, lane, lanes):
     put(lanes, lane, b"a", b"x", source=7, offset=30, time=500)
     records, watermark = t.held(redis_cluster, lane, [b"a"])
     assert (records[b"a"].value, str(records[b"a"].position)) == (b"x", "7:30")
@@ -77,9 +65,9 @@ def test_a_stray_is_found_where_readers_look_and_says_where_it_came_from(redis_c
         ((7, 30, 500), (8, 1, 500), "first"),
     ],
 )
-def test_of_two_strays_the_newer_wins_in_whatever_order_they_come(redis_cluster, first, second, winner):
-    lane = new_lane()
-    lanes = opened(redis_cluster, lane)
+def test_of_two_strays_the_newer_wins_in_whatever_order_they_come(
+    redis_cluster, first, second, winner, lane, lanes
+):
     for (source, offset, time), value in ((first, b"first"), (second, b"second")):
         put(lanes, lane, b"a", value, source=source, offset=offset, time=time)
     assert value_of(redis_cluster, lane) == winner.encode()
@@ -88,8 +76,8 @@ def test_of_two_strays_the_newer_wins_in_whatever_order_they_come(redis_cluster,
 @pytest.mark.parametrize(("time", "winner"), [(499, b"stray"), (500, b"own"), (501, b"own")])
 def test_the_lane_s_own_record_wins_a_tie_and_loses_to_a_newer_stray(redis_cluster, time, winner):
     for stray_first in (True, False):
-        lane = new_lane()
-        lanes = opened(redis_cluster, lane)
+        lane = t.new_lane()
+        lanes = t.opened(redis_cluster, lane)
         if stray_first:
             put(lanes, lane, b"a", b"stray", source=7, offset=30, time=500)
         apply(lanes, lane, b"a", b"own", offset=0, time=time)
@@ -98,9 +86,7 @@ def test_the_lane_s_own_record_wins_a_tie_and_loses_to_a_newer_stray(redis_clust
         assert value_of(redis_cluster, lane) == winner
 
 
-def test_what_a_stray_s_tombstone_deleted_does_not_come_back(redis_cluster):
-    lane = new_lane()
-    lanes = opened(redis_cluster, lane)
+def test_what_a_stray_s_tombstone_deleted_does_not_come_back(redis_cluster, lane, lanes):
     apply(lanes, lane, b"a", b"own", offset=0, time=100)
     put(lanes, lane, b"a", None, source=7, offset=30, time=500)
     assert value_of(redis_cluster, lane) is None
@@ -111,9 +97,7 @@ def test_what_a_stray_s_tombstone_deleted_does_not_come_back(redis_cluster):
     assert value_of(redis_cluster, lane) == b"newer"
 
 
-def test_a_lane_that_has_met_strays_marks_its_own_tombstones_too(redis_cluster):
-    lane = new_lane()
-    lanes = opened(redis_cluster, lane)
+def test_a_lane_that_has_met_strays_marks_its_own_tombstones_too(redis_cluster, lane, lanes):
     put(lanes, lane, b"b", b"x", source=7, offset=1, time=1)
     apply(lanes, lane, b"a", None, offset=0, time=500)
     put(lanes, lane, b"a", b"older", source=7, offset=30, time=400)
@@ -121,21 +105,20 @@ def test_a_lane_that_has_met_strays_marks_its_own_tombstones_too(redis_cluster):
 
 
 def test_a_marker_goes_after_its_time(redis_cluster):
-    lane = new_lane(marker_ms=1)
-    lanes = opened(redis_cluster, lane)
+    lane = t.new_lane(marker_ms=1)
+    lanes = t.opened(redis_cluster, lane)
     put(lanes, lane, b"a", None, source=7, offset=30, time=500)
     put(lanes, lane, b"b", b"x", source=7, offset=31, time=500)
-    until = t.CLOCK.monotonic_s() + 10
-    for offset in itertools.count():
-        put(lanes, lane, b"a", b"older", source=8, offset=offset, time=400)
-        if value_of(redis_cluster, lane) == b"older":
-            break
-        assert t.CLOCK.monotonic_s() < until
+    offsets = itertools.count()
+
+    def is_written() -> bool:
+        put(lanes, lane, b"a", b"older", source=8, offset=next(offsets), time=400)
+        return value_of(redis_cluster, lane) == b"older"
+
+    eventually(is_written)
 
 
-def test_what_is_no_record_of_ours_is_overwritten_and_ends_no_call_half_done(redis_cluster):
-    lane = new_lane()
-    lanes = opened(redis_cluster, lane)
+def test_what_is_no_record_of_ours_is_overwritten_and_ends_no_call_half_done(redis_cluster, lane, lanes):
     put(lanes, lane, b"b", b"x", source=7, offset=1, time=1)
     name = lane.key_prefix + b"a"
     with t.client(redis_cluster) as client:
@@ -147,14 +130,13 @@ def test_what_is_no_record_of_ours_is_overwritten_and_ends_no_call_half_done(red
             assert value_of(redis_cluster, lane) == b"ours"
 
 
-def test_strays_of_an_older_epoch_or_for_a_lane_that_is_not_open_are_refused(redis_cluster):
-    lane = new_lane()
-    old = opened(redis_cluster, lane, epoch=1)
-    opened(redis_cluster, lane, epoch=2)
+def test_strays_of_an_older_epoch_or_for_a_lane_that_is_not_open_are_refused(redis_cluster, lane):
+    old = t.opened(redis_cluster, lane, epoch=1)
+    t.opened(redis_cluster, lane, epoch=2)
     with pytest.raises(Fenced):
         put(old, lane, b"a", b"zombie", source=7, offset=1, time=1)
     with pytest.raises(LaneBehind):
-        put(t.writer(redis_cluster, 1), new_lane(), b"a", b"x", source=7, offset=1, time=1)
+        put(t.writer(redis_cluster, 1), t.new_lane(), b"a", b"x", source=7, offset=1, time=1)
     assert value_of(redis_cluster, lane) is None
 
 
@@ -167,8 +149,8 @@ EVENTS = st.lists(
 @given(events=EVENTS, order=st.randoms(use_true_random=False))
 def test_in_whatever_order_partitions_are_read_the_newest_of_a_key_wins(redis_cluster, events, order):
     """One key written to three partitions, timestamps rising within each as a broker's do."""
-    lane = new_lane()
-    lanes = opened(redis_cluster, lane)
+    lane = t.new_lane()
+    lanes = t.opened(redis_cluster, lane)
     put(lanes, lane, b"b", b"", source=6, offset=0, time=0)
     logs: dict[int, list] = {4: [], 7: [], 8: []}
     for source, step, value in events:
@@ -225,9 +207,7 @@ def test_a_lane_that_has_lost_strays_is_named_with_what_must_be_read_again(redis
         assert list(lost_strays(starts)) == [(target, 7, 0)]
 
 
-def test_what_was_given_and_taken_never_goes_back_by_a_repeated_call(redis_cluster):
-    lane = new_lane()
-    lanes = opened(redis_cluster, lane)
+def test_what_was_given_and_taken_never_goes_back_by_a_repeated_call(redis_cluster, lane, lanes):
     for end in (30, 10):
         lanes.put_strays(lane, t.chunk_of(lane, end_offset=end), 7)
         lanes.note_strays(lane, {lane: end})
@@ -246,12 +226,12 @@ def delete_without_a_trace(redis_cluster, lanes, lane):
 
 def test_strays_that_are_read_again_bring_back_nothing_that_was_deleted_since(redis_cluster):
     """Their partition's shard was emptied. The marker of the deletion, which would outrank them, is gone."""
-    lane = new_lane(marker_ms=1)
-    lanes = opened(redis_cluster, lane)
+    lane = t.new_lane(marker_ms=1)
+    lanes = t.opened(redis_cluster, lane)
     delete_without_a_trace(redis_cluster, lanes, lane)
     put(lanes, lane, b"a", b"x", source=7, offset=30, time=400)
     assert value_of(redis_cluster, lane) is None
-    lanes = opened(redis_cluster, lane, epoch=2)
+    lanes = t.opened(redis_cluster, lane, epoch=2)
     put(lanes, lane, b"a", b"x", source=7, offset=30, time=400)
     assert value_of(redis_cluster, lane) is None
     put(lanes, lane, b"a", b"y", source=7, offset=31, time=600)
@@ -259,8 +239,8 @@ def test_strays_that_are_read_again_bring_back_nothing_that_was_deleted_since(re
 
 
 def test_of_a_chunk_of_strays_the_lane_drops_only_what_it_has(redis_cluster):
-    lane = new_lane(marker_ms=1)
-    lanes = opened(redis_cluster, lane)
+    lane = t.new_lane(marker_ms=1)
+    lanes = t.opened(redis_cluster, lane)
     delete_without_a_trace(redis_cluster, lanes, lane)
     rows = [(key, codec.encode_record(b"y", offset, 400, 7)) for key, offset in ((b"a", 30), (b"b", 31))]
     lanes.put_strays(lane, t.chunk_of(lane, *rows, end_offset=32), 7)
@@ -268,10 +248,10 @@ def test_of_a_chunk_of_strays_the_lane_drops_only_what_it_has(redis_cluster):
     assert [value_of(redis_cluster, lane, key) for key in KEYS] == [None, b"y"]
 
 
-def test_a_chunk_of_strays_that_does_not_follow_is_refused_and_so_is_all_behind_it(redis_cluster):
+def test_a_chunk_of_strays_that_does_not_follow_is_refused_and_so_is_all_behind_it(
+    redis_cluster, lane, lanes
+):
     """The first chunk was refused for a moment: were the second one taken, the first would be dropped."""
-    lane = new_lane()
-    lanes = opened(redis_cluster, lane)
     put(lanes, lane, b"b", b"x", source=7, offset=4, time=1)
     chunks = [
         t.chunk_of(lane, (b"a", codec.encode_record(b"%d" % end, end - 1, end, 7)), end_offset=end)
@@ -291,32 +271,27 @@ def test_a_chunk_of_strays_that_does_not_follow_is_refused_and_so_is_all_behind_
     assert value_of(redis_cluster, lane) == b"30"
 
 
-def test_an_older_writer_gives_nothing(redis_cluster):
-    lane = new_lane()
-    old = opened(redis_cluster, lane, epoch=1)
-    opened(redis_cluster, lane, epoch=2)
+def test_an_older_writer_gives_nothing(redis_cluster, lane):
+    old = t.opened(redis_cluster, lane, epoch=1)
+    t.opened(redis_cluster, lane, epoch=2)
     old.note_strays(lane, {lane: 5})
     with pytest.raises(Fenced):
         old.flush()
 
 
-def test_a_lane_that_has_failed_over_takes_no_stray_until_it_is_opened_again(redis_cluster):
+def test_a_lane_that_has_failed_over_takes_no_stray_until_it_is_opened_again(redis_cluster, lane, lanes):
     """A later stray would say that the lane has all before it, and hide what the failover took."""
-    lane = new_lane()
-    lanes = opened(redis_cluster, lane)
     put(lanes, lane, b"a", b"x", source=7, offset=1, time=1)
     with t.client(redis_cluster) as client:
         client.set(lane.watermark_key.replace(b":w:", b":l:"), b"f" * 40)  # another node's history
     with pytest.raises(StraysLost):
         put(lanes, lane, b"a", b"y", source=7, offset=2, time=2)
     assert value_of(redis_cluster, lane) == b"x"
-    put(opened(redis_cluster, lane, epoch=2), lane, b"a", b"y", source=7, offset=2, time=2)
+    put(t.opened(redis_cluster, lane, epoch=2), lane, b"a", b"y", source=7, offset=2, time=2)
     assert value_of(redis_cluster, lane) == b"y"
 
 
-def test_a_lane_that_has_failed_over_is_not_marked_complete(redis_cluster):
-    lane = new_lane()
-    lanes = opened(redis_cluster, lane)
+def test_a_lane_that_has_failed_over_is_not_marked_complete(redis_cluster, lane, lanes):
     lanes.apply(lane, OffsetRange(0, 0, 5), unless_failed_over=True)
     lanes.flush()
     with t.client(redis_cluster) as client:

@@ -53,7 +53,7 @@ class Scene:
 
     def hears(self, text: str) -> str:
         """The line with this text, once it is said."""
-        eventually(lambda: any(text in line for line in self.said), 30)
+        eventually(lambda: any(text in line for line in self.said))
         return next(line for line in self.said if text in line)
 
     def closed(self, thing: Any) -> Any:
@@ -113,7 +113,7 @@ def test_what_a_failover_brings_back_is_removed_again_when_the_lanes_are_opened_
             client.restore(key, 0, value)
     assert state.keys_of(1) == set(before)
     sweeper.look_at([topic])
-    eventually(lambda: state.keys_of(1) == set(), 30)
+    eventually(lambda: state.keys_of(1) == set())
     eventually(lambda: state.record.remove == ())
     assert len([key for key in state.keys_of(2) if b":w:" in key]) == 3
 

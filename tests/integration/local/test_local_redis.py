@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import redis
+from tests.servers.own import repair
 
 from keylane_local.servers.redis_cluster import slot_range
 
@@ -38,6 +39,5 @@ def test_a_crashed_node_restarts_with_its_data(cluster, redis_cluster):
         node = cluster.nodes[0]
         node.kill()
         assert not node.running
-        node.start()
-        cluster.wait_ready()
+        repair(cluster)
         assert client.get("before") == b"crash"

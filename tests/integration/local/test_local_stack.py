@@ -39,7 +39,7 @@ def make(data):
 
 def _get(url, body=None):
     request = urllib.request.Request(url, body, method="GET" if body is None else "PUT")  # noqa: S310
-    with urllib.request.urlopen(request, timeout=20) as got:  # noqa: S310
+    with urllib.request.urlopen(request, timeout=60) as got:  # noqa: S310
         return json.load(got)
 
 
@@ -51,7 +51,7 @@ def test_a_stack_serves_stops_and_restarts_with_its_data(make, tmp_path):
         assert _get(f"{stack.http_url}/topics/flights/keys/b", b"written")["offset"] == 0
         assert _get(f"{stack.http_url}/health")["ready"] is True
         admin = AdminClient({"bootstrap.servers": stack.kafka_bootstrap})
-        topics = admin.list_topics(timeout=10).topics
+        topics = admin.list_topics(timeout=60).topics
         assert {name: len(topics[name].partitions) for name in ("flights", "other")} == {
             "flights": 5,
             "other": 9,
@@ -71,7 +71,7 @@ def test_a_stack_serves_stops_and_restarts_with_its_data(make, tmp_path):
     with make() as again:
         assert again.redis.nodes[2].command("GET", "foo") == "kept"
         admin = AdminClient({"bootstrap.servers": again.kafka_bootstrap})
-        assert len(admin.list_topics(timeout=10).topics["flights"].partitions) == 5
+        assert len(admin.list_topics(timeout=60).topics["flights"].partitions) == 5
     assert make().down(wipe=True) == []
     assert not again.data.exists()
 

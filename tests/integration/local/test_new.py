@@ -44,7 +44,7 @@ def test_the_first_records_name_the_partitioner(new, kafka, tmp_path):
     producer = Producer({"bootstrap.servers": kafka, "partitioner": "fnv1a"})
     for number in range(50):
         producer.produce(topic, key=b"k-%d" % number, value=b"1")
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     result = new(topic)
     assert result.exit_code == 0, result.output
     [document] = json.loads(result.stdout)["topics"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
@@ -19,7 +20,7 @@ from tests.servers.own import (
     repair,
 )
 from tests.support.builders import a_lane, a_layout, a_topic, an_event, body_of, headers_of, load_handler
-from tests.support.stopwatch import Stopwatch
+from tests.support.stopwatch import LOAD_S, Stopwatch
 
 from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from keylane_local.servers.redis_cluster import RedisCluster
+
+AT_ONCE_S = 1.5
+"""Less than one attempt at a node that hangs may take of a usual deadline: its third."""
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +75,21 @@ def filled(cluster: RedisCluster, count: int = 1) -> list[bytes]:
     return keys
 
 
+def ports_asked(state: RedisState, read: Callable[[], object], wanted: object) -> set[int]:
+    """The nodes, by their ports, that a read asks which finds what is wanted."""
+    asked: set[int] = set()
+    send = state.cluster.send
+
+    def watched(node: Node, *arguments: Any, **named: Any) -> Any:
+        asked.add(node.port)
+        return send(node, *arguments, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(state.cluster, "send", watched)
+        assert read() == wanted
+    return asked
+
+
 def half_moved(cluster: RedisCluster) -> tuple[bytes, bytes, SlotMove]:
     """Two keys of a slot that migrates: one that is still here, one that has left; and the migration."""
     here, there = filled(cluster, 2)
@@ -88,7 +107,7 @@ def test_killed_primary_is_read_from_its_replica_at_once(breaking: RedisCluster,
     primary.kill()
     with Stopwatch() as watch:
         assert state.read(slot, [key], deadline()) == [key]
-    assert watch.seconds < 0.5
+    assert watch.seconds < AT_ONCE_S
     eventually(lambda: replica.facts()["role"] == "master")
     assert state.read(slot, [key], deadline()) == [key]
     eventually(lambda: state.cluster.refresh(deadline()) is None and _port(state, slot) == replica.port)
@@ -130,9 +149,8 @@ def test_hanging_primary_is_read_from_its_replica_and_slows_one_read_alone(
     primary, _ = primary_and_replica(breaking, slot)
     with hanging(primary):
         assert state.read(slot, [key], deadline()) == [key]
-        with Stopwatch() as watch:
-            assert state.read(slot, [key], deadline()) == [key]
-        assert watch.seconds < 0.1
+        again = partial(ports_asked, state, lambda: state.read(slot, [key], deadline()), [key])
+        eventually(lambda: primary.port not in again())
     assert state.read(slot, [key], deadline()) == [key]
 
 
@@ -173,9 +191,8 @@ def test_calls_of_all_shards_are_answered_while_a_primary_hangs_or_is_dead(
     primary, _ = primary_and_replica(breaking, calls[0].slot)
     with hanging(primary):
         assert state.run(calls, deadline()) == keys
-        with Stopwatch() as watch:
-            assert state.run(calls, deadline()) == keys
-        assert watch.seconds < 0.2
+        again = partial(ports_asked, state, lambda: state.run(calls, deadline()), keys)
+        eventually(lambda: primary.port not in again())
     assert state.run(calls, deadline()) == keys
     primary.kill()
     assert state.run(calls, deadline()) == keys
@@ -222,7 +239,7 @@ def test_hanging_shard_is_state_unavailable_in_time_and_answers_never_cross(
         for key in keys[:3]:
             with Stopwatch() as watch, pytest.raises(StateUnavailable):
                 state.read(slot, [key], deadline(500))
-            assert watch.seconds < 0.7
+            assert watch.seconds < 0.5 + LOAD_S
         assert state.read(routing.key_slot(elsewhere), [elsewhere], deadline()) == [elsewhere]
     for key in keys[3:]:
         assert state.read(slot, [key], deadline(5_000)) == [key]
@@ -329,7 +346,7 @@ def test_replica_is_believed_again_soon_after_a_migration_that_the_reader_has_me
     assert state.read(slot, [there], deadline()) == [there]
     move.undo()
     with hanging(move.source):
-        for read in (lambda: state.read(slot, [absent], deadline(3_000)), lambda: mget(state, absent)):
+        for read in (lambda: state.read(slot, [absent], deadline()), lambda: mget(state, absent)):
             assert read() == [None]
 
 
@@ -389,9 +406,8 @@ def test_key_that_has_left_to_a_node_that_hangs_is_unavailable_not_absent(
         with hanging(move.target):
             with pytest.raises(StateUnavailable):
                 state.read(slot, [there, here], deadline(500))
-            with Stopwatch() as watch:
-                assert state.read(slot, [here], deadline()) == [here]
-            assert watch.seconds < 0.1
+            again = partial(ports_asked, state, lambda: state.read(slot, [here], deadline()), [here])
+            eventually(lambda: move.target.port not in again())
         assert state.read(slot, [there, here], deadline()) == [there, here]
     finally:
         move.undo()
@@ -410,7 +426,7 @@ def test_query_function_answers_503_in_time_and_recovers_with_the_shard(
     with hanging(*primary_and_replica(breaking, 0)):
         with Stopwatch() as watch:
             answer = query.lambda_handler(event, None)
-        assert watch.seconds < 1.8
+        assert watch.seconds < 1.5 + LOAD_S
         assert answer["statusCode"] == 503
         assert headers_of(answer)["Retry-After"] == "1"
         assert b"urn:keylane:problem:state-unavailable" in body_of(answer)
@@ -425,9 +441,8 @@ def test_cluster_that_is_gone_and_comes_back_is_read_again(breaking: RedisCluste
         node.kill()
     with Stopwatch() as watch, pytest.raises(StateUnavailable):
         state.read(slot, [key], deadline(500))
-    assert watch.seconds < 0.7
-    breaking.start()
-    breaking.wait_ready()
+    assert watch.seconds < 0.5 + LOAD_S
+    repair(breaking)
     fill(breaking.addresses, {key: key})
     assert state.read(slot, [key], deadline(5_000)) == [key]
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.servers.own import (
     CLOCK,
+    PATIENCE_S,
     deadline,
     eventually,
     fill,
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 SLOTS = (0, 3_000, 6_000, 9_000, 12_000, 15_000)
 VICTIM = SLOTS[0]
 READERS = 4
+LONGEST_S = 1.5
+"""Less than the third of a deadline, which one attempt may take where nothing else bounds it."""
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +69,7 @@ def reads(repaired: RedisCluster) -> Iterator[SteadyReads]:
     def reader(state: RedisState) -> Callable[[int], None]:
         def read(number: int) -> None:
             slot = SLOTS[number // READERS % len(SLOTS)]
-            assert state.read(slot, [keys[slot]], deadline(1_000)) == [keys[slot]]
+            assert state.read(slot, [keys[slot]], deadline()) == [keys[slot]]
 
         return read
 
@@ -88,11 +91,10 @@ def test_killed_primary_costs_no_read_until_its_replica_is_promoted_nor_when_it_
     primary.kill()
     eventually(lambda: primary_again(replica))
     reads.wait_for_more()
-    primary.start()
-    repaired.wait_ready()
+    repair(repaired)
     reads.wait_for_more()
     assert reads.failures == []
-    assert reads.longest_s < 0.5
+    assert reads.longest_s < LONGEST_S
 
 
 def test_hanging_primary_costs_no_read_until_its_replica_is_promoted_nor_when_it_wakes(
@@ -102,10 +104,10 @@ def test_hanging_primary_costs_no_read_until_its_replica_is_promoted_nor_when_it
     with hanging(primary):
         eventually(lambda: primary_again(replica))
         reads.wait_for_more()
-    repaired.wait_ready()
+    repair(repaired)
     reads.wait_for_more()
     assert reads.failures == []
-    assert reads.longest_s < 0.5
+    assert reads.longest_s < LONGEST_S
 
 
 def test_new_function_finds_the_state_while_a_primary_hangs(repaired: RedisCluster):
@@ -118,8 +120,8 @@ def test_new_function_finds_the_state_while_a_primary_hangs(repaired: RedisClust
             nodes = ",".join(addresses[turn:] + addresses[:turn])
             state = RedisState(Cluster(redis_settings({"KEYLANE_REDIS_NODES": nodes})))
             with Stopwatch() as watch:
-                assert state.read(VICTIM, [key], deadline(1_000)) == [key]
-            assert watch.seconds < 0.6
+                assert state.read(VICTIM, [key], deadline(2_500)) == [key]
+            assert watch.seconds < 0.6 * 2.5
             state.close()
 
 
@@ -128,7 +130,7 @@ def test_killed_replica_costs_no_read(repaired: RedisCluster, reads: SteadyReads
     replica.kill()
     reads.wait_for_more(4)
     assert reads.failures == []
-    assert reads.longest_s < 0.5
+    assert reads.longest_s < LONGEST_S
 
 
 def test_primary_without_a_replica_costs_its_own_reads_alone_and_they_come_back_with_it(
@@ -141,9 +143,7 @@ def test_primary_without_a_replica_costs_its_own_reads_alone_and_they_come_back_
     primary.kill()
     began = len(reads.done)
     eventually(lambda: len(reads.failures) > READERS and len(reads.done) > began)
-    primary.start()
-    replica.start()
-    repaired.wait_ready()
+    repair(repaired)
     reads.wait_for_more()
     failed = len(reads.failures)
     reads.wait_for_more()
@@ -163,7 +163,8 @@ def test_limits_hold_on_when_their_primary_is_killed_and_its_replica_counts(repa
     counts = Counter[str]()
 
     def hammer(until: str) -> None:
-        end_s, before = time.monotonic() + 30, counts[until]
+        before = counts[until]
+        end_s = time.monotonic() + PATIENCE_S
         while counts[until] == before:
             assert time.monotonic() < end_s, f"never {until}"
             [standings] = limiter.take([ours])
@@ -189,7 +190,7 @@ def test_no_second_write_is_let_through_while_the_primary_of_a_claim_fails_over(
     primary, replica = primary_and_replica(repaired, VICTIM)
     cluster = Cluster(redis_settings({"KEYLANE_REDIS_NODES": repaired.addresses}))
     cluster.refresh(deadline())
-    store = RedisIdempotencyStore(Scripts(cluster), CLOCK, timeout_ms=50, expiry_s=600, in_progress_s=300)
+    store = RedisIdempotencyStore(Scripts(cluster), CLOCK, timeout_ms=1_000, expiry_s=600, in_progress_s=300)
     names = (f"{number:064}" for number in range(1_000))
     name = next(
         each

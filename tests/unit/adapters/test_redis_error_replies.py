@@ -101,7 +101,7 @@ def server(*answers: bytes) -> Iterator[tuple[Node, list[bytes]]]:
 
 
 def connect(node: Node, **settings: str) -> Wire:
-    return Connector(RedisSettings((node,), **settings)).connect(node, deadline(2_000))  # type: ignore[arg-type]
+    return Connector(RedisSettings((node,), **settings)).connect(node, deadline(20_000))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -343,7 +343,7 @@ def test_registry_and_localstack_are_not_default_steps(bootstrap, setup, monkeyp
 
 
 def test_independent_steps_run_in_parallel(bootstrap, setup, monkeypatch):
-    both = threading.Barrier(2, timeout=10)
+    both = threading.Barrier(2, timeout=60)
     for step in ("python", "sam"):
         monkeypatch.setattr(setup, step, both.wait)
     monkeypatch.setattr(bootstrap, "Setup", lambda *_: setup)

@@ -54,7 +54,7 @@ def program(tmp_path):
     (tmp_path / "keylane.toml").write_text("1")
     found = Program(
         "sleeper",
-        [sys.executable, "-c", "import time; time.sleep(60)"],
+        [sys.executable, "-c", "import time; time.sleep(600)"],
         pid_file=tmp_path / "run" / "sleeper.json",
         log=tmp_path / "log",
         env={"KEYLANE_X": "1"},

@@ -115,6 +115,14 @@ def a_writer(layout: Layout = LAYOUT, **ranges) -> tuple[NotedLanes, BatchWriter
     return lanes, BatchWriter(lanes, {"orders": layout}, places | ranges)
 
 
+def batch_of(*rows, layout: Layout = LAYOUT, **columns) -> tuple[NotedLanes, BatchWriter]:
+    """What becomes of a batch of these rows of partition 0."""
+    lanes, writer = a_writer(layout)
+    writer.write(("orders", 0), some_rows(*rows, **columns))
+    writer.finish([("orders", 0)])
+    return lanes, writer
+
+
 def test_a_key_written_a_million_times_in_fifty_arrow_batches_is_one_write():
     (hot,) = keys_of(0, 1)
     lanes, writer = a_writer()
@@ -274,10 +282,8 @@ def test_rows_of_a_partition_without_a_range_are_skipped():
 def test_a_part_of_the_key_decides_on_lane_and_stray():
     layout = Layout("orders", 3, stripes=2, partition_by="prefix:|")
     own, foreign = keys_of(0, 1)[0], keys_of(2, 1)[0]
-    lanes, writer = a_writer(layout)
     rows = [(b"%b|%d" % (name, number), b"x") for name in (own, foreign) for number in range(9)]
-    writer.write(("orders", 0), some_rows(*rows))
-    writer.finish([("orders", 0)])
+    lanes, writer = batch_of(*rows, layout=layout)
     written = [(lane, key) for _, lane, _, _, records, _ in lanes.named("apply") for key, _ in records]
     assert {lane for lane, _ in written} == {LaneTarget.of(layout, 0, routing.stripe_for(own, 2))}
     assert {key for _, key in written} == {b"%b|%d" % (own, number) for number in range(9)}
@@ -290,12 +296,8 @@ def test_a_part_of_the_key_decides_on_lane_and_stray():
 
 
 def test_a_huge_record_is_waited_for_before_more_is_sent():
-    lanes, writer = a_writer()
-    rows = [
-        (key, bytes(size)) for key, size in zip(keys_of(0, 3), (600_000, 2_000_000, 600_000), strict=True)
-    ]
-    writer.write(("orders", 0), some_rows(*rows))
-    writer.finish([("orders", 0)])
+    sizes = 600_000, 2_000_000, 600_000
+    lanes, _ = batch_of(*((key, bytes(size)) for key, size in zip(keys_of(0, 3), sizes, strict=True)))
     assert [call[0] for call in lanes.calls] == ["apply", "apply", "flush", "apply", "flush"]
 
 
@@ -333,9 +335,8 @@ def test_headers_are_kept_where_the_topic_keeps_them_and_count_for_the_size():
     rows = (key, b"x"), (other, b"y")
     headers = [[("trace", b"1"), ("empty", None)], None]
     for wanted in (True, False):
-        lanes, writer = a_writer(Layout("orders", 3, options=Options(headers=wanted)))
-        writer.write(("orders", 0), some_rows(*rows, headers=headers))
-        writer.finish([("orders", 0)])
+        layout = Layout("orders", 3, options=Options(headers=wanted))
+        lanes, writer = batch_of(*rows, headers=headers, layout=layout)
         ((_, _, _, _, ((_, first), (_, second)), _),) = lanes.named("apply")
         assert first.headers == ((("trace", b"1"), ("empty", None)) if wanted else ())
         assert second.headers == ()
@@ -345,12 +346,10 @@ def test_headers_are_kept_where_the_topic_keeps_them_and_count_for_the_size():
 
 def test_a_value_over_the_limit_is_left_in_kafka_with_its_size_headers_and_all():
     large, other, gone = keys_of(0, 3)
-    lanes, writer = a_writer(Layout("orders", 3, options=Options(headers=True, max_value_bytes=5)))
     headers = [[("trace", b"1")], None, [("why", b"no use")]]
-    writer.write(
-        ("orders", 0), some_rows((large, b"123456"), (other, b"12345"), (gone, None), headers=headers)
-    )
-    writer.finish([("orders", 0)])
+    layout = Layout("orders", 3, options=Options(headers=True, max_value_bytes=5))
+    rows = (large, b"123456"), (other, b"12345"), (gone, None)
+    lanes, writer = batch_of(*rows, headers=headers, layout=layout)
     ((_, _, _, _, records, more),) = lanes.named("apply")
     assert [key for key, _ in records] == [large, other, gone]
     assert (records[0][1].value, records[0][1].left_in_kafka_bytes) == (b"", 6)
@@ -363,9 +362,7 @@ def test_a_value_over_the_limit_is_left_in_kafka_with_its_size_headers_and_all()
 
 
 def test_records_without_a_key_are_counted_and_left_out():
-    lanes, writer = a_writer()
-    writer.write(("orders", 0), some_rows((None, b"x"), (None, None)))
-    writer.finish([("orders", 0)])
+    lanes, writer = batch_of((None, b"x"), (None, None))
     assert [call[4] for call in lanes.named("apply")] == [[]]
     assert (writer.tallies["orders", 0].records, writer.tallies["orders", 0].null_keys) == (2, 2)
 
@@ -376,10 +373,8 @@ SETTING, DELETING = b'{"after":{"id":1},"op":"u"}', b'{"before":{"id":1},"after"
 
 def test_an_event_that_deletes_is_a_tombstone_at_its_own_offset_and_others_are_stored_whole():
     kept, gone = keys_of(0, 2)
-    lanes, writer = a_writer(EVENTS)
-    rows = some_rows((kept, SETTING), (gone, SETTING), (gone, DELETING), first_offset=40)
-    writer.write(("orders", 0), rows)
-    writer.finish([("orders", 0)])
+    rows = (kept, SETTING), (gone, SETTING), (gone, DELETING)
+    lanes, writer = batch_of(*rows, first_offset=40, layout=EVENTS)
     ((_, _, _, _, records, more),) = lanes.named("apply")
     assert [(key, record and record.value) for key, record in records] == [(kept, SETTING), (gone, None)]
     assert more["has_tombstones"]
@@ -388,9 +383,7 @@ def test_an_event_that_deletes_is_a_tombstone_at_its_own_offset_and_others_are_s
 
 def test_a_deletion_of_a_stray_reaches_the_lane_of_its_key():
     (foreign,) = keys_of(1, 1)
-    lanes, writer = a_writer(EVENTS)
-    writer.write(("orders", 0), some_rows((foreign, SETTING), (foreign, DELETING)))
-    writer.finish([("orders", 0)])
+    lanes, _ = batch_of((foreign, SETTING), (foreign, DELETING), layout=EVENTS)
     ((_, lane, records, _, _),) = lanes.named("strays")
     assert (lane, records) == (LaneTarget.of(EVENTS, 1, 0), [(foreign, None)])
 
@@ -411,17 +404,13 @@ def test_values_that_are_not_events_are_stored_and_counted_with_the_first_one_s_
 def test_a_deletion_over_the_limit_of_values_deletes():
     (key,) = keys_of(0, 1)
     small = Layout("orders", 3, options=Options(envelope="debezium", max_value_bytes=10))
-    lanes, writer = a_writer(small)
-    writer.write(("orders", 0), some_rows((key, SETTING), (key, DELETING)))
-    writer.finish([("orders", 0)])
+    lanes, _ = batch_of((key, SETTING), (key, DELETING), layout=small)
     assert lanes.named("apply")[0][4] == [(key, None)]
 
 
 def test_values_of_a_topic_without_an_envelope_are_not_looked_at():
     (key,) = keys_of(0, 1)
-    lanes, writer = a_writer()
-    writer.write(("orders", 0), some_rows((key, DELETING)))
-    writer.finish([("orders", 0)])
+    lanes, writer = batch_of((key, DELETING))
     assert lanes.named("apply")[0][4][0][1].value == DELETING
     assert writer.tallies["orders", 0].invalid_events == 0
 

@@ -216,7 +216,7 @@ def test_what_did_not_come_with_the_others_is_asked_for_again(monkeypatch, step)
 @pytest.fixture
 def pair():
     ours, theirs = socket.socketpair()
-    ours.settimeout(5)
+    ours.settimeout(60)
     yield BrokerSocket(ours, BrokerVersionData(api_versions={1: (4, 12)}), "tests"), theirs
     ours.close()
     theirs.close()

@@ -66,10 +66,10 @@ def test_a_jvm_that_ends_stops_the_job_before_spark_s_own_hook_and_waits_for_it(
 
     jvm = threading.Thread(target=end)
     jvm.start()
-    assert stop.wait(20)
+    assert stop.wait(60)
     said.append("stopped")
     hook.job_ended()
-    jvm.join(20)
+    jvm.join(60)
     assert said == ["stopped", "the JVM goes on"]
     assert manager.hooks, "Hadoop refuses to remove a hook by then"
 

@@ -147,7 +147,7 @@ def test_a_heartbeat_that_fails_unexpectedly_ends_its_query(recorder: Recorder, 
     query = Query("topics", "the query of topics", tmp_path, Opening(writer, {}, [], frozenset()))
     beating = heartbeat.Heartbeat(context, writer, ObservedEnds(), leaders, query)
     beating.start()
-    assert ended.wait(10)
+    assert ended.wait(60)
     beating.stop()
     (error,) = recorder.failed
     assert isinstance(error, Unavailable)

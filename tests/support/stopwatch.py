@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TICK_S = 0.02
-LOAD_S = 2.0
-"""What a busy machine adds, beside stalls, to a wait that is bound: five times what one at load 10 did."""
 GRACE_S = 0.01
 """A thread may resume as late as that: another one of this process runs."""
 TIMES = 5

@@ -180,7 +180,10 @@ def during(scene: Scene, sources: set[tuple[str, int]], seconds: float) -> None:
 
 @pytest.mark.parametrize(
     "number",
-    [pytest.param(signal.SIGKILL, id="killed"), pytest.param(signal.SIGSTOP, id="hung", marks=pytest.mark.long)],
+    [
+        pytest.param(signal.SIGKILL, id="killed"),
+        pytest.param(signal.SIGSTOP, id="hung", marks=pytest.mark.long),
+    ],
 )
 def test_the_lanes_of_partitions_with_a_living_leader_stay_fresh_and_take_new_records(scene, number):
     said = len(scene.job.lines)

@@ -193,7 +193,9 @@ def bring_back(cluster: RedisCluster, nodes: list[RedisNode]) -> None:
     [
         pytest.param(LOST, signal.SIGKILL, "", id="killed"),
         pytest.param(
-            *(LOST, signal.SIGKILL, "small_batch_records = 0"), id="killed under tasks", marks=pytest.mark.long
+            *(LOST, signal.SIGKILL, "small_batch_records = 0"),
+            id="killed under tasks",
+            marks=pytest.mark.long,
         ),
         pytest.param((4, 5), signal.SIGKILL, "", id="killed with the layouts", marks=pytest.mark.long),
         pytest.param(LOST, signal.SIGSTOP, "", id="hanging", marks=pytest.mark.long),

@@ -20,7 +20,7 @@ from tests.servers.own import (
     repair,
 )
 from tests.support.builders import a_lane, a_layout, a_topic, an_event, body_of, headers_of, load_handler
-from tests.support.stopwatch import LOAD_S, Stopwatch
+from tests.support.stopwatch import Stopwatch, takes_about
 
 from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
@@ -237,9 +237,8 @@ def test_hanging_shard_is_state_unavailable_in_time_and_answers_never_cross(
     assert state.read(slot, keys, deadline()) == keys
     with hanging(*shard):
         for key in keys[:3]:
-            with Stopwatch() as watch, pytest.raises(StateUnavailable):
+            with takes_about(0.5), pytest.raises(StateUnavailable):
                 state.read(slot, [key], deadline(500))
-            assert watch.seconds < 0.5 + LOAD_S
         assert state.read(routing.key_slot(elsewhere), [elsewhere], deadline()) == [elsewhere]
     for key in keys[3:]:
         assert state.read(slot, [key], deadline(5_000)) == [key]
@@ -424,9 +423,8 @@ def test_query_function_answers_503_in_time_and_recovers_with_the_shard(
     event = an_event("GET", f"/topics/{layout.topic}/keys/N14228")
     assert query.lambda_handler(event, None)["statusCode"] == 200
     with hanging(*primary_and_replica(breaking, 0)):
-        with Stopwatch() as watch:
+        with takes_about(1.5):
             answer = query.lambda_handler(event, None)
-        assert watch.seconds < 1.5 + LOAD_S
         assert answer["statusCode"] == 503
         assert headers_of(answer)["Retry-After"] == "1"
         assert b"urn:keylane:problem:state-unavailable" in body_of(answer)
@@ -439,9 +437,8 @@ def test_cluster_that_is_gone_and_comes_back_is_read_again(breaking: RedisCluste
     slot = routing.key_slot(key)
     for node in breaking.nodes:
         node.kill()
-    with Stopwatch() as watch, pytest.raises(StateUnavailable):
+    with takes_about(0.5), pytest.raises(StateUnavailable):
         state.read(slot, [key], deadline(500))
-    assert watch.seconds < 0.5 + LOAD_S
     repair(breaking)
     fill(breaking.addresses, {key: key})
     assert state.read(slot, [key], deadline(5_000)) == [key]

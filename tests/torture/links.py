@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,15 +98,21 @@ class Link:
     async def _pump(
         self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, is_reply: bool
     ) -> None:
-        loop, due_s = asyncio.get_running_loop(), 0.0
+        loop, due_s, late = asyncio.get_running_loop(), 0.0, deque[bytes]()
+
+        def write_oldest() -> None:
+            if late:
+                target.write(late.popleft())
+
         with contextlib.suppress(OSError):
             while data := await source.read(_READ_BYTES):
                 while self.mode is Mode.HOLD or (is_reply and self.mode is Mode.HOLD_REPLIES):
                     await self._changed.wait()
                 is_late = is_reply and self.mode is Mode.LATE
-                if is_late or loop.time() < due_s:  # in order, also when the delay ends
+                if is_late or late:  # in order, also when the delay ends
                     due_s = max(due_s, loop.time() + (self.delay_s if is_late else 0.0))
-                    loop.call_at(due_s, target.write, data)
+                    late.append(data)
+                    loop.call_at(due_s, write_oldest)  # timers of one time are called in any order
                     continue
                 if self.mode is Mode.SLOW:
                     await asyncio.sleep(self.delay_s)
@@ -118,6 +125,8 @@ class Link:
                 await target.drain()
         if is_reply:
             await asyncio.sleep(max(0.0, due_s - loop.time()))
+            target.writelines(late)
+            late.clear()
             target.close()
 
 

@@ -78,9 +78,24 @@ class _SignedTokens(AbstractTokenProvider):  # type: ignore[misc]
         return self._signer("")[0]
 
 
+class _ClosingSocket(ssl.SSLSocket):
+    """Closes itself if its handshake fails: kafka-python leaves it open."""
+
+    def do_handshake(self, block: bool = False) -> None:  # noqa: FBT002 (the base has it so)
+        """See `ssl.SSLSocket`."""
+        try:
+            super().do_handshake(block)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except OSError:
+            self.close()
+            raise
+
+
 def _context(security: Security) -> ssl.SSLContext:
     """Raises SettingsError, which shows no secret."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.sslsocket_class = _ClosingSocket
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = security.verify == FULL
     if security.ca:

@@ -76,7 +76,7 @@ MUTANTS = (
                 "building.raise_failure()\n",
             ),
         ),
-        test="tests/unit/spark/test_switch.py::test_there_is_no_switch_to_a_generation_that_lacks_what_a_parked_lane_lacks",
+        test="tests/unit/spark/test_switch.py::test_there_is_no_switch_where",
         is_rare=True,
     ),
     # A change of a layout that is carried out late takes back a later one of the same run.

@@ -102,7 +102,7 @@ databases: setup-tests  ## PostgreSQL and Debezium's connector: rows over HTTP a
 	@$(PY) infra/local/bootstrap.py databases
 	@$(if $(SEED),SEED=$(SEED)) $(BIN)/python -m pytest -m databases tests/databases $(PYTEST_ARGS)
 
-long: setup-tests  ## The tests of failures that take half a minute each, which `make test` leaves out (15 minutes)
+long: setup-tests  ## The tests of failures that take half a minute each, which `make test` leaves out (25 minutes)
 	@$(BIN)/python -m pytest -m long tests $(PYTEST_ARGS)
 
 compat: setup-tests  ## REST Proxy's documented requests and real clients (COMPAT_ARGS=--lambda, --localstack, or '--url URL')

@@ -271,7 +271,11 @@ def test_a_pause_is_asked_for_again(queue: Open, first: Callable[[list[str]], An
 def test_pauses_are_asked_for_again_after_a_lost_answer_until_the_deadline_and_not_where_they_are_refused(
     queue: Open,
 ):
-    from botocore.exceptions import ClientError, ReadTimeoutError  # noqa: PLC0415
+    from botocore.exceptions import (  # noqa: PLC0415
+        ClientError,
+        EndpointConnectionError,
+        ReadTimeoutError,
+    )
 
     lost = raises(ReadTimeoutError(endpoint_url="http://sqs"))
     pauses = {f"r{number}": 1 for number in range(12)}
@@ -281,6 +285,10 @@ def test_pauses_are_asked_for_again_after_a_lost_answer_until_the_deadline_and_n
     assert client.calls == [first, first, second]
     sender, _ = scripted(queue, *[lost] * 100)
     with pytest.raises(QueueUnavailable, match="did not answer in time"):
+        sender.postpone(pauses, deadline(400))
+    away = raises(EndpointConnectionError(endpoint_url="http://sqs"))
+    sender, _ = scripted(queue, *[away] * 100)
+    with pytest.raises(QueueUnavailable, match="can't be reached"):
         sender.postpone(pauses, deadline(400))
     denied = {"Error": {"Code": "AccessDenied"}, "ResponseMetadata": {"HTTPStatusCode": 403}}
     sender, client = scripted(queue, raises(ClientError(denied, "ChangeMessageVisibilityBatch")))

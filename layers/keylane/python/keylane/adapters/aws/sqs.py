@@ -44,11 +44,17 @@ class SqsQueue:
             {"Id": str(index), "ReceiptHandle": receipt, "VisibilityTimeout": pause_s}
             for index, (receipt, pause_s) in enumerate(pauses_s.items())
         ]
-        pause_s = _FIRST_PAUSE_S
+        pause_s, why = _FIRST_PAUSE_S, QueueUnavailable("the queue did not answer in time")
         while waiting:
             if not deadline.remaining_s:
-                raise QueueUnavailable("the queue did not answer in time")
-            again = self._postpone(waiting[:BATCH_MESSAGES])
+                raise why
+            again = batch = waiting[:BATCH_MESSAGES]
+            try:
+                again = self._postpone(batch)
+            except AwsRefused:
+                raise
+            except QueueUnavailable as error:
+                why = error
             waiting = again + waiting[BATCH_MESSAGES:]
             if again:
                 deadline.clock.pause_s(min(pause_s, deadline.remaining_s))
@@ -67,16 +73,14 @@ class SqsQueue:
         return self._client
 
     def _postpone(self, entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Change the visibility of these messages once; return those that need a retry."""
-        try:
-            with translate_aws_errors():
-                response = self._connected().change_message_visibility_batch(
-                    QueueUrl=self._url, Entries=list(entries)
-                )
-        except AwsRefused:
-            raise
-        except QueueUnavailable:
-            return list(entries)
+        """Change the visibility of these messages once; return those that need a retry.
+
+        Raises QueueUnavailable where the call failed.
+        """
+        with translate_aws_errors():
+            response = self._connected().change_message_visibility_batch(
+                QueueUrl=self._url, Entries=list(entries)
+            )
         refused = response.get("Failed", ())
         transient = {entry["Id"] for entry in refused if not entry.get("SenderFault", False)}
         return [entry for entry in entries if entry["Id"] in transient]

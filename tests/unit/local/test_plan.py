@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import json
 import socket
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,8 +24,10 @@ CONFIG = Path("keylane.toml")
 
 
 @pytest.fixture(autouse=True)
-def no_neighbors(monkeypatch):
-    """Only this process takes ports: tests beside these do so whenever they like."""
+def no_neighbors(monkeypatch, tmp_path):
+    """Only this process takes and reserves ports: tests beside these do so whenever they like."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(ports.OF_PROCESS, "_folder", Reservations()._folder)
 
     def is_free(port: int, host: str = HOST, *, really=ports.is_free) -> bool:
         return really(port, host) or port not in {

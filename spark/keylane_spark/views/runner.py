@@ -15,9 +15,9 @@ from keylane.errors import (
     UnknownTopic,
 )
 from keylane.state.windows import state_name
-from keylane_spark.adapters.view_lanes import ViewLanes
 from keylane_spark.context import JobContext
 from keylane_spark.generations.ownership import Ownership
+from keylane_spark.lanes.view_lanes import ViewLanes
 from keylane_spark.stream.restarts import RestartPauses, unexpected
 from keylane_spark.views.open_view import ViewOpening, open_view
 from keylane_spark.views.view_query import ViewQuery

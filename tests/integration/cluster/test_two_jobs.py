@@ -18,7 +18,7 @@ from tests.support.jobs import RunningJob, State, Traffic
 import keylane_spark
 from keylane.state import redis_keys
 from keylane.state.redis_keys import COPY_TAGS, RECORD_TAG
-from keylane_spark.adapters.function_library import VERSION
+from keylane_spark.lanes.function_library import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

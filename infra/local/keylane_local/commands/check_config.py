@@ -12,8 +12,8 @@ from keylane.config.settings import SettingsTable
 from keylane.errors import BadConfig, SettingsError, ask_meant
 from keylane.model.records import MAX_LANES
 from keylane_local import env_file
-from keylane_spark.columns.record_function import read_code
 from keylane_spark.config.topics import Config, line_of, load
+from keylane_spark.rows.record_function import read_code
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

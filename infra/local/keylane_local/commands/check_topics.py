@@ -37,7 +37,7 @@ from keylane_local.commands.table_guess import (
 )
 from keylane_local.env_file import KAFKA, REDIS
 from keylane_local.stack.outside import TIMEOUT_MS, Outside, describe_missing, reach
-from keylane_spark.columns.fields import field_entries
+from keylane_spark.rows.fields import field_entries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

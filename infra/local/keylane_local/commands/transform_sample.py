@@ -17,14 +17,14 @@ from keylane_local.commands.new_project import first_records
 from keylane_local.env_file import KAFKA, REDIS
 from keylane_local.errors import BadInput
 from keylane_local.stack.outside import TIMEOUT_MS, reach
-from keylane_spark.adapters.event_schemas import judge_none
-from keylane_spark.columns.change_events import apply_events
-from keylane_spark.columns.record_function import read_code
-from keylane_spark.columns.records import Rows
-from keylane_spark.columns.transforms import TopicTransform, transform_rows
 from keylane_spark.config.topics import load
 from keylane_spark.engine import session
 from keylane_spark.engine.record_sql import why_invalid
+from keylane_spark.rows.change_events import apply_events
+from keylane_spark.rows.record_function import read_code
+from keylane_spark.rows.records import Rows
+from keylane_spark.rows.transforms import TopicTransform, transform_rows
+from keylane_spark.schemas.event_schemas import judge_none
 from keylane_spark.stream.sql_rows import SqlRows
 
 if TYPE_CHECKING:

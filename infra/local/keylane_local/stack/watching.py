@@ -10,9 +10,9 @@ from keylane.ports import Clock, Deadline
 from keylane.state import codec
 from keylane_local.errors import PartFailed
 from keylane_local.stack.stack import Stack
-from keylane_spark.adapters.kafka_admin import JobKafka
-from keylane_spark.adapters.lane import LaneTarget
-from keylane_spark.adapters.layout_store import LayoutStore
+from keylane_spark.lanes.lane import LaneTarget
+from keylane_spark.lanes.layout_store import LayoutStore
+from keylane_spark.log.kafka_admin import JobKafka
 
 _TIMEOUT_MS = 10_000
 

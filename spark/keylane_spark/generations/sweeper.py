@@ -13,11 +13,11 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Iterator
 
-from keylane.adapters.redis.cluster import Cluster, RedisSettings
 from keylane.errors import called
 from keylane.ports import Clock
 from keylane_spark.config.topics import Config
 from keylane_spark.generations.ownership import Ownership
+from keylane_spark.lanes.cluster import Cluster, RedisSettings
 from keylane_spark.lanes.function_library import FunctionLibrary
 from keylane_spark.lanes.sweep import FoundGenerations, remove_generation
 

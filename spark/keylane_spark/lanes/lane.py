@@ -31,7 +31,7 @@ class LaneTarget:
 
     @classmethod
     def of(cls, layout: Layout, partition: int, stripe: int) -> LaneTarget:
-        """The lane in a valid layout; for partitions beyond the layout's see `lanes.lane_at`."""
+        """The lane in a valid layout; for partitions beyond the layout's see `state.lanes.lane_at`."""
         lane = lanes.lane_at(layout, partition, stripe)
         return cls(
             layout.topic,

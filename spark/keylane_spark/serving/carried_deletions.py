@@ -26,11 +26,11 @@ from collections import defaultdict
 from collections.abc import Collection, Generator, Iterator
 from dataclasses import dataclass
 
-from keylane.adapters.redis.cluster import Cluster
 from keylane.model.records import Layout
 from keylane.state import codec, lanes
 from keylane_spark.context import JobContext
 from keylane_spark.generations.deletions import why_not_carried
+from keylane_spark.lanes.cluster import Cluster
 from keylane_spark.lanes.lane import LaneTarget
 from keylane_spark.lanes.lane_reader import LaneReader, Stored
 from keylane_spark.lanes.lane_writer import LaneWriter

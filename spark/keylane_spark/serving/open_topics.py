@@ -25,7 +25,6 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import BadConfig, StateUnavailable, UnknownTopic
 from keylane.model.kafka import TopicPartition
 from keylane.model.records import Layout
@@ -44,6 +43,7 @@ from keylane_spark.generations.epochs import (
 from keylane_spark.generations.lineage import LogCheck, last_epochs
 from keylane_spark.generations.ownership import Ownership
 from keylane_spark.generations.plan import wanted_layout
+from keylane_spark.lanes.cluster import Cluster
 from keylane_spark.lanes.eviction import check_eviction_policy
 from keylane_spark.lanes.lane import LaneStart, LaneTarget, lanes_of, lost_strays
 from keylane_spark.lanes.lane_writer import LaneWriter

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable
 
-from keylane.adapters.redis.cluster import Cluster, RedisSettings
 from keylane.errors import StateUnavailable, TopicChanged
 from keylane.ports import Clock, Deadline
 from keylane_spark.context import JobContext
+from keylane_spark.lanes.cluster import Cluster, RedisSettings
 from keylane_spark.lanes.function_library import FunctionLibrary, WriteOptions
 from keylane_spark.lanes.parked_slots import writable
 from keylane_spark.lanes.record_copies import MAJORITY

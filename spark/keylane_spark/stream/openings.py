@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from keylane.adapters.redis.cluster import Cluster, RedisSettings
 from keylane.adapters.registry.login import RegistrySettings
 from keylane.model.kafka import TopicPartition
 from keylane.model.records import Layout
 from keylane.ports import Clock
 from keylane_spark.config.transforms import Transform
+from keylane_spark.lanes.cluster import Cluster, RedisSettings
 from keylane_spark.lanes.function_library import FunctionLibrary, WriteOptions
 from keylane_spark.lanes.lane import LaneStart, LaneTarget, lanes_of
 from keylane_spark.lanes.lane_writer import LaneWriter

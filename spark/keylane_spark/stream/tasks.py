@@ -12,10 +12,10 @@ from dataclasses import dataclass, fields
 
 import pyarrow as pa
 
-from keylane.adapters.redis.cluster import Cluster, RedisSettings
 from keylane.errors import Fenced
 from keylane.model.kafka import TopicPartition
 from keylane.ports import Clock
+from keylane_spark.lanes.cluster import Cluster, RedisSettings
 from keylane_spark.lanes.lane import OffsetRange
 from keylane_spark.lanes.parked_slots import ParkedSlots
 from keylane_spark.stream.batch_writer import BatchWriter

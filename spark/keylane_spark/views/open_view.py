@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import UnknownTopic
 from keylane.model.kafka import TopicPartition
 from keylane.model.records import Layout, Options
@@ -20,6 +19,7 @@ from keylane_spark.generations.epochs import (
 )
 from keylane_spark.generations.lineage import LogCheck, last_epochs
 from keylane_spark.generations.ownership import Ownership
+from keylane_spark.lanes.cluster import Cluster
 from keylane_spark.lanes.function_library import FunctionLibrary
 from keylane_spark.lanes.lane import LaneTarget
 from keylane_spark.lanes.topic_record import Lineage, TopicRecord

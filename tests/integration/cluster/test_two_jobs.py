@@ -113,7 +113,7 @@ def other_version(tmp_path) -> Path:
     code = tmp_path / "other"
     package = Path(keylane_spark.__file__).parent
     shutil.copytree(package, code / "keylane_spark", ignore=shutil.ignore_patterns("__pycache__"))
-    with (code / "keylane_spark" / "adapters" / "library" / "removal.lua").open("a") as library:
+    with (code / "keylane_spark" / "lanes" / "library" / "removal.lua").open("a") as library:
         library.write("-- Another version.\n")
     return code
 

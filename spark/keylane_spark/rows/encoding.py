@@ -56,11 +56,16 @@ def encode_history(rows: Records, key_prefix: bytes) -> memoryview:
     )
 
 
-def encode_of_lanes(rows: Records, counts: Sequence[int], key_prefixes: Sequence[bytes]) -> list[memoryview]:
+def encode_of_lanes(
+    rows: Records, counts: Sequence[int], key_prefixes: Sequence[bytes], source_partition: int | None = None
+) -> list[memoryview]:
     """As `encode_records` for rows of several lanes, one lane behind the other, each with its own prefix."""
+    if len(counts) == 1:
+        return [encode_records(rows, key_prefixes[0], source_partition)]
     prefixes = pa.array(key_prefixes, pa.binary()).take(pa.array(np.repeat(np.arange(len(counts)), counts)))
     lengths = pc.add(pc.binary_length(rows.keys), pc.binary_length(prefixes))
-    arguments = _encode([decimal(lengths, 0, b"$", b"\r\n"), prefixes, rows.keys], rows, None, b"")
+    before_key = decimal(lengths, 0, b"$", b"\r\n")
+    arguments = _encode([before_key, prefixes, rows.keys], rows, source_partition, b"")
     bounds = _bounds(arguments)[np.cumsum([0, *counts])]
     content = content_of(arguments)
     begins = (bounds - bounds[0]).tolist()

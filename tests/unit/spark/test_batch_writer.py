@@ -17,6 +17,7 @@ from keylane.errors import RegistryUnavailable
 from keylane.model.records import Layout, Options
 from keylane.state import codec
 from keylane_spark.config.transforms import Transform
+from keylane_spark.lanes import lane as lane_module
 from keylane_spark.lanes.lane import LaneTarget, OffsetRange
 from keylane_spark.rows.headers import HEADERS
 from keylane_spark.rows.records import Rows
@@ -439,7 +440,7 @@ OPTIONS = [
     st.sampled_from(OPTIONS),
     st.integers(2, 9),
 )
-def test_rows_of_many_partitions_are_written_together_as_they_are_one_by_one(
+def test_rows_of_many_partitions_are_written_at_once_as_they_are_one_by_one(
     rows_of, can_stray, stripes, options, step
 ):
     layout = Layout("orders", 6, stripes=stripes, options=options)
@@ -454,12 +455,12 @@ def test_rows_of_many_partitions_are_written_together_as_they_are_one_by_one(
         times = np.array([time for *_, time in rows], np.int64)
         return replace(some_rows(*found, first_offset=first_offset, headers=headers), timestamps_ms=times)
 
-    def written(*, together_bytes=10**6, **alone):
+    def written(*, group_bytes=10**6, **at_once):
         lanes, writer = a_writer(layout)
         lanes.pays_from = 3
         with pytest.MonkeyPatch.context() as patch:
-            changed = {"PAYS_FROM_RECORDS": 3, "MAX_TOGETHER_BYTES": together_bytes, **alone}
-            for name, value in changed.items():
+            patch.setattr(lane_module, "PAYS_FROM_RECORDS", 3)
+            for name, value in {"MAX_GROUP_BYTES": group_bytes, **at_once}.items():
                 patch.setattr(batch_module, name, value)
             for name, most in {"MAX_RECORDS": 6, "COMPARED_RECORDS": 4}.items():
                 patch.setattr(chunks_module, name, most)
@@ -478,10 +479,11 @@ def test_rows_of_many_partitions_are_written_together_as_they_are_one_by_one(
         strays = {lane: sorted(map(repr, calls)) for lane, calls in sent.items()}
         return own, strays, writer.tallies, reached, before
 
-    one_by_one = written(MAX_RECORDS=0, _is_mset=lambda *_: None)
+    # No rows wait for others, and each chunk is encoded by itself.
+    one_by_one = written(MAX_RECORDS=0, encode_open=lambda *_: None)
     assert written() == one_by_one
     # Where more waits than may, what was read to its end is sent before the rest comes.
-    assert written(together_bytes=20)[:4] == one_by_one[:4]
+    assert written(group_bytes=20)[:4] == one_by_one[:4]
 
 
 def test_rows_that_wait_are_written_though_only_their_number_is_asked_for():

@@ -7,7 +7,7 @@ by chunk with nothing missing below it. How a chunk gets into its lane says its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -84,16 +84,18 @@ def encode_chunks(
     """Encode chunks of different lanes, at least one; a source partition marks strays."""
     records = Records.joined([chunk.records for chunk in chunks])
     counts = [len(chunk.records) for chunk in chunks]
-    bounds = np.cumsum([0, *counts])
     prefixes = [delivery.key_prefix for delivery in deliveries]
     encoded = encode_of_lanes(records, counts, prefixes, source_partition)
-    have_tombstones = np.add.reduceat(records.tombstones, bounds[:-1]).tolist()
+    have_tombstones = [False] * len(chunks)
+    if records.values.null_count:
+        begins = np.cumsum([0, *counts[:-1]])
+        have_tombstones = np.logical_or.reduceat(records.tombstones, begins).tolist()
     return [
         Chunk(
             chunk.end_offset,
             chunk.newest_timestamp_ms,
             len(chunk.records),
-            bool(deleted),
+            deleted,
             arguments,
             encode_in_order(chunk.records, prefix, in_order, arguments) if in_order else None,
             chunk.invalid_fields,
@@ -124,16 +126,21 @@ class OpenChunk:
 
 
 def add_records(
-    opened: Mapping[int, OpenChunk], records: Records, lanes: Ints, options: Options, *, are_copies: bool
+    open_chunk_of: Callable[[int], OpenChunk], records: Records, lanes: NDArray[np.integer], options: Options
 ) -> dict[int, list[Folded]]:
-    """Add records to the open chunks of their lanes; returns the chunks that are full, by lane.
+    """Add records, at least one, to the open chunks of their lanes; returns those that are full, by lane.
 
-    `lanes`: the number of each record's lane, by which `opened` has its chunk. Records of a lane are in
-    offset order, those of different lanes in any, and the same key in two lanes is two keys.
+    `lanes`: the number of each record's lane, for `open_chunk_of`. Records of a lane are in offset order,
+    those of different lanes in any, and the same key in two lanes is two keys.
 
-    An open chunk is a copy, so that it keeps no batch alive. Lanes share one where all of them begin a chunk
-    and none is full; `are_copies`: the records are one already.
+    An open chunk is a copy, so that it keeps no batch alive. Lanes share one where each begins its chunk, and
+    none is full.
     """
+    runs = np.concatenate(([0], np.flatnonzero(lanes[1:] != lanes[:-1]) + 1))
+    numbers = lanes[runs]
+    is_sorted = bool((numbers[1:] > numbers[:-1]).all())
+    numbers = (numbers if is_sorted else np.unique(numbers)).tolist()
+    opened = {number: open_chunk_of(number) for number in numbers}
     full: dict[int, list[Folded]] = {}
     begun: dict[int, Folded] = {}
     for number, chunk in opened.items():
@@ -147,18 +154,19 @@ def add_records(
     if begun:
         before = np.repeat(list(begun), [len(folded.records) for folded in begun.values()])
         records = Records.joined([*(folded.records for folded in begun.values()), records])
-        lanes = np.concatenate([before, lanes])
-    if (lanes[1:] < lanes[:-1]).any():
+        lanes = np.concatenate((before, lanes))
+    if len(numbers) > 1 and (begun or not is_sorted):
         order = np.argsort(lanes, kind="stable")
-        records, lanes, are_copies = records.take(order), lanes[order], True
-    begins = np.flatnonzero(np.diff(lanes, prepend=-1))
-    numbers = lanes[begins].tolist()
+        records, lanes = records.take(order), lanes[order]
+    elif len(numbers) > 1:
+        records = records.copy()
+    begins = runs if is_sorted and not begun else np.searchsorted(lanes, numbers)
     limits = [(opened[number].max_records, opened[number].max_bytes) for number in numbers]
     newest_ms = [begun[number].newest_timestamp_ms if number in begun else 0 for number in numbers]
     folds = fold(records, begins, options, limits, newest_ms)
-    shares = are_copies and not begun and all(len(chunks) == 1 for chunks in folds)
+    share = len(numbers) > 1 and not begun and all(len(chunks) == 1 for chunks in folds)
     for number, (*closed, rest) in zip(numbers, folds, strict=True):
-        opened[number].folded = rest if shares else replace(rest, records=rest.records.copy())
+        opened[number].folded = rest if share else replace(rest, records=rest.records.copy())
         if closed:
             full.setdefault(number, []).extend(closed)
     return full
@@ -176,8 +184,7 @@ def fold(
     `begins`: where each lane begins, in rising order. `limits`: of each lane, how many records and bytes a
     chunk may have. `newest_ms`: of each lane, the newest timestamp of what its first records replace.
     """
-    last_rows = np.append(begins[1:], len(records)) - 1
-    end_offsets = records.offsets[last_rows] + 1
+    end_offsets = records.offsets[_ends(begins, len(records)) - 1] + 1
     repeats = _repeats(records, begins)
     if repeats is not None and first_set_stays(options):
         needed = ~needless_sets(repeats, records.tombstones)
@@ -186,9 +193,8 @@ def fold(
             repeats = _repeats(records, begins)
     sizes = records.sizes
     firsts, starts = _cut(begins, sizes, repeats, most_per_key(options, len(records)), limits)
-    lasts = np.append(firsts[1:], len(starts)) - 1
-    ends = np.append(starts[1:], len(records))
-    chunk_ends = records.offsets[ends - 1] + 1
+    lasts = _ends(firsts, len(starts)) - 1
+    chunk_ends = records.offsets[_ends(starts, len(records)) - 1] + 1
     chunk_ends[lasts] = end_offsets
     newest = np.maximum(np.maximum.reduceat(records.timestamps_ms, starts), 0)
     newest[firsts] = np.maximum(newest[firsts], newest_ms)
@@ -219,6 +225,11 @@ def _repeats(records: Records, begins: Ints) -> Repeats | None:
     return Repeats(encoded.indices.to_numpy(zero_copy_only=False)).within(begins)
 
 
+def _ends(begins: Ints, count: int) -> Ints:
+    """Where parts of so many rows end, by where they begin."""
+    return np.concatenate((begins[1:], (count,)))
+
+
 def _begins_within(begins: Ints, mask: NDArray[np.bool_]) -> Ints:
     """Where parts begin once the mask has been applied, which leaves a row of each."""
     counts = np.add.reduceat(mask, begins)
@@ -232,7 +243,7 @@ def _cut(
 
     `most`: how many records of a key a chunk may carry.
     """
-    ends = np.append(begins[1:], len(sizes))
+    ends = _ends(begins, len(sizes))
     max_records, max_bytes = np.array(limits, np.int64).T
     does_not_fit = (ends - begins > max_records) | (np.add.reduceat(sizes, begins) > max_bytes)
     if not does_not_fit.any():

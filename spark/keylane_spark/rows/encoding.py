@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from keylane.state import codec
 from keylane_spark.rows.headers import binary_array, encode_numbers
-from keylane_spark.rows.records import Records, lengths_of
+from keylane_spark.rows.records import Records, bounds_of, lengths_of
 
 _HEADER = np.dtype([("version", "u1"), ("flags", "u1"), ("offset", ">u8"), ("timestamp", ">u8")])
 _STRAY_HEADER = np.dtype([*_HEADER.descr, ("source", ">u4")])
@@ -23,13 +23,8 @@ _HISTORY_HEADER = np.dtype([("offset", ">u8"), ("version", "u1"), ("flags", "u1"
 
 def content_of(strings: pa.BinaryArray) -> memoryview:
     """The bytes of all strings, one behind the other."""
-    bounds = _bounds(strings)
+    bounds = bounds_of(strings)
     return memoryview(strings.buffers()[2])[bounds[0] : bounds[-1]]
-
-
-def _bounds(strings: pa.BinaryArray) -> NDArray[np.int32]:
-    """Where in their buffer each string begins, and the last one ends."""
-    return np.frombuffer(strings.buffers()[1], np.int32)[strings.offset :][: len(strings) + 1]
 
 
 def encode_records(
@@ -66,7 +61,7 @@ def encode_of_lanes(
     lengths = pc.add(pc.binary_length(rows.keys), pc.binary_length(prefixes))
     before_key = decimal(lengths, 0, b"$", b"\r\n")
     arguments = _encode([before_key, prefixes, rows.keys], rows, source_partition, b"")
-    bounds = _bounds(arguments)[np.cumsum([0, *counts])]
+    bounds = bounds_of(arguments)[np.cumsum([0, *counts])]
     content = content_of(arguments)
     begins = (bounds - bounds[0]).tolist()
     return [content[begin:end] for begin, end in pairwise(begins)]

@@ -46,7 +46,9 @@ class Repeats:
         """The same within parts of the rows, which begin at these rows: a key in two parts is two keys."""
         if len(begins) == 1:
             return self
-        parts = np.repeat(np.arange(len(begins)), np.diff(begins, append=len(self.codes)))
+        parts = np.zeros(len(self.codes), np.int64)
+        parts[begins[1:]] = 1
+        parts = np.cumsum(parts)
         again = np.flatnonzero(self.previous >= 0)
         if (parts[self.previous[again]] == parts[again]).all():
             return self

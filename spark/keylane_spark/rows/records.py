@@ -118,7 +118,7 @@ class Records(_Columns):
     @property
     def tombstones(self) -> NDArray[np.bool_]:
         """Which values are null."""
-        return _mask(self.values.is_null())
+        return _mask(self.values.is_null()) if self.values.null_count else np.zeros(len(self), np.bool_)
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -182,6 +182,11 @@ def tails_of(values: pa.BinaryArray, begin: int) -> pa.BinaryArray:
     """
     longest = pc.max(pc.binary_length(values)).as_py() or 0
     return pc.binary_slice(values, begin, max(begin, longest))
+
+
+def bounds_of(strings: pa.BinaryArray) -> NDArray[np.int32]:
+    """Where in their buffer each string begins, and the last one ends."""
+    return np.frombuffer(strings.buffers()[1], np.int32)[strings.offset :][: len(strings) + 1]
 
 
 def lengths_of(values: pa.BinaryArray) -> pa.Int32Array:

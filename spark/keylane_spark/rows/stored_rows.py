@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from keylane.model.records import Layout
+from keylane.state.codec import HEADER_BYTES
 from keylane_spark.rows.change_events import Judge, apply_events
-from keylane_spark.rows.records import Records, Rows, stored_records
+from keylane_spark.rows.records import Records, Rows, bounds_of, lengths_of, stored_records
 from keylane_spark.rows.routing import lane_column
 from keylane_spark.rows.transforms import TopicTransform, Transformed, transform_rows
 
@@ -37,15 +40,17 @@ class PartCounts:
 class StoredRows(NamedTuple):
     """The records of several partitions, those of a partition behind those of another.
 
-    `parts`: of each record, which of the given partitions it is of; `lanes`: its lane, as of `lane_column`.
-    `are_strays`: whether that is no lane of its partition. `counts`: of each partition.
+    `lanes`: of each record the number of its lane, as of `lane_column`, and LANES times that of its part:
+    which of the given partitions it is of. `counts`: of each partition.
     """
 
     records: Records
-    parts: Ints
-    lanes: NDArray[np.int32]
-    are_strays: NDArray[np.bool_]
+    lanes: NDArray[np.integer]
     counts: list[PartCounts]
+
+
+LANES = 1 << 32
+"""More than a topic's lanes, and than partitions."""
 
 
 def store_rows(
@@ -56,57 +61,71 @@ def store_rows(
     `judge`: of change events in a Schema Registry's wire format. Raises RegistryUnavailable.
     """
     lengths = [len(rows) for _, rows in given]
-    rows, parts = Rows.joined([rows for _, rows in given]), np.repeat(np.arange(len(given)), lengths)
+    rows, bounds = Rows.joined([rows for _, rows in given]), _bounds(lengths)
     if rows.keys.null_count:
         has_key = np.asarray(rows.keys.is_valid())
-        rows, parts = rows.where(has_key), parts[has_key]
-    bounds = _bounds(parts, len(given))
-    with_keys = np.diff(bounds).tolist()
+        rows, bounds = rows.where(has_key), _sums(has_key)[bounds]
+    null_keys = [length - keyed for length, keyed in zip(lengths, _steps(bounds), strict=True)]
     invalid = [rows.offsets[:0]] * len(given)
     envelope = layout.options.envelope if transform is None else transform.definition.envelope
     if envelope != "none":
         rows, is_invalid = apply_events(rows, judge)
         if is_invalid.any():
-            invalid = [rows.offsets[part][is_invalid[part]] for part in _slices(bounds)]
+            invalid = [rows.offsets[begin:end][is_invalid[begin:end]] for begin, end in _pairs(bounds)]
     transformed: Sequence[Transformed | None] = [None] * len(given)
     if transform is not None:
         # A function sees rows of one partition, and its failure may stop this one alone.
         found = [
-            transform_rows(rows.part(part.start, part.stop), own, partition, transform)
-            for (partition, _), own, part in zip(given, invalid, _slices(bounds), strict=True)
+            transform_rows(rows.part(*part), own, partition, transform)
+            for (partition, _), own, part in zip(given, invalid, _pairs(bounds), strict=True)
         ]
         transformed, rows = found, Rows.joined([each.rows for each in found])
-        parts = np.repeat(np.arange(len(given)), [len(each.rows) for each in found])
-        bounds = _bounds(parts, len(given))
+        bounds = _bounds([len(each.rows) for each in found])
     records = stored_records(rows, layout.options)
-    lanes = lane_column(records.keys, layout)
-    partitions = np.array([partition for partition, _ in given])
-    left_bytes = 0 if records.left_bytes is None else records.left_bytes
-    counts = zip(
-        lengths,
-        (length - keyed for length, keyed in zip(lengths, with_keys, strict=True)),
-        invalid,
-        transformed,
-        _totals(records.tombstones, bounds),
-        _totals(records.sizes + left_bytes, bounds),
-        [0] * len(given) if records.left_bytes is None else _totals(records.left_bytes > 0, bounds),
-        strict=True,
-    )
-    are_strays = lanes // layout.stripes != partitions[parts]
-    return StoredRows(records, parts, lanes, are_strays, [PartCounts(*each) for each in counts])
+    lanes: NDArray[np.integer] = lane_column(records.keys, layout)
+    if len(given) > 1:
+        lanes = lanes + np.repeat(np.arange(len(given)) * LANES, bounds[1:] - bounds[:-1])
+    counts = zip(lengths, null_keys, invalid, transformed, *_record_counts(records, bounds), strict=True)
+    return StoredRows(records, lanes, [PartCounts(*each) for each in counts])
 
 
-def _bounds(parts: Ints, count: int) -> Ints:
+def _record_counts(records: Records, bounds: Ints) -> tuple[list[int], list[int], list[int]]:
+    """The tombstones of each part, the bytes of its records, and how many values are left in Kafka."""
+    nothing = [0] * (len(bounds) - 1)
+    tombstones, left = nothing, nothing
+    total: Ints = bounds * HEADER_BYTES + _bytes_up_to(records.keys, bounds)
+    total = total + _bytes_up_to(records.values, bounds)
+    if records.headers is not None:
+        total = total + _bytes_up_to(records.headers, bounds)
+    if records.values.null_count:
+        tombstones = _steps(_sums(records.tombstones)[bounds])
+    if records.left_bytes is not None:
+        left = _steps(_sums(records.left_bytes > 0)[bounds])
+        total = total + _sums(records.left_bytes)[bounds]
+    return tombstones, _steps(total), left
+
+
+def _bytes_up_to(strings: pa.BinaryArray, bounds: Ints) -> Ints:
+    """The bytes of all strings before each of these rows, and of some that precede all."""
+    if strings.null_count:  # which may have bytes in the buffer
+        return _sums(lengths_of(strings).to_numpy(zero_copy_only=False))[bounds]
+    return bounds_of(strings)[bounds].astype(np.int64) if len(strings) else bounds
+
+
+def _bounds(lengths: Sequence[int]) -> Ints:
     """Where each part begins, and the last one ends."""
-    return np.searchsorted(parts, np.arange(count + 1))
+    return np.array([0, *accumulate(lengths)])
 
 
-def _slices(bounds: Ints) -> list[slice]:
-    return [slice(begin, end) for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)]
+def _pairs(bounds: Ints) -> list[tuple[int, int]]:
+    return list(pairwise(bounds.tolist()))
 
 
-def _totals(values: NDArray[np.integer] | NDArray[np.bool_], bounds: Ints) -> list[int]:
-    """The sum of each part."""
-    sums = np.concatenate([[0], np.cumsum(values)])
-    totals: list[int] = np.diff(sums[bounds]).tolist()
-    return totals
+def _sums(values: NDArray[np.integer] | NDArray[np.bool_]) -> Ints:
+    """The sum of all values before each row, and of all."""
+    return np.concatenate(([0], np.cumsum(values, dtype=np.int64)))
+
+
+def _steps(sums: Ints) -> list[int]:
+    steps: list[int] = (sums[1:] - sums[:-1]).tolist()
+    return steps

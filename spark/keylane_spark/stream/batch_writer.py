@@ -16,9 +16,9 @@ from keylane.model.kafka import TopicPartition
 from keylane.model.records import Layout
 from keylane_spark.lanes.lane import OffsetRange
 from keylane_spark.lanes.lane_writer import LaneWriter
-from keylane_spark.rows.chunks import MAX_BYTES, MAX_RECORDS, Folded, add_records
+from keylane_spark.rows.chunks import MAX_BYTES, MAX_RECORDS, Folded, OpenChunk, add_records
 from keylane_spark.rows.records import Rows
-from keylane_spark.rows.stored_rows import StoredRows, store_rows
+from keylane_spark.rows.stored_rows import LANES, StoredRows, store_rows
 from keylane_spark.rows.transforms import TopicTransform
 from keylane_spark.schemas.framed_values import NO_REGISTRY, FramedReaders
 from keylane_spark.stream.partition_chunks import NOWHERE, ChunkSender, PartitionChunks, encode_open
@@ -149,7 +149,6 @@ class BatchWriter:
         partitions = [chunks for chunks, _ in taken]
         for chunks, counts in zip(partitions, stored.counts, strict=True):
             chunks.note(counts)
-        _count_strays(partitions, stored, layout)
         if len(stored.records):
             before = sum(chunks.open_bytes for chunks in partitions)
             _add_records(partitions, stored, layout)
@@ -264,26 +263,24 @@ class BatchWriter:
         return PartitionChunks(self._sender, self._layouts[topic], partition, begin, self._framed.decode)
 
 
-def _count_strays(partitions: Sequence[PartitionChunks], stored: StoredRows, layout: Layout) -> None:
-    for part in np.unique(stored.parts[stored.are_strays]).tolist():
-        keys = stored.records.keys.filter(pa.array(stored.are_strays & (stored.parts == part)))
-        partitions[part].tally.add_strays(keys, partitions[part].partition, layout)
-
-
 def _add_records(partitions: Sequence[PartitionChunks], stored: StoredRows, layout: Layout) -> None:
     """Add records to the open chunks of their lanes, and send the chunks that are full."""
-    # Each partition has chunks of its own for the lanes of its strays.
-    lane_count = layout.partition_count * layout.stripes
-    numbers = stored.parts * lane_count + stored.lanes
-    begins = np.flatnonzero(np.diff(numbers, prepend=-1))
-    opened = {}
-    for number in np.unique(numbers[begins]).tolist():
-        part, lane = divmod(number, lane_count)
-        opened[number] = partitions[part].to_add_to(lane)
-    full = add_records(opened, stored.records, numbers, layout.options, are_copies=len(partitions) > 1)
-    of_part: dict[int, dict[int, list[Folded]]] = {}
-    for number, chunks in full.items():
-        part, lane = divmod(number, lane_count)
-        of_part.setdefault(part, {})[lane] = chunks
-    for part in sorted(of_part):
-        partitions[part].send_full(of_part[part])
+    strays: dict[int, list[int]] = {}
+
+    def open_chunk_of(number: int) -> OpenChunk:
+        # Each partition has chunks of its own for the lanes of its strays.
+        part, lane = divmod(number, LANES)
+        if lane not in partitions[part].own:
+            strays.setdefault(part, []).append(number)
+        return partitions[part].to_add_to(lane)
+
+    found = add_records(open_chunk_of, stored.records, stored.lanes, layout.options)
+    for part, numbers in strays.items():
+        keys = stored.records.keys.filter(pa.array(np.isin(stored.lanes, numbers)))
+        partitions[part].tally.add_strays(keys, partitions[part].partition, layout)
+    full: dict[int, dict[int, list[Folded]]] = {}
+    for number, chunks in found.items():
+        part, lane = divmod(number, LANES)
+        full.setdefault(part, {})[lane] = chunks
+    for part in sorted(full):
+        partitions[part].send_full(full[part])

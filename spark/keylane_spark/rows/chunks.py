@@ -152,15 +152,16 @@ def add_records(
         else:
             begun[number] = folded
     if begun:
-        before = np.repeat(list(begun), [len(folded.records) for folded in begun.values()])
         records = Records.joined([*(folded.records for folded in begun.values()), records])
-        lanes = np.concatenate((before, lanes))
-    if len(numbers) > 1 and (begun or not is_sorted):
+        is_sorted = len(numbers) == 1
+    begins = runs
+    if not is_sorted:
+        before = [np.full(len(folded.records), number) for number, folded in begun.items()]
+        lanes = np.concatenate((*before, lanes), dtype=np.int64)
         order = np.argsort(lanes, kind="stable")
-        records, lanes = records.take(order), lanes[order]
+        records, begins = records.take(order), np.searchsorted(lanes[order], numbers)
     elif len(numbers) > 1:
         records = records.copy()
-    begins = runs if is_sorted and not begun else np.searchsorted(lanes, numbers)
     limits = [(opened[number].max_records, opened[number].max_bytes) for number in numbers]
     newest_ms = [begun[number].newest_timestamp_ms if number in begun else 0 for number in numbers]
     folds = fold(records, begins, options, limits, newest_ms)

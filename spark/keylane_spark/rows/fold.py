@@ -32,7 +32,7 @@ class Repeats:
 
     def __init__(self, codes: Codes, by_key: Ints | None = None) -> None:
         self.codes = codes
-        self.by_key: Ints = np.argsort(codes, kind="stable") if by_key is None else by_key
+        self.by_key: Ints = _in_order(codes) if by_key is None else by_key
         self.previous = self.previous_but(1)
         self.following: Ints = np.full(len(codes), len(codes), np.int64)
         repeated = np.flatnonzero(self.previous >= 0)
@@ -66,6 +66,13 @@ class Repeats:
             same = self.codes[later] == self.codes[earlier]
             found[later[same]] = earlier[same]
         return found
+
+
+def _in_order(codes: Codes) -> Ints:
+    """The rows sorted by code, stable."""
+    if len(codes) and codes.max() < 1 << 16:
+        codes = codes.astype(np.uint16)  # which numpy sorts by their digits, four times as fast
+    return np.argsort(codes, kind="stable")
 
 
 def most_per_key(options: Options, row_count: int) -> int:

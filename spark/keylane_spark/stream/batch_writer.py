@@ -28,8 +28,8 @@ NO_TRANSFORMS: Mapping[str, TopicTransform] = {}
 MAX_OPEN_BYTES = 64 * 1024 * 1024
 """The most that the open chunks of all lanes may hold: a task's partition may have thousands of stripes."""
 MAX_GROUP_BYTES = 4 * 1024 * 1024
-"""Rows that wait for those of other partitions: each step costs the same for few. So many bytes of open
-chunks are encoded at once."""
+"""So many rows wait for those of other partitions, since each step costs the same for few; so much of open
+chunks is encoded at once."""
 
 
 class BatchWriter:
@@ -104,16 +104,23 @@ class BatchWriter:
         """
         if source not in self.ranges:
             return
-        if source in self._waiting:
-            self._add_waiting()
-        size_bytes = rows.held_bytes
-        if len(rows) > MAX_RECORDS or size_bytes > MAX_BYTES:
-            self._add(self._layouts[source[0]], [(self._chunks(source), rows)])
+        layout, size_bytes = self._layouts[source[0]], rows.held_bytes
+        is_first = source not in self._partitions and source not in self._waiting
+        if is_first and len(rows) <= MAX_RECORDS and size_bytes <= MAX_BYTES:
+            self._waiting[source] = rows
+            self._waiting_bytes += size_bytes
+            if (
+                self._waiting_bytes > MAX_GROUP_BYTES
+                or self._open_bytes + self._waiting_bytes > MAX_OPEN_BYTES
+            ):
+                self._add_waiting()
             return
-        self._waiting[source] = rows
-        self._waiting_bytes += size_bytes
-        if self._waiting_bytes > MAX_GROUP_BYTES or self._open_bytes + self._waiting_bytes > MAX_OPEN_BYTES:
-            self._add_waiting()
+        # There are enough rows of this partition by itself.
+        chunks = self._chunks(source)
+        if (before := self._waiting.pop(source, None)) is not None:
+            self._waiting_bytes -= before.held_bytes
+            self._add(layout, [(chunks, before)])
+        self._add(layout, [(chunks, rows)])
 
     def _add_waiting(self) -> None:
         """Add the rows that wait, those of a topic at once."""

@@ -232,6 +232,27 @@ def test_a_partition_with_an_event_whose_schema_is_not_read_is_held_back_and_the
     assert unread_schema("it has a stray for lane orders/2.0, which is parked") is None
 
 
+def test_of_partitions_that_are_written_at_once_only_that_with_an_unread_schema_is_held_back():
+    def judge(values):
+        if any(value.endswith(b"\x07") for value in values.to_pylist()):
+            raise RegistryUnavailable("schema 7: away")
+        return np.zeros(len(values), np.int8)
+
+    layout = Layout("orders", 3, options=Options(envelope="debezium"))
+    lanes = NotedLanes()
+    sources = [("orders", partition) for partition in range(3)]
+    ranges = {source: OffsetRange(0, 10, 77, 88) for source in sources}
+    writer = BatchWriter(lanes, {"orders": layout}, ranges, FramedReaders(judge=judge))
+    for source in sources:
+        (key,), schema = keys_of(source[1], 1), 7 if source[1] == 1 else 6
+        writer.write(source, some_rows((key, b"\0\0\0\0%c" % schema)))
+    writer.finish(sources)
+    sent = [(lane.partition, end, len(records)) for _, lane, _, end, records, _ in lanes.named("apply")]
+    assert sent == [(0, 10, 1), (2, 10, 1)]
+    assert writer.held_back == {("orders", 1): "schema 7: away"}
+    assert [writer.tallies[source].records for source in sources] == [1, 0, 1]
+
+
 def test_a_partition_that_is_left_claims_what_came_and_no_time_and_the_others_claim_their_ranges():
     lanes, writer = a_writer()
     for partition in (0, 1):

@@ -15,7 +15,7 @@ from tests.support.lanes import Event, Folder, chunks, columns, encode, fold
 
 from keylane.model.records import Options
 from keylane.state import codec
-from keylane_spark.rows.chunks import Delivery
+from keylane_spark.rows.chunks import Delivery, OpenChunk, add_records
 from keylane_spark.rows.records import Records
 
 KEYS = st.binary(min_size=1, max_size=3)
@@ -196,6 +196,29 @@ def test_a_key_whose_time_went_back_carries_the_highest_time_of_what_it_replaces
         b"a",
         codec.encode_record(None, 9, 40, order_ms=50),
     ]
+
+
+def test_a_chunk_over_several_batches_has_the_newest_time_of_what_it_has_replaced():
+    log = [Timed(7, b"a", b"x", 50), Timed(8, b"a", b"y", 40), Timed(9, b"b", b"z", 45)]
+    (folded,) = in_batches(log, [1, 2], Options(), 9, 999)
+    assert (len(folded.records), folded.newest_timestamp_ms) == (2, 50)
+
+
+def test_the_same_key_in_two_lanes_is_two_keys():
+    opened = [OpenChunk(), OpenChunk()]
+    events = [Event(1, b"a", b"x"), Event(2, b"a", b"y"), Event(3, b"a", b"z")]
+    assert add_records(opened.__getitem__, columns(events), np.array([1, 0, 1]), Options()) == {}
+    found = [encode(chunk.take(), Delivery(b"")) for chunk in opened]
+    assert [chunk.end_offset for chunk in found] == [3, 4]
+    assert [codec.decode_record(b"a", arguments_of(chunk)[1], 0).value for chunk in found] == [b"y", b"z"]
+
+
+def test_chunks_that_lanes_begin_at_once_keep_no_batch_alive():
+    before, opened = pa.total_allocated_bytes(), [OpenChunk(), OpenChunk()]
+    batch = columns([Event(row, b"%d" % row, bytes(100_000)) for row in range(20)])
+    add_records(opened.__getitem__, batch.part(4, 6), np.array([0, 1]), Options())
+    del batch
+    assert pa.total_allocated_bytes() - before < 1_000_000
 
 
 ROWS = st.lists(

@@ -113,12 +113,12 @@ MUTANTS = (
         topics=("rich",),
         test=f"{_POSITIONS}::test_a_position_is_there_once_all_stripes_of_its_partition_have_it",
     ),
-    # Rows are in order as far as members were read, whether or not a record was left out before.
+    # Rows are made ready that come behind one whose record was left out.
     mutant(
         "records that were left out",
         _SCAN,
-        "each.left[-1][0] if each.unread is None else each.unread for",
-        "each.left[-1][0] if each.left else each.unread for",
+        "going_on = [each for each in self._sources if not each.is_exhausted]",
+        "going_on = [each for each in self._sources if each.left and not each.is_exhausted]",
         topics=("rich",),
         test=f"{_UNITS}::test_whatever_fits_into_a_round_the_pages_are_the_same",
     ),

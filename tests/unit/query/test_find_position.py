@@ -138,3 +138,4 @@ def test_a_position_is_there_once_all_stripes_of_its_partition_have_it(nodes: No
         nodes.entries[lane.watermark_key] = codec.encode_watermark(a_watermark(int(lane.stripe == 1)))
     with pytest.raises(PositionNotReached):
         keys_found(nodes, layout, Position(0, 0))
+    assert not nodes.scripts

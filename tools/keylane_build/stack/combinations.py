@@ -1,4 +1,4 @@
-"""The combinations of parameters that are checked: those of infra/lint, samconfig.toml and the docs."""
+"""The combinations of parameters that are checked: those of tools/lint, samconfig.toml and the docs."""
 
 import itertools
 import random
@@ -13,7 +13,7 @@ from keylane_build.stack.rule_functions import refusals
 
 Combination = dict[str, str]
 
-COMBINATIONS = "infra/lint/combinations.toml"
+COMBINATIONS = "tools/lint/combinations.toml"
 MAIN = "template.yaml"
 PAGE, PAGE_OF_SERVER = "docs/operate/deploy.md", "docs/operate/fargate.md"
 _COMMAND = re.compile(r"^\$ sam deploy((?:[^\n]*\\\n)*[^\n]*)$", re.MULTILINE)

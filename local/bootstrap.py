@@ -1,4 +1,4 @@
-"""Set-up of a checkout: `python3 infra/local/bootstrap.py [STEP...]` installs what is missing.
+"""Set-up of a checkout: `python3 local/bootstrap.py [STEP...]` installs what is missing.
 
 Default steps: python (.venv with all packages), java, redis, and jars (Kafka and Spark's Kafka connector).
 Further steps, only by name: registry (Apicurio's Schema Registry, for tests), databases (Kafka Connect and
@@ -37,7 +37,7 @@ LAMBDA_PACKAGES = ("awslambdaric", "boto3")
 # setuptools, which builds the executor, is one of LocalStack's packages.
 _FROM_SOURCE = ("--no-deps", "--no-build-isolation", "--force-reinstall")
 _PIP_INSTALL = ("-m", "pip", "install", "--disable-pip-version-check")
-OWN_SOURCES = ("layers", "spark", "infra/local", "server", "infra/build", "clients/python")
+OWN_SOURCES = ("layers", "spark", "local", "server", "tools", "clients/python")
 JAVA_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-jre-headless")
 REDIS_PACKAGES = ("redis-server", "valkey-server", "valkey")
 BROWSER_PACKAGES = ("chromium-headless-shell", "chromium")
@@ -239,8 +239,8 @@ class Setup:
         if python is None:
             newest = ".".join(map(str, MAX_LOCALSTACK_PYTHON))
             raise SetupError("localstack", f"LocalStack needs a Python of 3.11 to {newest}, on PATH")
-        ours = self.root / "infra" / "local" / "localstack_setup"
-        executor = self.root / "infra" / "local" / "localstack-process-executor"
+        ours = self.root / "local" / "localstack_setup"
+        executor = self.root / "local" / "localstack-process-executor"
         pins = self.root / "constraints.txt"
         files = sorted([*ours.iterdir(), *executor.glob("*.toml"), *executor.glob("localstack_*/*.py")])
         texts = [path.read_text(encoding="utf-8") for path in (pins, *files) if path.is_file()]
@@ -283,8 +283,8 @@ class Setup:
         stamp.write()
 
     def _make_pinned_venv(self, step: str, title: str) -> None:
-        """Install the packages of infra/STEP/requirements.txt into a virtual environment of their own."""
-        pins = self.root / "infra" / step / "requirements.txt"
+        """Install the packages of tools/STEP/requirements.txt into a virtual environment of their own."""
+        pins = self.root / "tools" / step / "requirements.txt"
         folder = self.tools / step
         stamp = Stamp(folder / "keylane-stamp", str(folder), sys.version, pins.read_text(encoding="utf-8"))
         if stamp.is_current():

@@ -34,7 +34,7 @@ def is_checkout() -> bool:
 
 def project_root() -> Path:
     """Return the checkout's root, or the folder of an installed package with files at the same paths."""
-    return Path(__file__).resolve().parents[3] if is_checkout() else _SHIPPED
+    return Path(__file__).resolve().parents[2] if is_checkout() else _SHIPPED
 
 
 def layer_sources() -> Path:

@@ -24,7 +24,7 @@ from keylane_build.stack.rule_functions import refusals
 DEPLOYED_ALONE = ("infra/server.yaml", "infra/deployer.yaml")
 STACK_NAME = "keylane-" + "n" * 32
 """The longest name of a stack that docs/operate/deploy.md allows: names of resources are made of it."""
-TRANSFORM = "infra/sam/transform.py"
+TRANSFORM = "tools/sam/transform.py"
 Transformed = tuple[str, dict[str, str], dict[str, Any]]
 """A combination's name and parameters, and the main template."""
 
@@ -62,7 +62,7 @@ class Matrix:
         for (path, name), taken in sorted(self.branches.items()):
             for value in {True, False} - taken:
                 word = "true" if value else "false"
-                yield f"{path}: {name} is {word} in no combination: add one to infra/lint/combinations.toml"
+                yield f"{path}: {name} is {word} in no combination: add one to tools/lint/combinations.toml"
 
 
 def render(stack: ResolvedStack) -> str:
@@ -129,7 +129,7 @@ def transform(root: Path, python: str) -> Iterator[Transformed]:
 def expand(
     root: Path, python: str, template: dict[str, Any], parameters: Sequence[dict[str, str]]
 ) -> list[dict[str, Any]]:
-    """Return what SAM makes of a template for each of these parameters: see infra/sam/transform.py."""
+    """Return what SAM makes of a template for each of these parameters: see tools/sam/transform.py."""
     asked = [{"template": template, "parameters": each} for each in parameters]
     done = subprocess.run(
         [python, str(root / TRANSFORM)], input=json.dumps(asked), capture_output=True, text=True, check=False

@@ -1,4 +1,4 @@
-"""Keylane's rules for cfn-lint (--append-rules infra/lint). They see AWS::Serverless resources expanded.
+"""Keylane's rules for cfn-lint (--append-rules tools/lint). They see AWS::Serverless resources expanded.
 
 E9101  every function writes to a log group of the template, and every log group has a retention
 E9102  every queue and every target of an event rule has a dead-letter queue

@@ -42,13 +42,13 @@ CONTENTS = {
     "Understand": ("docs/architecture", "docs/protocol", "docs/decisions/README"),
     "Contribute": (
         *("CONTRIBUTING", "docs/contribute/README", "SECURITY", "CHANGELOG"),
-        "infra/local/localstack-process-executor/README",
-        "infra/local/localstack-process-executor/CHANGELOG",
+        "local/localstack-process-executor/README",
+        "local/localstack-process-executor/CHANGELOG",
     ),
     "Examples": ("examples/flights-board/README",),
 }
 """The pages in the site's margin. A README has the other pages of its folder below it."""
-_PAGES = ("*.md", "LICENSE", "examples/*/*.md", "infra/local/*/*.md")
+_PAGES = ("*.md", "LICENSE", "examples/*/*.md", "local/*/*.md")
 _LINK = re.compile(r"\]\(([^)#:]+\.md)")
 _CLASSES = {
     "Clients": ("Client", "AsyncClient"),
@@ -127,7 +127,7 @@ def build(root: Path, to: Path) -> int:
     write_sources(root, sources)
     variables = {"SITE_VERSION": keylane.__version__, "SITE_CLIENT": str(root / "clients" / "python")}
     program = [str(tools_dir() / "docs" / "bin" / "python"), "-m", "sphinx"]
-    options = ["-b", "html", "-c", str(root / "infra" / "docs"), "-d", str(to / "doctrees")]
+    options = ["-b", "html", "-c", str(root / "tools" / "docs"), "-d", str(to / "doctrees")]
     strict = ["--fail-on-warning", "--quiet"]
     shutil.rmtree(html, ignore_errors=True)
     command = [*program, *options, *strict, str(sources), str(html)]

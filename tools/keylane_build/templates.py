@@ -1,10 +1,10 @@
 """`python -m keylane_build.templates`: all checks of the templates that need no account.
 
-1. cfn-lint, which applies SAM's transform, and the rules of infra/lint, on the templates as they are written.
-2. Each combination of parameters of infra/lint/combinations.toml, samconfig.toml and docs/operate/deploy.md,
+1. cfn-lint, which applies SAM's transform, and the rules of tools/lint, on the templates as they are written.
+2. Each combination of parameters of tools/lint/combinations.toml, samconfig.toml and docs/operate/deploy.md,
    after SAM's transform, with values for all conditions and functions: Rules, references, limits, cfn-lint.
 3. Generated combinations, in which every two values of two parameters meet.
-4. checkov, and parliament on all policies: what they find is fixed, or accepted in infra/lint/accepted.toml.
+4. checkov, and parliament on all policies: what they find is fixed, or accepted in tools/lint/accepted.toml.
 5. The manifests of infra/kubernetes against the schemas of the oldest and of a new version of Kubernetes.
 
 Most of the time is that of other programs, which run side by side.
@@ -23,7 +23,7 @@ from keylane_build.stack import accepted, checks, matrix, scanners
 from keylane_build.stack.loading import load_template
 from keylane_local.tools import project_root, tools_dir
 
-RULES = "infra/lint"
+RULES = "tools/lint"
 MANIFESTS = "infra/kubernetes"
 KUSTOMIZATION = "kustomization.yaml"
 """Which kubectl reads, and Kubernetes does not know."""
@@ -46,7 +46,7 @@ def program(name: str) -> str:
 
 
 def cfn_lint(templates: Sequence[str], *options: str) -> list[str]:
-    """Return the command that checks templates with cfn-lint's rules and those of infra/lint."""
+    """Return the command that checks templates with cfn-lint's rules and those of tools/lint."""
     return [program("cfn-lint"), "--append-rules", RULES, *options, "--", *templates]
 
 

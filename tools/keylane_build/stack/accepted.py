@@ -1,11 +1,11 @@
-"""Findings of checkov and parliament, and the reasons for which infra/lint/accepted.toml accepts some."""
+"""Findings of checkov and parliament, and the reasons for which tools/lint/accepted.toml accepts some."""
 
 import tomllib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-ACCEPTED = "infra/lint/accepted.toml"
+ACCEPTED = "tools/lint/accepted.toml"
 
 
 @dataclass(frozen=True, slots=True, order=True)

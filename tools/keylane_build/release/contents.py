@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 SHIPPED = "keylane_local/shipped"
-"""Where infra/build/hatch_build.py puts what is not Python."""
+"""Where tools/hatch_build.py puts what is not Python."""
 _OF_HATCHLING = frozenset({"PKG-INFO", ".gitignore"})
 _LOCAL_PATH = re.compile(r"^\s+(?:CodeUri|ContentUri|TemplateURL): (?P<path>[\w./-]+)$", re.MULTILINE)
 _NEVER = frozenset({"tests", "bench", ".github"})

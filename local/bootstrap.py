@@ -37,7 +37,7 @@ LAMBDA_PACKAGES = ("awslambdaric", "boto3")
 # setuptools, which builds the executor, is one of LocalStack's packages.
 _FROM_SOURCE = ("--no-deps", "--no-build-isolation", "--force-reinstall")
 _PIP_INSTALL = ("-m", "pip", "install", "--disable-pip-version-check")
-OWN_SOURCES = ("layers", "spark", "local", "server", "tools", "clients/python")
+OWN_SOURCES = ("layers", "spark", "cli", "local", "server", "tools", "clients/python")
 JAVA_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-jre-headless")
 REDIS_PACKAGES = ("redis-server", "valkey-server", "valkey")
 BROWSER_PACKAGES = ("chromium-headless-shell", "chromium")

@@ -19,6 +19,7 @@ SCREEN_LINES = 60
 PACKAGES = (
     "layers/keylane/python/keylane",
     "spark/keylane_spark",
+    "cli/keylane_cli",
     "local/keylane_local",
     "server/keylane_server",
     "tools/keylane_build",

@@ -12,8 +12,8 @@ from confluent_kafka import Producer
 from tests.servers.own import create_topic
 from tests.support.builders import a_topic
 
+from keylane_cli.survey.lane_balance import divide, propose_stripes
 from keylane_client.cli.commands import keylane
-from keylane_local.commands.lane_balance import divide, propose_stripes
 from keylane_local.process.ports import HOST, Ports
 from keylane_spark.config.topics import load
 

@@ -18,9 +18,9 @@ from keylane.model.records import NewRecord
 from keylane.ports import Clock
 from keylane.produce import message_codec
 from keylane.produce.message_codec import MessageBatch
+from keylane_cli import dead_letters
+from keylane_cli.replay import ReplayRequest, replay
 from keylane_client.cli.commands import keylane
-from keylane_local.commands import dead_letters
-from keylane_local.commands.replay import ReplayRequest, replay
 from keylane_local.errors import BadInput, StackError
 
 if TYPE_CHECKING:

@@ -40,6 +40,7 @@ WORDS = {
 FILE_ROOTS = {
     "keylane": "layers/keylane/python/keylane",
     "keylane_spark": "spark/keylane_spark",
+    "keylane_cli": "cli/keylane_cli",
     "keylane_local": "local/keylane_local",
     "keylane_server": "server/keylane_server",
     "keylane_build": "tools/keylane_build",

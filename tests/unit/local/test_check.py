@@ -11,12 +11,12 @@ from click.testing import CliRunner
 from keylane.model.kafka import KafkaPartition, KafkaTopic, LogRecord
 from keylane.routing import partition_for
 from keylane_build.sizing.workload import Workload, bytes_per_key
+from keylane_cli import check_topics
+from keylane_cli.check_config import check_file, check_settings
+from keylane_cli.check_topics import Sample
+from keylane_cli.survey.key_memory import bytes_of_fields, bytes_of_key
+from keylane_cli.survey.lane_balance import divide
 from keylane_client.cli.commands import keylane
-from keylane_local.commands import check_topics
-from keylane_local.commands.check_config import check_file, check_settings
-from keylane_local.commands.check_topics import Sample
-from keylane_local.commands.key_memory import bytes_of_fields, bytes_of_key
-from keylane_local.commands.lane_balance import divide
 
 VIEW = '[views.v]\ntopic = "orders"\nkey = "{key}"\ncolumns = {{n = "count()", s = "sum({field})"}}\n'
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from keylane_local import cli, tools
-from keylane_local.commands import demo as steps
+from keylane_local.demo import steps
 from keylane_local.errors import BadInput, ToolMissing
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keylane_local.commands import doctor_checks
+from keylane_cli import doctor_checks
 
 
 def test_the_doctor_says_what_to_do_about_an_api_that_is_away():

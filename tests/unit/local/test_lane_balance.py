@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from keylane.routing import SLOTS
-from keylane_local.commands.lane_balance import (
+from keylane_cli.survey.lane_balance import (
     FULLEST,
     GROWTH,
     count_lanes,

@@ -9,11 +9,11 @@ import pytest
 from click.testing import CliRunner
 
 from keylane.routing import PARTITIONERS, partition_for
+from keylane_cli.new_project import NEW_PARTITIONS, TopicFound, render_topics
+from keylane_cli.survey.lane_balance import Proposal, divide, propose_stripes
+from keylane_cli.survey.partitioner_guess import PartitionerGuess, guess_partitioner
 from keylane_client.cli.commands import keylane
 from keylane_local import env_file
-from keylane_local.commands.lane_balance import Proposal, divide, propose_stripes
-from keylane_local.commands.new_project import NEW_PARTITIONS, TopicFound, render_topics
-from keylane_local.commands.partitioner_guess import PartitionerGuess, guess_partitioner
 from keylane_local.errors import BadInput
 from keylane_spark.config.topics import load
 

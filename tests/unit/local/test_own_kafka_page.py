@@ -11,9 +11,9 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from keylane_cli.check_config import check_settings
 from keylane_client.cli.commands import keylane
 from keylane_local import env_file
-from keylane_local.commands.check_config import check_settings
 from keylane_local.errors import BadInput
 
 PAGE = Path("docs/operate/own-kafka.md").read_text(encoding="utf-8")

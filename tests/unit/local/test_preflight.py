@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from keylane.ports import Clock
+from keylane_cli import doctor_checks, preflight
+from keylane_cli.doctor_checks import Check
 from keylane_local import tools
-from keylane_local.commands import doctor_checks, preflight
-from keylane_local.commands.doctor_checks import Check
 from keylane_local.errors import BadInput, StackError, ToolMissing
 from keylane_local.stack import outside
 from keylane_local.stack.plan import StackOptions

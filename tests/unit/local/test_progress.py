@@ -6,8 +6,8 @@ import httpx
 import pytest
 
 import keylane_client
-from keylane_local.commands import progress
-from keylane_local.commands.progress import StatusLine, read_progress
+from keylane_cli import progress
+from keylane_cli.progress import StatusLine, read_progress
 
 CLIENT = keylane_client.Client
 TOPIC = {"partitions": 1, "stripes": 1, "lag": 5, "age_ms": 1500, "lanes": []}

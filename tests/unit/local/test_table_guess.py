@@ -6,7 +6,7 @@ import pytest
 from tests.servers.registry_double import serve_double
 
 from keylane.model.records import Options
-from keylane_local.commands.table_guess import (
+from keylane_cli.survey.table_guess import (
     decode_registered,
     find_event_faults,
     find_key_faults,

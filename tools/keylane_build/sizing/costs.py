@@ -4,7 +4,7 @@ One place to change them after a measurement; those of a key's memory are in `ke
 counts with them, too. `MEASURED` and `ASSUMED` are a table of docs/operate/sizing.md.
 """
 
-from keylane_local.commands.key_memory import (
+from keylane_cli.survey.key_memory import (
     BYTES_PER_ENTRY,
     BYTES_PER_INDEXED_KEY,
     BYTES_PER_KEY,

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Iterable, Iterator
 
 from keylane_build.generated import render_table
-from keylane_local.commands.lane_balance import (
+from keylane_cli.survey.lane_balance import (
     Owners,
     count_lanes,
     divide,

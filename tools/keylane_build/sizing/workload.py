@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from keylane_build.sizing import costs, prices
 from keylane_build.sizing.at_rest import Charge, charges, deployed
 from keylane_build.stack.parameters import Refused
-from keylane_local.commands import key_memory
-from keylane_local.commands.lane_balance import MAX_NODES, Proposal, divide, propose_stripes
+from keylane_cli.survey import key_memory
+from keylane_cli.survey.lane_balance import MAX_NODES, Proposal, divide, propose_stripes
 
 FUNCTION_GB = 1.0
 QUOTA_PER_S = 10

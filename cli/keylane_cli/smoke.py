@@ -7,10 +7,10 @@ from dataclasses import asdict
 
 import click
 
+from keylane_cli.smoke_steps import REQUEST_S, Smoke, SmokeStep
 from keylane_client import NO_RETRIES, ClientOptions
 from keylane_client.cli.access import Remote, with_access
 from keylane_client.cli.printing import print_json
-from keylane_local.commands.smoke_steps import REQUEST_S, Smoke, SmokeStep
 
 
 @click.command()

@@ -13,10 +13,7 @@ from pathlib import Path
 
 import click
 
-from keylane_client.cli.access import Remote, with_remote
-from keylane_client.cli.printing import print_json
-from keylane_local import env_file
-from keylane_local.commands.doctor_checks import (
+from keylane_cli.doctor_checks import (
     Check,
     check_api,
     check_kafka,
@@ -24,6 +21,9 @@ from keylane_local.commands.doctor_checks import (
     check_redis,
     check_registry,
 )
+from keylane_client.cli.access import Remote, with_remote
+from keylane_client.cli.printing import print_json
+from keylane_local import env_file
 from keylane_local.stack.stack import Stack
 
 CONFIG = Path("keylane.toml")

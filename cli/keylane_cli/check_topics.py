@@ -14,8 +14,9 @@ from keylane.explore.log import find_ends
 from keylane.model.records import MAX_LANES
 from keylane.ports import Deadline
 from keylane.state.field_index import indexes_of, split_entries
-from keylane_local.commands.check_config import CheckFinding, ValidConfig
-from keylane_local.commands.key_memory import (
+from keylane_cli.check_config import CheckFinding, ValidConfig
+from keylane_cli.new_project import first_records, shard_numbers
+from keylane_cli.survey.key_memory import (
     END_BYTES,
     LARGEST_PART_MB,
     MEMORY_USED,
@@ -25,10 +26,9 @@ from keylane_local.commands.key_memory import (
     count_index_parts,
     index_megabytes,
 )
-from keylane_local.commands.lane_balance import FULLEST, count_lanes, fullness, propose_stripes
-from keylane_local.commands.new_project import first_records, shard_numbers
-from keylane_local.commands.partitioner_guess import guess_partitioner
-from keylane_local.commands.table_guess import (
+from keylane_cli.survey.lane_balance import FULLEST, count_lanes, fullness, propose_stripes
+from keylane_cli.survey.partitioner_guess import guess_partitioner
+from keylane_cli.survey.table_guess import (
     find_event_faults,
     find_key_faults,
     guess_key_schema,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
+from keylane_cli.options import with_config
 from keylane_client.cli.printing import print_json
 from keylane_local import env_file
-from keylane_local.commands.options import with_config
 from keylane_local.errors import StackError
 
 _COLOURS = {"set": "green", "same": None, "deleted": "yellow", "failed": "red"}
@@ -28,7 +28,7 @@ def transform(topic: str, config: Path, sample: int, kafka: str | None, as_json:
     Nothing is written. The exit code is 1 if it fails on any of them.
     """
     from keylane.errors import KeylaneError  # noqa: PLC0415 - its imports take long
-    from keylane_local.commands import transform_sample  # noqa: PLC0415
+    from keylane_cli import transform_sample  # noqa: PLC0415
 
     environment = {**env_file.read(env_file.beside(config)), **os.environ}
     if kafka:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from keylane.model.records import NewRecord
-    from keylane_local.commands.dead_letters import DeadLetter, DeadLetterQueue
-    from keylane_local.commands.replay import ReplayReport
+    from keylane_cli.dead_letters import DeadLetter, DeadLetterQueue
+    from keylane_cli.replay import ReplayReport
 
 _SHOWN = 200
 """Characters of a value that people see; JSON has all of it."""
@@ -115,7 +115,7 @@ def show(url: str, topic: str | None, limit: int, *, as_json: bool) -> None:
 )
 def replay(url: str, topic: str | None, target: str, *, as_json: bool, superseded: bool) -> None:
     """Move dead letters back into the write-ahead log, in order."""
-    from keylane_local.commands import replay as moving  # noqa: PLC0415 - its imports take long
+    from keylane_cli import replay as moving  # noqa: PLC0415 - its imports take long
 
     request = moving.ReplayRequest(url, target, topic, superseded)
     report = moving.replay(request, os.environ, progress=_show_progress)
@@ -134,7 +134,7 @@ def replay(url: str, topic: str | None, target: str, *, as_json: bool, supersede
 
 @contextmanager
 def _opened(url: str) -> Iterator[DeadLetterQueue]:
-    from keylane_local.commands.dead_letters import DeadLetterQueue  # noqa: PLC0415 - its imports take long
+    from keylane_cli.dead_letters import DeadLetterQueue  # noqa: PLC0415 - its imports take long
 
     queue = DeadLetterQueue(url, os.environ)
     try:

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from keylane_local.commands import flights
+from keylane_local.demo import flights
 from keylane_local.errors import PartFailed
 from keylane_local.stack.stack import Stack
 from keylane_local.stack.watching import Lanes

@@ -17,9 +17,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from keylane_cli import containers
 from keylane_client.cli.access import Remote, with_remote
 from keylane_local import env_file
-from keylane_local.commands import containers
 from keylane_local.errors import BadInput
 from keylane_local.process import processes
 from keylane_local.process.ports import HOST
@@ -97,7 +97,7 @@ def up(*, data_dir: Path, config: Path | None, job: bool, foreground: bool, **gi
 
     Job and server start again if keylane.toml or their settings have changed.
     """
-    from keylane_local.commands import preflight  # noqa: PLC0415 - its imports take long
+    from keylane_cli import preflight  # noqa: PLC0415 - its imports take long
 
     config = _choose_config(data_dir, config, required=job)
     settings = _read_settings(config)
@@ -161,20 +161,20 @@ def deploy(data_dir: Path, parameter: tuple[str, ...]) -> None:
 @click.option("--once", is_flag=True, help="Stop the stack afterwards.")
 def demo(data_dir: Path, http_host: str, foreground: bool, once: bool) -> None:
     """Write the flights of New York 2013 into Kafka and read some of them over HTTP."""
-    from keylane_local.commands import demo as flights  # noqa: PLC0415 - its imports take long
+    from keylane_local.demo import steps  # noqa: PLC0415 - its imports take long
 
     config = _choose_config(data_dir, None, required=False) or _write_demo_config(data_dir)
     if _read_settings(config)["outside_kafka"]:
         raise BadInput(
             "the demo writes into the Kafka of a local stack, and this folder names another: run it elsewhere"
         )
-    if flights.TOPIC not in load_topics(config):
-        raise BadInput(f"{config} has no topic {flights.TOPIC!r}: run `keylane demo` in an empty folder")
+    if steps.TOPIC not in load_topics(config):
+        raise BadInput(f"{config} has no topic {steps.TOPIC!r}: run `keylane demo` in an empty folder")
     options = StackOptions(default_ports=True, metrics=_serves_metrics(), http_host=http_host)
     stack = Stack(data_dir, config, options=options, progress=_Progress().show)
     with stopped_afterwards(stack) if once or foreground else nullcontext():
         stack.up()
-        flights.run(stack, _out)
+        steps.run(stack, _out)
         if once:
             return
         _show(stack)
@@ -222,7 +222,7 @@ def status(remote: Remote, *, data_dir: Path) -> None:
 
 def _show_progress(remote: Remote, config: Path) -> bool:
     """Print what the API says of topics and views; return whether it answered."""
-    from keylane_local.commands import progress  # noqa: PLC0415 - its imports take long
+    from keylane_cli import progress  # noqa: PLC0415 - its imports take long
 
     found = list(progress.read_progress(remote.url, remote.auth, config))
     if remote.as_json:
@@ -278,7 +278,7 @@ def invoke_function(data_dir: Path, function: str, event: Path, layer: Path | No
 
     The function uses the stack in the data folder. KEYLANE_ variables of the environment override that.
     """
-    from keylane_local.commands import invoke  # noqa: PLC0415 - its imports take long
+    from keylane_cli import invoke  # noqa: PLC0415 - its imports take long
 
     stack = Stack(data_dir)
     variables = invoke.choose_variables(stack.environment() if stack.parts else {}, os.environ)

@@ -15,7 +15,7 @@ from keylane.adapters.aws.sqs import SqsQueue
 from keylane.config.queue import aws_settings
 from keylane.config.table import SAFE_MESSAGE_BYTES
 from keylane.ports import Clock, Deadline, Message
-from keylane_local.commands.dead_letters import (
+from keylane_cli.dead_letters import (
     TIMEOUT_MS,
     DeadLetter,
     DeadLetterQueue,

@@ -94,7 +94,7 @@ def new(  # noqa: PLR0913 (the options of a command)
     topics. Nothing is written to Kafka.
     """
     from keylane.errors import KeylaneError  # noqa: PLC0415 - the imports take long
-    from keylane_local.commands import new_project  # noqa: PLC0415
+    from keylane_cli import new_project  # noqa: PLC0415
 
     paths = [folder / TOPICS, folder / SETTINGS, folder / DEPLOYMENT]
     existing = [str(path) for path in paths if path.exists()]

@@ -12,10 +12,10 @@ from keylane.model.kafka import EARLIEST, READ_COMMITTED, KafkaTopic, LogRange, 
 from keylane.model.records import KeyFields
 from keylane.ports import Deadline
 from keylane.routing import SLOTS
-from keylane_local.commands.key_memory import BYTES_PER_ENTRY
-from keylane_local.commands.lane_balance import FULLEST, Proposal, propose_stripes
-from keylane_local.commands.partitioner_guess import USUAL, PartitionerGuess, guess_partitioner
-from keylane_local.commands.table_guess import (
+from keylane_cli.survey.key_memory import BYTES_PER_ENTRY
+from keylane_cli.survey.lane_balance import FULLEST, Proposal, propose_stripes
+from keylane_cli.survey.partitioner_guess import USUAL, PartitionerGuess, guess_partitioner
+from keylane_cli.survey.table_guess import (
     decode_registered,
     guess_key_fields,
     guess_key_schema,

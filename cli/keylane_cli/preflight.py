@@ -9,8 +9,8 @@ from keylane.config.settings import is_set
 from keylane.config.table import SETTINGS
 from keylane.errors import KeylaneError
 from keylane.ports import Deadline
+from keylane_cli import doctor_checks
 from keylane_local import env_file, tools
-from keylane_local.commands import doctor_checks
 from keylane_local.errors import BadInput, StackError, ToolMissing
 from keylane_local.stack import outside, topics
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from keylane_cli.options import with_config
 from keylane_local import env_file
-from keylane_local.commands.options import with_config
 from keylane_local.errors import BadInput, ToolMissing
 from keylane_local.tools import MIN_JAVA, find_java, tools_dir
 

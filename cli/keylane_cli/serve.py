@@ -1,6 +1,6 @@
 """`keylane serve`: the API by the standing server, with the settings of the environment.
 
-Also `python -m keylane_local.commands.serve`, in an image without the rest of the command line.
+Also `python -m keylane_cli.serve`, in an image without the rest of the command line.
 """
 
 import os

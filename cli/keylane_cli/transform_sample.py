@@ -13,7 +13,7 @@ import pyarrow as pa
 from keylane.errors import BadConfig, UnknownTopic
 from keylane.model.records import Position
 from keylane.ports import Deadline
-from keylane_local.commands.new_project import first_records
+from keylane_cli.new_project import first_records
 from keylane_local.env_file import KAFKA, REDIS
 from keylane_local.errors import BadInput
 from keylane_local.stack.outside import TIMEOUT_MS, reach

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
+from keylane_cli.options import with_config
 from keylane_client.cli.printing import print_json
 from keylane_local import env_file
-from keylane_local.commands.options import with_config
 from keylane_local.errors import StackError
 
 _COLOURS = {"wrong": "red", "warning": "yellow", "note": "cyan"}
@@ -31,7 +31,7 @@ def check(config: Path, kafka: str | None, as_json: bool) -> None:
     The exit code is 1 if something is wrong.
     """
     from keylane.errors import KeylaneError  # noqa: PLC0415 - its imports take long
-    from keylane_local.commands import check_config, check_topics  # noqa: PLC0415
+    from keylane_cli import check_config, check_topics  # noqa: PLC0415
 
     environment = {**env_file.read(env_file.beside(config)), **os.environ}
     if kafka:

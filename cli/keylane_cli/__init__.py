@@ -1,22 +1,22 @@
 """The commands that the project adds to `keylane`, the program of its Python client."""
 
 COMMANDS = {
-    "up": ("..cli:up", "Start the stack, or those of its parts that are down."),
+    "up": (".stack:up", "Start the stack, or those of its parts that are down."),
     "deploy": (
-        "..cli:deploy",
+        ".stack:deploy",
         "Deploy template.yaml, or its changes, to the stack's LocalStack, and print the URL.",
     ),
     "demo": (
-        "..cli:demo",
+        ".stack:demo",
         "Write the flights of New York 2013 into Kafka and read some of them over HTTP.",
     ),
-    "down": ("..cli:down", "Stop the stack."),
-    "status": ("..cli:status", "Show the parts, and how far topics and views are."),
+    "down": (".stack:down", "Stop the stack."),
+    "status": (".stack:status", "Show the parts, and how far topics and views are."),
     "logs": (
-        "..cli:logs",
+        ".stack:logs",
         "Show the end of a log: kafka, redis-0, ..., job, server or localstack.",
     ),
-    "invoke": ("..cli:invoke_function", "Invoke a function with an event, as Lambda does."),
+    "invoke": (".stack:invoke_function", "Invoke a function with an event, as Lambda does."),
     "dlq": (
         ".dlq:dlq",
         "Look at the dead letters of the write-ahead log, and move them back.",

@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from keylane_local import cli, tools
+from keylane_cli import stack
+from keylane_local import tools
 from keylane_local.demo import steps
 from keylane_local.errors import BadInput, ToolMissing
 
@@ -31,9 +32,9 @@ def demo(tmp_path, monkeypatch):
     """Return a function that runs `keylane demo` in the folder, and returns how it ended."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("KEYLANE_DATA", raising=False)
-    monkeypatch.setattr(cli, "Stack", StackThatEnds)
+    monkeypatch.setattr(stack, "Stack", StackThatEnds)
     StackThatEnds.configs.clear()
-    return lambda: CliRunner().invoke(cli.demo, []).exception
+    return lambda: CliRunner().invoke(stack.demo, []).exception
 
 
 def test_in_an_empty_folder_the_demo_has_its_own_topics_and_leaves_the_folder_to_its_user(demo, tmp_path):

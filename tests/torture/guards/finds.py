@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.torture.guards.mutant import Mutant, Replacement, mutant
 from tests.torture.guards.writer import MUTANTS as OF_WRITER
 
-_LIBRARY = "spark/keylane_spark/adapters/library/"
+_LIBRARY = "spark/keylane_spark/lanes/library/"
 _FIELDS, _MERGE = f"{_LIBRARY}fields.lua", f"{_LIBRARY}merge.lua"
 _QUERY = "layers/keylane/python/keylane/query/"
 _SCAN, _CONDITIONS, _FIND = (f"{_QUERY}{name}.py" for name in ("field_scan", "conditions", "find"))

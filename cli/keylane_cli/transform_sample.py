@@ -1,0 +1,57 @@
+"""Runs a topic's transform over its first records, with the code with which the job runs it."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from typing import TYPE_CHECKING
+
+from keylane.errors import UnknownTopic
+from keylane.ports import Deadline
+from keylane_cli.new_project import first_records
+from keylane_local.env_file import KAFKA, REDIS
+from keylane_local.errors import BadInput
+from keylane_local.stack.outside import TIMEOUT_MS, reach
+from keylane_spark.config.topics import load
+from keylane_spark.preview import TransformedRecord, TransformPreview
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from keylane.model.kafka import LogRecord
+
+_WHERE = {"kafka": KAFKA, "redis": REDIS}
+
+
+def transform_sample(
+    config: Path, topic: str, environment: Mapping[str, str], count: int
+) -> Iterator[TransformedRecord]:
+    """Yield what the transform makes of the topic's first `count` records with keys and values.
+
+    Raises BadInput, PartUnreachable, KeylaneError.
+    """
+    sys.path.append(str(config.resolve().parent))
+    table = load(config).topics.get(topic)
+    if table is None:
+        raise BadInput(f"{config} has no topic {topic!r}")
+    definition = table.definition
+    if definition is None:
+        raise BadInput(f"topic {topic!r} has no where, select or transform in {config}")
+    if not environment.get(KAFKA):
+        raise BadInput("name Kafka's brokers with --kafka")
+    preview = TransformPreview(topic, definition)
+    yield from preview.of(_sample(topic, environment, count))
+
+
+def _sample(topic: str, environment: Mapping[str, str], count: int) -> dict[int, list[LogRecord]]:
+    """Return records with keys and values, as many of each partition as there are."""
+    with reach(environment, _WHERE) as outside:
+        deadline = Deadline.after_ms(TIMEOUT_MS, outside.clock)
+        if topic not in outside.metadata.topics(deadline):
+            raise UnknownTopic(topic, "Kafka has no topic of this name")
+        described = outside.metadata.topic(topic, Deadline.after_ms(TIMEOUT_MS, outside.clock))
+        found = first_records(outside, described, len(described.partitions))
+        taken = itertools.islice((each for each in found if each[1].key and each[1].value is not None), count)
+        by_partition = itertools.groupby(taken, key=lambda each: each[0])
+        return {number: [record for _, record in records] for number, records in by_partition}

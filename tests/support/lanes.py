@@ -130,7 +130,7 @@ class Folder:
         """Add records; return the chunks that are full. `max_records`: from now on."""
         self.opened.max_records = max_records or self.opened.max_records
         lanes = np.zeros(len(records), np.int64)
-        return add_records(lambda _: self.opened, records, lanes, self.options).get(0, [])
+        return add_records({0: self.opened}, records, lanes, self.options).get(0, [])
 
     def take(self) -> Folded | None:
         return self.opened.take()

@@ -7,7 +7,7 @@ by chunk with nothing missing below it. How a chunk gets into its lane says its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -125,22 +125,25 @@ class OpenChunk:
         return taken
 
 
+def distinct(lanes: NDArray[np.integer]) -> list[int]:
+    """The numbers of the lanes that records have, in rising order."""
+    begins = np.concatenate(([0], np.flatnonzero(lanes[1:] != lanes[:-1]) + 1))
+    numbers: list[int] = np.unique(lanes[begins]).tolist()
+    return numbers
+
+
 def add_records(
-    open_chunk_of: Callable[[int], OpenChunk], records: Records, lanes: NDArray[np.integer], options: Options
+    opened: Mapping[int, OpenChunk], records: Records, lanes: NDArray[np.integer], options: Options
 ) -> dict[int, list[Folded]]:
     """Add records, at least one, to the open chunks of their lanes; returns those that are full, by lane.
 
-    `lanes`: the number of each record's lane, for `open_chunk_of`. Records of a lane are in offset order,
-    those of different lanes in any, and the same key in two lanes is two keys.
+    `lanes`: the number of each record's lane. `opened`: the chunks of these lanes, in the order of
+    `distinct`. Records of a lane are in offset order, those of different lanes in any, and the same key in
+    two lanes is two keys.
 
     An open chunk is a copy, so that it keeps no batch alive. Lanes share one where each begins its chunk, and
     none is full.
     """
-    runs = np.concatenate(([0], np.flatnonzero(lanes[1:] != lanes[:-1]) + 1))
-    numbers = lanes[runs]
-    is_sorted = bool((numbers[1:] > numbers[:-1]).all())
-    numbers = (numbers if is_sorted else np.unique(numbers)).tolist()
-    opened = {number: open_chunk_of(number) for number in numbers}
     full: dict[int, list[Folded]] = {}
     begun: dict[int, Folded] = {}
     for number, chunk in opened.items():
@@ -153,16 +156,17 @@ def add_records(
             begun[number] = folded
     if begun:
         records = Records.joined([*(folded.records for folded in begun.values()), records])
-        is_sorted = len(numbers) == 1
-    begins = runs
-    if not is_sorted:
-        before = [np.full(len(folded.records), number) for number, folded in begun.items()]
-        lanes = np.concatenate((*before, lanes), dtype=np.int64)
-        order = np.argsort(lanes, kind="stable")
-        records, begins = records.take(order), np.searchsorted(lanes[order], numbers)
-    elif len(numbers) > 1:
-        records = records.copy()
-    limits = [(opened[number].max_records, opened[number].max_bytes) for number in numbers]
+    numbers, begins = list(opened), np.zeros(1, np.int64)
+    if len(numbers) > 1:
+        if begun or (lanes[1:] < lanes[:-1]).any():
+            before = [np.full(len(folded.records), number) for number, folded in begun.items()]
+            lanes = np.concatenate((*before, lanes), dtype=np.int64)
+            order = np.argsort(lanes, kind="stable")
+            records, lanes = records.take(order), lanes[order]
+        else:
+            records = records.copy()
+        begins = np.searchsorted(lanes, numbers)
+    limits = [(chunk.max_records, chunk.max_bytes) for chunk in opened.values()]
     newest_ms = [begun[number].newest_timestamp_ms if number in begun else 0 for number in numbers]
     folds = fold(records, begins, options, limits, newest_ms)
     share = len(numbers) > 1 and not begun and all(len(chunks) == 1 for chunks in folds)

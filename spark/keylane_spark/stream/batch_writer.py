@@ -16,7 +16,7 @@ from keylane.model.kafka import TopicPartition
 from keylane.model.records import Layout
 from keylane_spark.lanes.lane import OffsetRange
 from keylane_spark.lanes.lane_writer import LaneWriter
-from keylane_spark.rows.chunks import MAX_BYTES, MAX_RECORDS, Folded, OpenChunk, add_records
+from keylane_spark.rows.chunks import MAX_BYTES, MAX_RECORDS, Folded, OpenChunk, add_records, distinct
 from keylane_spark.rows.records import Rows
 from keylane_spark.rows.stored_rows import LANES, StoredRows, store_rows
 from keylane_spark.rows.transforms import TopicTransform
@@ -272,16 +272,15 @@ class BatchWriter:
 
 def _add_records(partitions: Sequence[PartitionChunks], stored: StoredRows, layout: Layout) -> None:
     """Add records to the open chunks of their lanes, and send the chunks that are full."""
+    # Each partition has chunks of its own for the lanes of its strays.
+    opened: dict[int, OpenChunk] = {}
     strays: dict[int, list[int]] = {}
-
-    def open_chunk_of(number: int) -> OpenChunk:
-        # Each partition has chunks of its own for the lanes of its strays.
+    for number in distinct(stored.lanes):
         part, lane = divmod(number, LANES)
         if lane not in partitions[part].own:
             strays.setdefault(part, []).append(number)
-        return partitions[part].to_add_to(lane)
-
-    found = add_records(open_chunk_of, stored.records, stored.lanes, layout.options)
+        opened[number] = partitions[part].to_add_to(lane)
+    found = add_records(opened, stored.records, stored.lanes, layout.options)
     for part, numbers in strays.items():
         keys = stored.records.keys.filter(pa.array(np.isin(stored.lanes, numbers)))
         partitions[part].tally.add_strays(keys, partitions[part].partition, layout)

@@ -207,7 +207,7 @@ def test_a_chunk_over_several_batches_has_the_newest_time_of_what_it_has_replace
 def test_the_same_key_in_two_lanes_is_two_keys():
     opened = [OpenChunk(), OpenChunk()]
     events = [Event(1, b"a", b"x"), Event(2, b"a", b"y"), Event(3, b"a", b"z")]
-    assert add_records(opened.__getitem__, columns(events), np.array([1, 0, 1]), Options()) == {}
+    assert add_records(dict(enumerate(opened)), columns(events), np.array([1, 0, 1]), Options()) == {}
     found = [encode(chunk.take(), Delivery(b"")) for chunk in opened]
     assert [chunk.end_offset for chunk in found] == [3, 4]
     assert [codec.decode_record(b"a", arguments_of(chunk)[1], 0).value for chunk in found] == [b"y", b"z"]
@@ -216,7 +216,7 @@ def test_the_same_key_in_two_lanes_is_two_keys():
 def test_chunks_that_lanes_begin_at_once_keep_no_batch_alive():
     before, opened = pa.total_allocated_bytes(), [OpenChunk(), OpenChunk()]
     batch = columns([Event(row, b"%d" % row, bytes(100_000)) for row in range(20)])
-    add_records(opened.__getitem__, batch.part(4, 6), np.array([0, 1]), Options())
+    add_records(dict(enumerate(opened)), batch.part(4, 6), np.array([0, 1]), Options())
     del batch
     assert pa.total_allocated_bytes() - before < 1_000_000
 

@@ -127,9 +127,10 @@ class OpenChunk:
 
 def distinct(lanes: NDArray[np.integer]) -> list[int]:
     """The numbers of the lanes that records have, in rising order."""
-    begins = np.concatenate(([0], np.flatnonzero(lanes[1:] != lanes[:-1]) + 1))
-    numbers: list[int] = np.unique(lanes[begins]).tolist()
-    return numbers
+    numbers = lanes[np.concatenate(([0], np.flatnonzero(lanes[1:] != lanes[:-1]) + 1))]
+    is_rising = (numbers[1:] > numbers[:-1]).all()
+    found: list[int] = (numbers if is_rising else np.unique(numbers)).tolist()
+    return found
 
 
 def add_records(
@@ -203,7 +204,8 @@ def fold(
     chunk_ends[lasts] = end_offsets
     newest = np.maximum(np.maximum.reduceat(records.timestamps_ms, starts), 0)
     newest[firsts] = np.maximum(newest[firsts], newest_ms)
-    if repeats is not None and (repeats := repeats.within(starts)).any():
+    if repeats is not None:
+        repeats = repeats.within(starts)
         if _order_falls(records.order, repeats.previous):
             records = replace(records, order_ms=risen(repeats, records.order))
         mask = kept(repeats, records.timestamps_ms, records.tombstones, options)

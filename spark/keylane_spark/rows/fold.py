@@ -38,10 +38,6 @@ class Repeats:
         repeated = np.flatnonzero(self.previous >= 0)
         self.following[self.previous[repeated]] = repeated
 
-    def any(self) -> bool:
-        """Whether a key is there twice."""
-        return bool((self.previous >= 0).any())
-
     def within(self, begins: Ints) -> Repeats:
         """The same within parts of the rows, which begin at these rows: a key in two parts is two keys."""
         if len(begins) == 1:

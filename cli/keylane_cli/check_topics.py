@@ -30,7 +30,6 @@ from keylane_cli.survey.table_guess import (
     find_event_faults,
     find_key_faults,
     guess_key_schema,
-    has_change_events,
     has_registry_keys,
 )
 from keylane_spark.columns.fields import field_entries
@@ -144,7 +143,7 @@ def _check_table(
         if faults := list(find_event_faults(values)):
             what = f"{len(faults)} of {len(values)} values are not change events: {faults[0]}"
             yield CheckFinding("warning", valid.place("topics", name, "envelope"), what)
-    elif has_change_events(values):
+    elif keyed.has_events:
         what = 'the values are change events of a table: envelope = "debezium" serves its rows'
         yield CheckFinding("note", valid.place("topics", name), what)
     options = topic.options

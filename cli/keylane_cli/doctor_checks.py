@@ -10,6 +10,7 @@ from typing import Literal
 
 import httpx
 import redis
+from redis.exceptions import RedisClusterException
 
 from keylane import errors
 from keylane_cli.survey import cluster
@@ -167,7 +168,7 @@ def check_redis(variables: Mapping[str, str]) -> Iterator[Check]:
             policies = cluster.config_get("maxmemory-policy", target_nodes=redis.RedisCluster.PRIMARIES)
             found = policies.values() if isinstance(next(iter(policies.values())), dict) else [policies]
             named = {each["maxmemory-policy"] for each in found}
-    except (redis.RedisError, OSError, ValueError, KeyError) as error:
+    except (redis.RedisError, RedisClusterException, OSError, ValueError, KeyError) as error:
         yield Check(
             "maxmemory-policy", "warning", f"cannot be read at {nodes[0]}: {' '.join(str(error).split())}"
         )

@@ -110,19 +110,19 @@ def _look_at_topic(
         reason = "Kafka does not have the topic yet: this is that of Java clients"
         guess = PartitionerGuess(USUAL, is_guarded=False, reason=reason)
         return TopicFound(0, guess, propose_stripes(NEW_PARTITIONS, shards) if shards else None), []
-    keys, values = sample.keys, sample.values
+    keys = sample.keys
     found = TopicFound(
         sample.partition_count,
         sample.guess_partitioner(),
         propose_stripes(sample.partition_count, shards) if shards else None,
         has_keys=not sample.records or bool(sample.keys),
         has_schemas=sample.has_schemas,
-        has_events=not sample.has_schemas and has_change_events(values),
+        has_events=sample.has_events,
         key_fields=guess_key_fields(keys),
         key_schema=guess_key_schema(keys),
         has_registry_keys=has_registry_keys(keys),
     )
-    return found, values
+    return found, sample.values
 
 
 def summarize(found: Mapping[str, TopicFound]) -> list[dict[str, object]]:

@@ -55,11 +55,9 @@ def _check_redis(variables: Mapping[str, str]) -> None:
 
 def _creates(config: Path) -> bool:
     """Whether the job creates topics, as it decides it itself."""
-    from keylane_spark.config.topics import load  # noqa: PLC0415 - its import takes long
-
     if is_set(os.environ, "KEYLANE_CREATE_TOPICS"):
         return bool(SETTINGS.read(os.environ, "KEYLANE_CREATE_TOPICS"))
-    return load(config).job.create_topics
+    return topics.load_config(config).job.create_topics
 
 
 def _missing_programs(options: StackOptions) -> Iterator[str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from keylane_cli.survey.partitioner_guess import PartitionerGuess, guess_partitioner
+from keylane_cli.survey.table_guess import has_change_events
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,6 +53,11 @@ class TopicSample:
         """Whether all values begin as those of a Schema Registry do, and there are some."""
         values = self.values
         return bool(values) and all(len(value) > _FRAME and value[0] == 0 for value in values)
+
+    @property
+    def has_events(self) -> bool:
+        """Whether all values are change events in JSON, and there are some. What has a schema is not."""
+        return not self.has_schemas and has_change_events(self.values)
 
     def guess_partitioner(self) -> PartitionerGuess:
         """Return which partitioner has placed the keys."""

@@ -120,6 +120,12 @@ def test_memory_is_that_of_the_calculator(tmp_path):
     assert note.startswith("note 1: at most 1,000,000,000 keys of ")
 
 
+def test_values_of_a_schema_registry_are_not_taken_for_change_events(tmp_path):
+    framed = b"\0\0\0\0\x07value"
+    [line] = check_topic(tmp_path, "[topics.orders]\n", sample_of(records_of("murmur2", framed)))
+    assert line.startswith("note 1: at most")
+
+
 def test_an_index_that_elasticache_could_not_move_is_a_warning(tmp_path):
     text = "[topics.orders]\nindex = true\n"
     sample = sample_of(records_of("murmur2"), count=100_000_000)

@@ -63,3 +63,9 @@ def test_all_programs_that_are_missing_are_named_with_what_installs_them(monkeyp
     monkeypatch.setattr(tools, "find_redis", lambda: "/usr/bin/redis-server")
     with pytest.raises(ToolMissing, match="Java"):
         preflight.check(StackOptions(job=False), None)
+
+
+def test_a_file_that_is_wrong_ends_the_start_with_its_line(config):
+    config.write_text("[topics.orders]\nstrips = 2\n")
+    with pytest.raises(BadInput, match=r"keylane\.toml:2: topics\.orders\.strips"):
+        preflight.check(THEIRS, config)

@@ -12,8 +12,8 @@ from keylane.config.settings import SettingsTable
 from keylane.errors import BadConfig, SettingsError, ask_meant
 from keylane.model.records import MAX_LANES
 from keylane_local import env_file
-from keylane_spark.columns.record_function import read_code
 from keylane_spark.config.topics import Config, line_of, load
+from keylane_spark.preview import function_fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,11 +81,7 @@ def _function_fault(config: Path, function: str) -> str:
     folder = str(config.resolve().parent)
     if folder not in sys.path:
         sys.path.append(folder)
-    try:
-        read_code(function)
-    except BadConfig as error:
-        return str(error)
-    return ""
+    return function_fault(function)
 
 
 def check_settings(file: Path) -> list[CheckFinding]:

@@ -3,7 +3,7 @@
 granian speaks HTTP. Its own interface, RSGI, decodes the path, so that a key with `%2F`, or with bytes that
 are not UTF-8, could not be read; ASGI passes the path as it was sent.
 
-    0. A plain look-up of a key has a short way (lookups), and so has a plain write (writes).
+    0. A plain look-up of a key has a short way (lookups).
     1. What the HTTP parser lets through and we do not: 400 (received).
     2. Where the request leads: its route, for all that follows.
     3. Access, if tokens are required (access): a stranger's body is not read.
@@ -31,7 +31,6 @@ from keylane_server.lookups import PlainLookups
 from keylane_server.received import ReceivedRequest, new_request_id
 from keylane_server.refusals import ServerStops
 from keylane_server.streams import EventStream
-from keylane_server.writes import PlainWrites
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from keylane_server.applications import Applications
     from keylane_server.pages import OwnPages
     from keylane_server.request_spans import RequestSpans
-    from keylane_server.writes import PlainHead
 
     Scope = dict[str, Any]
     Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -93,10 +91,7 @@ class ServerApp:
         self._spans = spans
         # Their requests have no span and no line in the log.
         is_watched = logs_access or spans is not None
-        self._lookups = self._writes = None
-        if not is_watched:
-            self._lookups = PlainLookups.open(applications.query, admission, authorizer)
-            self._writes = PlainWrites.open(applications.produce, admission, authorizer)
+        self._lookups = None if is_watched else PlainLookups.open(applications.query, admission, authorizer)
         self._answering: set[asyncio.Task[Any]] = set()
         self._is_over = False
 
@@ -115,42 +110,21 @@ class ServerApp:
             if found is not None:
                 await self._send_response(send, found, lookup.request_id)
                 return
-        request_id = new_request_id()
+        request = ReceivedRequest(scope, new_request_id())
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - for the type checker
         self._answering.add(task)
         try:
-            if self._writes is not None and (write := self._writes.find(scope, request_id)) is not None:
-                body = await self._write(write, receive, send)
-                if body is None:
-                    return
-                receive = _Again(body, receive).receive
-            await self._answer_any(ReceivedRequest(scope, request_id), scope["http_version"], receive, send)
+            await self._answer_any(request, scope["http_version"], receive, send)
         except RequestCancelled:
             return
         except asyncio.CancelledError:
             if not self._is_over:
                 raise
             task.uncancel()
-            await self._send_response(send, self._refused(ServerStops(), request_id), request_id)
+            await self._send_response(send, self._refused(ServerStops(), request.id), request.id)
         finally:
             self._answering.discard(task)
-
-    async def _write(self, write: PlainHead, receive: Receive, send: Send) -> bytes | None:
-        """Answer a plain write; return its body where it has to take the way of all requests."""
-        assert self._writes is not None  # noqa: S101 - for the type checker
-        body = Body(self._admission, is_write=True)
-        try:
-            await body.read(receive, write.size_bytes)
-            response = await self._writes.answer(write, body.data)
-        except refusals.REFUSED as error:
-            response = await self._refuse(error, write.request_id, body, receive)
-        finally:
-            body.release()
-        if response is None:
-            return body.data
-        await self._send_response(send, response, write.request_id)
-        return None
 
     async def _answer_any(
         self, request: ReceivedRequest, http_version: str, receive: Receive, send: Send
@@ -326,21 +300,6 @@ def _start_of(status: int, headers: dict[str, str]) -> dict[str, Any]:
     names = _HEADER_NAMES
     pairs = [(names[name], value.encode()) for name, value in headers.items()]
     return {"type": "http.response.start", "status": status, "headers": pairs}
-
-
-class _Again:
-    """What is received once more: a body that was read, then what follows."""
-
-    def __init__(self, body: bytes, receive: Receive) -> None:
-        self._body: bytes | None = body
-        self._receive = receive
-
-    async def receive(self) -> dict[str, Any]:
-        """Return the body as one message, then each further one."""
-        body, self._body = self._body, None
-        if body is None:
-            return await self._receive()
-        return {"type": "http.request", "body": body, "more_body": False}
 
 
 async def _run_while_wanted(answer: Callable[[], Response[Any]], receive: Receive) -> Response[Any]:

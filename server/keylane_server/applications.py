@@ -32,8 +32,10 @@ class Applications:
     def __init__(self, runtime: Runtime, environment: Mapping[str, str]) -> None:
         self._environment = environment
         self.query = query.build(runtime, environment)
-        self.produce = produce.build(runtime, environment)
-        self._in_loop: dict[str, Application[Any]] = {QUERY: self.query, PRODUCE: self.produce}
+        self._in_loop: dict[str, Application[Any]] = {
+            QUERY: self.query,
+            PRODUCE: produce.build(runtime, environment),
+        }
         self.settings = ApiSettings()
         metrics = runtime.open_metrics("")
         self.exploring = SideProcess("asks Kafka", environment, metrics)

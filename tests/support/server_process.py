@@ -1,6 +1,6 @@
 """A process of the server in a loop of its own, which is asked without a socket.
 
-Its answers say whether they came the short way of plain requests.
+Its answers say whether they came the short way of plain look-ups.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from keylane_local.process.ports import HOST
 from keylane_server.lookups import PlainLookups
 from keylane_server.options import ServerOptions
 from keylane_server.worker import ServerProcess
-from keylane_server.writes import PlainWrites
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -100,8 +99,7 @@ class Process:
 
         before = self.short
         with pytest.MonkeyPatch.context() as patch:
-            for short in (PlainLookups, PlainWrites):
-                patch.setattr(short, "answer", self._counted(short.answer))
+            patch.setattr(PlainLookups, "answer", self._counted(PlainLookups.answer))
             self.run(self.app.answer(scope, receive, send))
         start, *bodies = sent
         headers_of = [(name.decode(), value.decode()) for name, value in start["headers"]]

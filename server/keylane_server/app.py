@@ -3,7 +3,7 @@
 granian speaks HTTP. Its own interface, RSGI, decodes the path, so that a key with `%2F`, or with bytes that
 are not UTF-8, could not be read; ASGI passes the path as it was sent.
 
-    0. A plain look-up of a key has a short way (lookups).
+    0. A plain look-up of a key has a fast path (lookups).
     1. What the HTTP parser lets through and we do not: 400 (received).
     2. Where the request leads: its route, for all that follows.
     3. Access, if tokens are required (access): a stranger's body is not read.
@@ -26,7 +26,7 @@ from keylane.model.changes import PROBLEM, ChangeEvent
 from keylane.model.routes import EXPLORE, PRODUCE, READS, STREAMS
 from keylane_server import refusals
 from keylane_server.bodies import Body
-from keylane_server.greenlets import RequestCancelled, begin, begin_awaited
+from keylane_server.greenlets import RequestCancelled, begin_awaited
 from keylane_server.lookups import PlainLookups
 from keylane_server.received import ReceivedRequest, new_request_id
 from keylane_server.refusals import ServerStops
@@ -243,11 +243,7 @@ class ServerApp:
 
     def _authorize(self, request: ReceivedRequest) -> str:
         """Return the caller's name, empty where anyone may call. Raises NotAuthorized, NotAllowed."""
-        if self._authorizer is None:
-            return ""
-        if self._authorizer.is_due:
-            begin(self._authorizer.reload_or_log, _ignore)
-        return self._authorizer.caller_of(request)
+        return "" if self._authorizer is None else self._authorizer.caller_of(request)
 
     def _begin(
         self, request: ReceivedRequest, complete: Request, receive: Receive
@@ -318,8 +314,3 @@ async def _call_when_gone(receive: Receive, call: Callable[[], None]) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     call()
-
-
-def _ignore(_: object, error: BaseException | None) -> None:
-    if error is not None:
-        _log.error("%s", error)

@@ -9,8 +9,8 @@ are not UTF-8, could not be read; ASGI passes the path as it was sent.
     3. Access, if tokens are required (access): a stranger's body is not read.
     4. The body, within its bounds (bodies).
     5. AdmissionControl: over a bound, 503 (admission).
-    6. The operation: in a greenlet (greenlets); for `explore`, or a large body, in another process
-       (side_process).
+    6. The operation: in a greenlet (greenlets), in the explore process, or in the body parser if the body is
+       large (child_process).
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class ServerApp:
         """Answer a request whose body is there, once it has a place; a stream keeps it. Raises Overloaded."""
         admission, function, route = self._admission, request.target.function, request.target.route
         if function == EXPLORE:
-            return await self._applications.exploring.respond(complete, request.target)
+            return await self._applications.explore_process.respond(complete, request.target)
         if request.is_long_poll or (route is not None and route.name in STREAMS):
             admission.enter_long_poll()
             is_streaming = False
@@ -250,7 +250,7 @@ class ServerApp:
     ) -> Awaitable[Response[Any]]:
         """Begin what answers the request: in a greenlet, or in another process."""
         if complete.body and _takes_long(complete):
-            return self._applications.parsing.respond(complete, request.target)
+            return self._applications.body_parser.respond(complete, request.target)
         answer = partial(self._applications.respond, complete, request.target)
         if request.is_long_poll:
             return _run_while_wanted(answer, receive)

@@ -196,6 +196,7 @@ def lanes_of(query: Query, view: str) -> list[dict]:
     return document["lanes"] if status == 200 else []
 
 
+@pytest.mark.long
 def test_a_changed_view_is_built_beside_the_old_one_which_is_read_meanwhile(kafka, topic, job, query, view):
     written = produce(kafka, topic, some_events(300, 20))
     first = job(topic, MINUTES)

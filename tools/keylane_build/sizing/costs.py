@@ -1,6 +1,6 @@
 """What records, lanes, reads and keys cost, and what is assumed of the rest: all the figures.
 
-One place to change them after a measurement, but those of a key's memory are in `key_memory`, for `keylane check`
+One place to change them after a measurement. Those of a key's memory are in `key_memory`, for `keylane check`
 counts with them, too. `MEASURED` and `ASSUMED` are a table of docs/operate/sizing.md.
 """
 

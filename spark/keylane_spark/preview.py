@@ -114,7 +114,8 @@ class TransformPreview:
         key, before, offset = row.keys[0].as_py(), row.values[0].as_py(), int(row.offsets[0])
         invalid = row.offsets[:0]
         if self._transform.definition.envelope != "none":
-            row, invalid = apply_events(row, judge_none)
+            applied = apply_events(row, judge_none)
+            row, invalid = applied.rows, applied.invalid_offsets
         found = transform_rows(row, invalid, partition, self._transform)
         if len(found.failed_offsets):
             return TransformedValue(partition, offset, key, before, None, found.why)

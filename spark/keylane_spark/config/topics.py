@@ -16,16 +16,20 @@ from keylane.errors import BadConfig, ask_meant
 from keylane.formats.connect_keys import keys_with_schema
 from keylane.model.kafka import NewTopic
 from keylane.model.records import (
-    FIELD_TYPES,
+    ENVELOPES,
+    KEY_FORMATS,
+    KEY_KINDS,
     MOST_INDEXES,
     MOST_TOGETHER,
+    VALUE_FORMATS,
     WHOLE_KEY,
     Options,
     is_topic_name,
 )
-from keylane.routing import separator_of
+from keylane.routing import PARTITIONERS, separator_of
+from keylane.state.field_types import FIELD_TYPES
 from keylane.state.windows import NAME_LIMIT, Definition, state_name
-from keylane_spark.config.table import ConfigTable, Milliseconds, SomeMilliseconds
+from keylane_spark.config.table import ConfigTable, Milliseconds, OneOf, SomeMilliseconds
 from keylane_spark.config.transforms import OnError, Transform
 from keylane_spark.config.views import ViewConfig
 
@@ -107,7 +111,7 @@ def _field_types(tables: Any) -> dict[str, str]:
 class TopicConfig(ConfigTable):
     """One topic."""
 
-    partitioner: Literal["murmur2", "crc32", "fnv1a"] = "murmur2"
+    partitioner: Annotated[str, OneOf(PARTITIONERS)] = "murmur2"
     partition_by: Annotated[str, AfterValidator(_partition_by)] = WHOLE_KEY
     stripes: Annotated[int, Field(ge=1, le=16384)] = 1
     partitions: Annotated[int, Field(ge=1, le=16384)] | None = None
@@ -122,11 +126,11 @@ class TopicConfig(ConfigTable):
     guarded: bool = False
     max_value_bytes: Annotated[int, Field(ge=1, le=512 * 1024 * 1024 - 1024)] = Options().max_value_bytes
     tombstone_marker: Milliseconds = Options().marker_ms
-    value_format: Literal["auto", "json", "text", "bytes", "registry"] = "auto"
-    envelope: Literal["none", "debezium"] = "none"
-    key_fields: dict[str, Literal["integer", "string", "boolean"]] = Field(default_factory=dict)
+    value_format: Annotated[str, OneOf(VALUE_FORMATS)] = "auto"
+    envelope: Annotated[str, OneOf(ENVELOPES)] = "none"
+    key_fields: dict[str, Annotated[str, OneOf(KEY_KINDS)]] = Field(default_factory=dict)
     key_schema: Annotated[str, AfterValidator(_key_schema)] = ""
-    key_format: Literal["text", "registry"] = "text"
+    key_format: Annotated[str, OneOf(KEY_FORMATS)] = "text"
     where: Annotated[str, Field(min_length=1)] | None = None
     select: Annotated[str, Field(min_length=1)] | None = None
     transform: Annotated[str, AfterValidator(_function)] | None = None
@@ -173,7 +177,7 @@ class TopicConfig(ConfigTable):
             for part in parts:
                 if part not in self.fields:
                     raise ValueError(f"the index {name} is of {part}, which is not one of the topic's fields")
-                if self.fields[part] == "texts":
+                if FIELD_TYPES[self.fields[part]].is_many:
                     raise ValueError(f"the index {name} is of {part}, which has several values")
         if len(self.fields) + len(self.indexes) > MOST_INDEXES:
             raise ValueError(f"a topic has at most {MOST_INDEXES} fields and indexes")

@@ -15,9 +15,10 @@ from keylane.errors import RegistryUnavailable
 from keylane.formats.avro_writer import encoder
 from keylane.formats.confluent import join
 from keylane.formats.json_text import parse_verbatim
-from keylane.model.records import FIELD_TYPES, Options
+from keylane.model.records import Options
 from keylane.state.field_index import indexes_of
-from keylane.state.ordered import ENCODERS, NotOrdered
+from keylane.state.field_types import FIELD_TYPES
+from keylane.state.ordered import NotOrdered
 from keylane_spark.adapters.framed_values import FramedValues
 from keylane_spark.columns import fields
 from keylane_spark.columns.fields import FEW_DOCUMENTS, field_entries
@@ -167,7 +168,7 @@ PATHS = st.lists(
 
 @st.composite
 def all_options(draw):
-    fields = sorted((name, draw(st.sampled_from(FIELD_TYPES))) for name in draw(PATHS))
+    fields = sorted((name, draw(st.sampled_from(list(FIELD_TYPES)))) for name in draw(PATHS))
     names = st.lists(st.sampled_from([name for name, _ in fields]), min_size=1, max_size=3, unique=True)
     indexes = tuple((f"together_{number}", tuple(draw(names))) for number in range(draw(st.integers(0, 2))))
     return Options(index=1, fields=tuple(fields), indexes=indexes)
@@ -218,7 +219,7 @@ def test_entries_that_no_envelope_has_room_for_are_none_and_spoil_no_neighbour()
 
 def form_alone(kind, spelled):
     try:
-        return ENCODERS[kind](json.loads(spelled) if spelled.startswith('"') else spelled)
+        return FIELD_TYPES[kind].encode(json.loads(spelled) if spelled.startswith('"') else spelled)
     except NotOrdered:
         return None
 

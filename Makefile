@@ -38,10 +38,10 @@ help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup:  ## Make what the other targets need
-	@$(PY) infra/local/bootstrap.py
+	@$(PY) local/bootstrap.py
 
 setup-python:
-	@$(PY) infra/local/bootstrap.py python
+	@$(PY) local/bootstrap.py python
 
 demo: setup  ## Real flights into Kafka, and their answers over HTTP (KEYLANE_ARGS=--once tears it down)
 	@$(BIN)/keylane demo $(KEYLANE_ARGS)
@@ -52,19 +52,19 @@ example: setup  ## A departures board in the browser, live (Ctrl-C ends it; exam
 	@cd examples/flights-board && $(abspath $(BIN))/python board.py
 
 setup-check:
-	@$(PY) infra/local/bootstrap.py python sam lint
+	@$(PY) local/bootstrap.py python sam lint
 
 setup-sam:
-	@$(PY) infra/local/bootstrap.py python sam
+	@$(PY) local/bootstrap.py python sam
 
 setup-docs:
-	@$(PY) infra/local/bootstrap.py python docs
+	@$(PY) local/bootstrap.py python docs
 
 setup-tests:
-	@$(PY) infra/local/bootstrap.py $(TEST_STEPS)
+	@$(PY) local/bootstrap.py $(TEST_STEPS)
 
 setup-localstack: setup
-	@$(PY) infra/local/bootstrap.py localstack
+	@$(PY) local/bootstrap.py localstack
 
 test: setup-tests  ## All tests, on real servers of their own, in two processes side by side (WORKERS=0: in one)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder \
@@ -78,7 +78,7 @@ test-steady: setup-tests  ## `make test` N=6 times in random orders, beside BUSY
 	@$(BIN)/python -m tests.steady -n $(N) --busy $(BUSY) --workers $(WORKERS) $(if $(SEED),--seed $(SEED)) -- $(PYTEST_ARGS)
 
 unit: setup-python  ## The tests that need no server (about a minute)
-	@$(BIN)/python -m pytest -n $(WORKERS) tests/unit infra/local/localstack-process-executor/tests $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) tests/unit local/localstack-process-executor/tests $(PYTEST_ARGS)
 
 integration: setup-tests  ## The tests on real servers: contracts, lanes, job, functions, local stack
 	@$(BIN)/python -m pytest tests/contract tests/integration $(PYTEST_ARGS)
@@ -93,13 +93,13 @@ spark-cluster: setup-tests  ## The tests on a Spark cluster: a master, two worke
 	@$(BIN)/python -m pytest -m cluster tests/integration/cluster $(PYTEST_ARGS)
 
 spark-versions: setup-tests  ## The job's tests and its package by spark-submit, on Spark 4.0.2 and on 4.2.0 (40 minutes)
-	@$(PY) infra/local/bootstrap.py older_jars older_spark
+	@$(PY) local/bootstrap.py older_jars older_spark
 	@# PySpark 4.0 leaves sockets to the garbage collector.
 	@"$${KEYLANE_TOOLS:-.keylane-tools}/spark-4.0.2/bin/python" -m pytest -W ignore::ResourceWarning $(SPARK_TESTS)
 	@$(BIN)/python -m pytest $(SPARK_TESTS)
 
 databases: setup-tests  ## PostgreSQL and Debezium's connector: rows over HTTP are those of SELECT (SEED, STATEMENTS=10000; 4 minutes; needs PostgreSQL)
-	@$(PY) infra/local/bootstrap.py databases
+	@$(PY) local/bootstrap.py databases
 	@$(if $(SEED),SEED=$(SEED)) $(BIN)/python -m pytest -m databases tests/databases $(PYTEST_ARGS)
 
 long: setup-tests  ## The tests of failures that take half a minute each, which `make test` leaves out (25 minutes)
@@ -139,7 +139,7 @@ docs: setup-docs  ## The documents as a site with search, into build/site/html; 
 	@$(BIN)/python -m keylane_build.site
 
 jar-checksums:  ## Write infra/jars.sha256, after a change of pom.xml or tests/registry/pom.xml
-	@$(PY) infra/local/bootstrap.py checksums
+	@$(PY) local/bootstrap.py checksums
 
 layer-requirements: setup-python
 	@$(BIN)/python -m keylane_build.layer
@@ -148,11 +148,11 @@ sizing: setup-python
 	@$(BIN)/python -m keylane_build.sizing --document
 
 release: setup  ## All that a release has, into dist/: built, checked, installed and used outside the checkout
-	@$(PY) infra/local/bootstrap.py release
+	@$(PY) local/bootstrap.py release
 	@$(BIN)/python -m keylane_build.release $(RELEASE_ARGS)
 
 package-job: setup  ## The job for a Spark cluster, into build/job (SPARK=4.0.2: for that of EMR Serverless)
-	@$(if $(SPARK),$(PY) infra/local/bootstrap.py older_jars)
+	@$(if $(SPARK),$(PY) local/bootstrap.py older_jars)
 	@$(BIN)/python -m keylane_build.job_package $(if $(SPARK),--spark $(SPARK))
 
 layer: setup-python  ## Build the layer into build/layer (KEYLANE_ARCHITECTURE, KEYLANE_RUNTIME)
@@ -209,5 +209,5 @@ upgrade: setup  ## An upgrade and a rollback while writers and readers of both v
 
 clean:  ## Stop the local stack; delete its data and everything that set-up and tools made
 	@if [ -x $(BIN)/keylane ] && [ -d .keylane ]; then $(BIN)/keylane down --wipe; fi
-	rm -rf infra/local/localstack-process-executor/build infra/local/localstack-process-executor/*.egg-info
+	rm -rf local/localstack-process-executor/build local/localstack-process-executor/*.egg-info
 	rm -rf .keylane .keylane-tools .venv build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

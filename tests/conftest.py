@@ -154,6 +154,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
     """A running Redis Cluster of 3 primaries and 3 replicas, as the part of the local stack that it is."""
     with own_cluster(tmp_path_factory.mktemp("redis"), appendonly=True) as redis_cluster:
+        # No test of a shared cluster loses a node: what does not answer for seconds is on a busy machine. A
+        # failover would change which nodes are primaries under all other tests.
+        for node in redis_cluster.nodes:
+            node.command("CONFIG", "SET", "cluster-node-timeout", 120_000)
         yield redis_cluster
         redis_cluster.stop()
 

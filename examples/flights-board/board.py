@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from keylane_client import Client, KeylaneError
-from keylane_local.commands import flights
+from keylane_local.demo import flights
 from keylane_local.stack.stack import Stack
 
 FOLDER = Path(__file__).parent

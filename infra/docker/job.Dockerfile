@@ -9,7 +9,7 @@ RUN useradd --create-home --uid 1000 keylane
 COPY --from=java /opt/java/openjdk /opt/java
 ENV PYTHONPATH=/keylane/layers/keylane/python:/keylane/spark
 # The packages, before the sources: a changed source needs no download. PySpark has no wheel: pip builds one.
-COPY pom.xml infra/jars.sha256 infra/local/keylane_local/jars.py ./
+COPY pom.xml infra/jars.sha256 local/keylane_local/jars.py ./
 COPY infra/docker/build-requirements.txt infra/docker/job-requirements.txt ./
 # The Ivy that PySpark includes downloads Spark's Kafka connector, and a broker, which stays outside like the cache.
 # Each jar is compared with our list of checksums.
@@ -24,7 +24,6 @@ RUN pip install --no-cache-dir --require-hashes --only-binary :all: --requiremen
     && rm -r /tmp/ivy /tmp/jars
 COPY layers layers
 COPY spark spark
-COPY infra infra
 COPY keylane.toml ./
 USER 1000:1000
 ENTRYPOINT ["python", "-m", "keylane_spark", "--config", "keylane.toml"]

@@ -30,12 +30,12 @@ from keylane.errors import BadConfig, EngineEnded, Fenced, KeylaneError, Setting
 from keylane.ports import Clock
 from keylane.wiring.tracing import open_tracing
 from keylane_spark import job
-from keylane_spark.adapters.claim_clock import ClaimClock
-from keylane_spark.adapters.kafka_admin import JobKafka
 from keylane_spark.config.topics import Config, JobConfig, load
 from keylane_spark.context import JobContext
 from keylane_spark.engine import kafka_options, session
 from keylane_spark.engine.stop_hook import StopHook
+from keylane_spark.lanes.claim_clock import ClaimClock
+from keylane_spark.log.kafka_admin import JobKafka
 from keylane_spark.telemetry import emf
 from keylane_spark.telemetry.metrics import JobMetrics
 
@@ -73,7 +73,7 @@ def _run(config: Path, environment: Mapping[str, str], stop: threading.Event, ho
         registry = renewable_registry(environment) if topics.needs_registry else None
         kafka_options.options(connection)
         if topics.job.reader == "direct":
-            from keylane_spark.engine import fetch_options  # noqa: PLC0415 (brings kafka-python)
+            from keylane_spark.log import fetch_options  # noqa: PLC0415 (brings kafka-python)
 
             fetch_options.portable(connection)
         clock = Clock()

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
-from keylane.adapters.redis.cluster import Cluster, RedisSettings
 from keylane.adapters.registry.login import RegistrySettings
 from keylane.model.kafka import TopicPartition
 from keylane.ports import Clock
-from keylane_spark.adapters.claim_clock import ClaimClock
-from keylane_spark.adapters.function_library import FunctionLibrary, WriteOptions
-from keylane_spark.adapters.kafka_admin import JobKafka
-from keylane_spark.adapters.leader_epochs import EpochEnd, epoch_ends
-from keylane_spark.adapters.log_watch import LogWatch
 from keylane_spark.config.topics import Config
+from keylane_spark.lanes.claim_clock import ClaimClock
+from keylane_spark.lanes.cluster import Cluster, RedisSettings
+from keylane_spark.lanes.function_library import FunctionLibrary, WriteOptions
+from keylane_spark.log.kafka_admin import JobKafka
+from keylane_spark.log.leader_epochs import EpochEnd, epoch_ends
+from keylane_spark.log.log_watch import LogWatch
 from keylane_spark.telemetry.metrics import JobMetrics
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from keylane.ports import Clock, Deadline
 from keylane.state import codec
 from keylane_local.stack.plan import StackOptions
 from keylane_local.stack.watching import Lanes
-from keylane_spark.adapters.lane import LaneTarget
+from keylane_spark.lanes.lane import LaneTarget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -42,7 +42,7 @@ from keylane.query.ranges import read_range
 from keylane.query.span import Span
 from keylane.query.store import ReadTerms, Store
 from keylane.state.lanes import lanes_of_topic
-from keylane_spark.adapters.function_library import WriteOptions
+from keylane_spark.lanes.function_library import WriteOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -24,8 +24,8 @@ from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.state import RedisState
 from keylane.config.functions import redis_settings
 from keylane.ports import Clock, Deadline
-from keylane_spark.adapters.lane import LaneTarget
-from keylane_spark.adapters.layout_store import LayoutStore
+from keylane_spark.lanes.lane import LaneTarget
+from keylane_spark.lanes.layout_store import LayoutStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -22,11 +22,11 @@ from keylane.config.functions import redis_settings
 from keylane.model.records import Layout
 from keylane.ports import Clock
 from keylane.state import codec
-from keylane_spark.adapters.function_library import FunctionLibrary, WriteOptions
-from keylane_spark.adapters.lane import LaneTarget, OffsetRange
-from keylane_spark.adapters.lane_writer import LaneWriter
-from keylane_spark.columns.chunks import Chunk
-from keylane_spark.columns.ordered_writes import OrderedWrites
+from keylane_spark.lanes.function_library import FunctionLibrary, WriteOptions
+from keylane_spark.lanes.lane import LaneTarget, OffsetRange
+from keylane_spark.lanes.lane_writer import LaneWriter
+from keylane_spark.rows.chunks import Chunk
+from keylane_spark.rows.ordered_writes import OrderedWrites
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,10 +15,10 @@ from keylane.adapters.redis.cluster import Cluster
 from keylane.config.functions import redis_settings
 from keylane.ports import Clock
 from keylane.state import codec, redis_keys
-from keylane_spark.adapters.function_library import DEFAULTS, FunctionLibrary, WriteOptions
-from keylane_spark.adapters.lane import LaneTarget, OffsetRange
-from keylane_spark.adapters.lane_writer import LaneWriter
-from keylane_spark.columns.records import Rows
+from keylane_spark.lanes.function_library import DEFAULTS, FunctionLibrary, WriteOptions
+from keylane_spark.lanes.lane import LaneTarget, OffsetRange
+from keylane_spark.lanes.lane_writer import LaneWriter
+from keylane_spark.rows.records import Rows
 from keylane_spark.stream.batch_writer import BatchWriter
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from tests.e2e.client import Client
 from tests.e2e.examples import EVENTS, EXAMPLES, write_records
 
 from keylane.model.routes import STREAMS
-from keylane_local.commands import invoke
+from keylane_cli import invoke
 
 
 @pytest.fixture(scope="module")

@@ -17,11 +17,11 @@ from tests.model.connections import Crash, JobCluster
 from tests.model.log import TOPIC
 
 from keylane.errors import Fenced, KeylaneError, LaneBehind, TopicChanged, Unavailable
-from keylane_spark.adapters import index_sizes, lane_writer
-from keylane_spark.adapters.function_library import FunctionLibrary, WriteOptions
-from keylane_spark.adapters.log_watch import LeaderAnswers
 from keylane_spark.config.topics import Config
 from keylane_spark.generations import ownership, sweeper
+from keylane_spark.lanes import index_sizes, lane_writer
+from keylane_spark.lanes.function_library import FunctionLibrary, WriteOptions
+from keylane_spark.log.log_watch import LeaderAnswers
 from keylane_spark.serving import open_topics, switch
 from keylane_spark.stream import batch_writer, heartbeat, partition_chunks, topic_query
 from keylane_spark.telemetry.metrics import JobMetrics

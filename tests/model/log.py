@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import pyarrow as pa
 
 from keylane import routing
-from keylane_spark.adapters.kafka_admin import LogEnd, TopicShape
+from keylane_spark.log.kafka_admin import LogEnd, TopicShape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -19,15 +19,15 @@ from tests.torture import guards
 from tests.torture.guards import Mutant, Replacement
 from tests.torture.mutants import environment_of, make
 
-_LIBRARY = "spark/keylane_spark/adapters/library/"
+_LIBRARY = "spark/keylane_spark/lanes/library/"
 _LANES, _MERGE, _FIELDS = (f"{_LIBRARY}{name}.lua" for name in ("lanes", "merge", "fields"))
 _SCAN = "layers/keylane/python/keylane/query/field_scan.py"
 _CONDITIONS = "layers/keylane/python/keylane/query/conditions.py"
 _OPEN = "spark/keylane_spark/serving/open_topics.py"
 _SWITCH = "spark/keylane_spark/serving/switch.py"
 _HEARTBEAT = "spark/keylane_spark/stream/heartbeat.py"
-_ORDERED = "spark/keylane_spark/columns/ordered_writes.py"
-_TRANSACTIONS = "spark/keylane_spark/adapters/chunk_transactions.py"
+_ORDERED = "spark/keylane_spark/rows/ordered_writes.py"
+_TRANSACTIONS = "spark/keylane_spark/lanes/chunk_transactions.py"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,9 @@ from tests.support import lanes as t
 from keylane.model.records import Layout
 from keylane.ports import Clock
 from keylane.state import codec, redis_keys
-from keylane_spark.adapters.lane import LaneTarget
-from keylane_spark.adapters.topic_record import TopicRecord
 from keylane_spark.config.topics import TopicConfig
+from keylane_spark.lanes.lane import LaneTarget
+from keylane_spark.lanes.topic_record import TopicRecord
 
 if TYPE_CHECKING:
     from tests.model.connections import Late

@@ -20,7 +20,7 @@ from tests.support.proxy_events import (
 )
 
 from keylane.model.routes import FUNCTIONS, find
-from keylane_local.commands.invoke import describe_function
+from keylane_cli.invoke import describe_function
 from keylane_local.process.lambda_process import LambdaProcess
 from keylane_local.process.ports import HOST
 

@@ -15,8 +15,8 @@ from keylane_spark.stream.openings import lanes_of
 
 if TYPE_CHECKING:
     from keylane.model.records import Layout
-    from keylane_spark.adapters.lane_writer import LaneWriter
-    from keylane_spark.adapters.topic_record import TopicRecord
+    from keylane_spark.lanes.lane_writer import LaneWriter
+    from keylane_spark.lanes.topic_record import TopicRecord
 
 TOPIC_ID = "id"
 

@@ -116,20 +116,22 @@ class FakeState:
         self.between()
         return [*(self.entries.get(key) for key in keys[:-1]), last]
 
-    def run(self, calls: Sequence[Call], deadline: Deadline) -> list[Any]:
+    def run(self, calls: Sequence[Call], deadline: Deadline, *, primary_only: bool = False) -> list[Any]:
         self.runs.append([call.words for call in calls])
         if self.away or not deadline.remaining_s or any(c.atomic and c.slot in self.moving for c in calls):
             raise StateUnavailable("Redis did not answer in time")
-        replies = [self._run(call.slot, *call.words) for call in calls]
+        if primary_only and self.without_primary & {call.slot for call in calls}:
+            raise StateUnavailable("Redis did not answer in time")
+        entries = self.entries if primary_only else self.entries | self.lagging
+        replies = [self._run(entries, call.slot, *call.words) for call in calls]
         size_bytes = sum(map(_size, replies))
         if size_bytes > self.limit_bytes:
             raise TooLarge("answer", size_bytes, self.limit_bytes)
         return replies
 
-    def _run(self, slot: int, name: bytes, *words: bytes) -> Any:
+    def _run(self, entries: Mapping[bytes, bytes | None], slot: int, name: bytes, *words: bytes) -> Any:
         keys = words if name == b"MGET" else words[:1]
         assert {routing.key_slot(key) for key in keys} == {slot}
-        entries = self.entries | self.lagging
         if name == b"MGET":
             return [entries.get(key) for key in keys]
         commands: dict[bytes, Callable[..., Any]] = {

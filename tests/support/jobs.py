@@ -32,15 +32,15 @@ from keylane.query.store import ReadTerms, Store
 from keylane.state import codec
 from keylane_local.process.ports import HOST
 from keylane_local.tools import jars_dir
-from keylane_spark.adapters.lane import lanes_of
-from keylane_spark.adapters.layout_store import LayoutStore
+from keylane_spark.lanes.lane import lanes_of
+from keylane_spark.lanes.layout_store import LayoutStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from keylane.model.records import Layout, Watermark
-    from keylane_spark.adapters.topic_record import TopicRecord
+    from keylane_spark.lanes.topic_record import TopicRecord
 
 NUMBERS = itertools.count()
 JARS = jars_dir(pyspark.__version__)

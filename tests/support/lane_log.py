@@ -12,15 +12,15 @@ from tests.support.builders import in_part
 from keylane.adapters.redis.resp import encode_command
 from keylane.ports import Deadline
 from keylane.state import codec, redis_keys
-from keylane_spark.adapters.lane import OffsetRange
+from keylane_spark.lanes.lane import OffsetRange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from keylane.adapters.redis.cluster import Cluster
     from keylane.model.records import Options
-    from keylane_spark.adapters.lane import LaneTarget
-    from keylane_spark.adapters.lane_writer import LaneWriter
+    from keylane_spark.lanes.lane import LaneTarget
+    from keylane_spark.lanes.lane_writer import LaneWriter
 
 OWN = 4
 """The partition of the lane."""

@@ -15,12 +15,12 @@ from keylane.adapters.redis.state import RedisState
 from keylane.model.records import Layout, Options
 from keylane.ports import Clock, Deadline
 from keylane.state import codec
-from keylane_spark.adapters.function_library import FunctionLibrary, WriteOptions
-from keylane_spark.adapters.lane import LaneTarget, OffsetRange
-from keylane_spark.adapters.lane_writer import LaneWriter
-from keylane_spark.columns.chunks import MAX_BYTES, MAX_RECORDS, Chunk, Folder
-from keylane_spark.columns.ordered_writes import OrderedWrites
-from keylane_spark.columns.records import Records
+from keylane_spark.lanes.function_library import FunctionLibrary, WriteOptions
+from keylane_spark.lanes.lane import LaneTarget, OffsetRange
+from keylane_spark.lanes.lane_writer import LaneWriter
+from keylane_spark.rows.chunks import MAX_BYTES, MAX_RECORDS, Chunk, Folder
+from keylane_spark.rows.ordered_writes import OrderedWrites
+from keylane_spark.rows.records import Records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
-MADE = ("dist", "build", "infra/local/localstack-process-executor/build")
+MADE = ("dist", "build", "local/localstack-process-executor/build")
 """Folders that builds make; those that begin with a dot are left out too, but for .github."""
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from keylane_spark.adapters.kafka_admin import LogEnd
-from keylane_spark.adapters.leader_epochs import EpochEnd
 from keylane_spark.generations.lineage import LogCheck
+from keylane_spark.log.kafka_admin import LogEnd
+from keylane_spark.log.leader_epochs import EpochEnd
 
 SOURCE = ("orders", 0)
 

@@ -14,8 +14,8 @@ from tests.support.builders import a_layout, lane_of, layout_entry
 from keylane.model.records import WHOLE_KEY, Options
 from keylane.state import codec
 from keylane.state.lanes import lanes_of_topic
-from keylane_spark.adapters.lane import LaneTarget, OffsetRange
-from keylane_spark.columns.fields import field_entries
+from keylane_spark.lanes.lane import LaneTarget, OffsetRange
+from keylane_spark.rows.fields import field_entries
 
 if TYPE_CHECKING:
     from keylane.adapters.redis.cluster import Cluster

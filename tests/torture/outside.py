@@ -23,7 +23,7 @@ from typing import IO, TYPE_CHECKING
 from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 from tests.torture.links import link_all_clusters
 
-from keylane_spark.adapters.log_reader import LogRangeReader
+from keylane_spark.log.log_reader import LogRangeReader
 from keylane_spark.stream import log_ranges
 from keylane_spark.views import view_writer
 

@@ -39,8 +39,8 @@ from keylane_local.process.processes import stop_now, tail
 from keylane_local.process.program import Program
 from keylane_local.stack.parts import READY
 from keylane_local.tools import find_java, project_root, tools_dir
-from keylane_spark.adapters.lane import lanes_of
-from keylane_spark.adapters.layout_store import LayoutStore
+from keylane_spark.lanes.lane import lanes_of
+from keylane_spark.lanes.layout_store import LayoutStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

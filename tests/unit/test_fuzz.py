@@ -35,7 +35,7 @@ from keylane.state import codec, redis_keys, windows
 from keylane.state.aggregates import render_columns
 from keylane.state.lanes import lanes_of_topic
 from keylane.wiring.query import QueryParts
-from keylane_spark.adapters.topic_record import Owner, TopicRecord
+from keylane_spark.lanes.topic_record import Owner, TopicRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable

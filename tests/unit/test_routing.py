@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keylane import routing
-from keylane_spark.columns.routing import partition_column
+from keylane_spark.rows.routing import partition_column
 
 GOLDEN = Path(__file__).parent / "golden" / "murmur2.csv"
 VECTORS = [

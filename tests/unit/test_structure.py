@@ -19,9 +19,10 @@ SCREEN_LINES = 60
 PACKAGES = (
     "layers/keylane/python/keylane",
     "spark/keylane_spark",
-    "infra/local/keylane_local",
+    "cli/keylane_cli",
+    "local/keylane_local",
     "server/keylane_server",
-    "infra/build/keylane_build",
+    "tools/keylane_build",
     "functions",
 )
 CLIENT = ("clients/python/keylane_client",)
@@ -62,6 +63,12 @@ def long_functions(found: list[tuple[Path, ast.Module]]) -> list[str]:
 @pytest.mark.parametrize("package", PACKAGES + CLIENT)
 def test_a_package_that_is_named_here_has_modules(package: str):
     assert modules(package)
+
+
+def test_there_is_no_python_below_infra():
+    """What ships, and what only a checkout needs, has folders of its own."""
+    assert (ROOT / "infra").is_dir()
+    assert not list((ROOT / "infra").rglob("*.py"))
 
 
 def test_a_class_name_is_used_once_in_the_whole_project():

@@ -15,7 +15,7 @@ from tests.upgrade.processes import serving, start_job
 from tests.upgrade.traffic import KEPT, LATE, ORDERS, PARTITIONS, STREAMED, TOPICS, Traffic, keys
 
 from keylane.adapters.redis.cluster import Cluster
-from keylane_spark.adapters.lane import lanes_of
+from keylane_spark.lanes.lane import lanes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

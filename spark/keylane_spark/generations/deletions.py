@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from keylane.model.kafka import TopicPartition
 from keylane.model.records import Layout
-from keylane_spark.adapters.lane import LaneStart, LaneTarget
+from keylane_spark.lanes.lane import LaneStart, LaneTarget
 
 SHARE = 0.9
 """What part of the time is for being away. The rest is for reading on: a tombstone may go meanwhile, too."""

@@ -9,9 +9,9 @@ from typing import TypeVar
 
 from keylane.errors import Fenced, StateUnavailable
 from keylane.model.records import Layout
-from keylane_spark.adapters.topic_record import Lineage, TopicRecord
 from keylane_spark.generations.ownership import Ownership
 from keylane_spark.generations.plan import GenerationPlan, plan
+from keylane_spark.lanes.topic_record import Lineage, TopicRecord
 
 T = TypeVar("T")
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 from keylane.errors import LogUnavailable
 from keylane.model.kafka import TopicPartition
-from keylane_spark.adapters.kafka_admin import LogEnd
-from keylane_spark.adapters.leader_epochs import EpochEnd
-from keylane_spark.adapters.topic_record import Lineage
+from keylane_spark.lanes.topic_record import Lineage
+from keylane_spark.log.kafka_admin import LogEnd
+from keylane_spark.log.leader_epochs import EpochEnd
 
 AskEnds = Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, EpochEnd | None]]
 

@@ -10,13 +10,13 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
-from keylane.adapters.redis.cluster import Cluster, RedisSettings
 from keylane.errors import Fenced, KeylaneError, called
 from keylane.model.records import Layout
 from keylane.ports import Clock
-from keylane_spark.adapters.function_library import DEFAULTS, WriteOptions
-from keylane_spark.adapters.layout_store import LayoutStore
-from keylane_spark.adapters.topic_record import Lineage, Owner, TopicRecord
+from keylane_spark.lanes.cluster import Cluster, RedisSettings
+from keylane_spark.lanes.function_library import DEFAULTS, WriteOptions
+from keylane_spark.lanes.layout_store import LayoutStore
+from keylane_spark.lanes.topic_record import Lineage, Owner, TopicRecord
 
 _REPAIR_PERIOD_S = 5.0
 

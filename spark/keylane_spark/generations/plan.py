@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from keylane.errors import WriterError
 from keylane.model.records import MAX_LANES, UNSTORED, Layout
-from keylane_spark.adapters.topic_record import TopicRecord
 from keylane_spark.config.topics import TopicConfig
+from keylane_spark.lanes.topic_record import TopicRecord
 
 _DEFINITIONS = {"view": "its definition has changed", "transform": "its transform has changed"}
 

@@ -13,13 +13,13 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Iterator
 
-from keylane.adapters.redis.cluster import Cluster, RedisSettings
 from keylane.errors import called
 from keylane.ports import Clock
-from keylane_spark.adapters.function_library import FunctionLibrary
-from keylane_spark.adapters.sweep import FoundGenerations, remove_generation
 from keylane_spark.config.topics import Config
 from keylane_spark.generations.ownership import Ownership
+from keylane_spark.lanes.cluster import Cluster, RedisSettings
+from keylane_spark.lanes.function_library import FunctionLibrary
+from keylane_spark.lanes.sweep import FoundGenerations, remove_generation
 
 _PAUSE = 4.0
 """After each step a pause of so many times what it took: who is busy with others is asked less often."""

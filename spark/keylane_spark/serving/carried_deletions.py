@@ -26,15 +26,15 @@ from collections import defaultdict
 from collections.abc import Collection, Generator, Iterator
 from dataclasses import dataclass
 
-from keylane.adapters.redis.cluster import Cluster
 from keylane.model.records import Layout
 from keylane.state import codec, lanes
-from keylane_spark.adapters.lane import LaneTarget
-from keylane_spark.adapters.lane_reader import LaneReader, Stored
-from keylane_spark.adapters.lane_writer import LaneWriter
-from keylane_spark.columns.chunks import COMPARED_RECORDS
 from keylane_spark.context import JobContext
 from keylane_spark.generations.deletions import why_not_carried
+from keylane_spark.lanes.cluster import Cluster
+from keylane_spark.lanes.lane import LaneTarget
+from keylane_spark.lanes.lane_reader import LaneReader, Stored
+from keylane_spark.lanes.lane_writer import LaneWriter
+from keylane_spark.rows.chunks import COMPARED_RECORDS
 from keylane_spark.stream.openings import Opening
 
 _REPORT_S = 10.0

@@ -16,13 +16,13 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from keylane.adapters.redis.cluster import Cluster
 from keylane.model.kafka import TopicPartition
-from keylane_spark.adapters.lane import LaneTarget
 from keylane_spark.context import JobContext
 from keylane_spark.generations.deletions import DeletionCheck, why_not_carried
 from keylane_spark.generations.epochs import BegunState, StateStale
 from keylane_spark.generations.ownership import Ownership
+from keylane_spark.lanes.cluster import Cluster
+from keylane_spark.lanes.lane import LaneTarget
 from keylane_spark.stream.openings import Opening
 
 _MARKED = "its lanes may hold deleted keys"

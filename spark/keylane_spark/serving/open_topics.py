@@ -25,19 +25,9 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import BadConfig, StateUnavailable, UnknownTopic
 from keylane.model.kafka import TopicPartition
 from keylane.model.records import Layout
-from keylane_spark.adapters.eviction import check_eviction_policy
-from keylane_spark.adapters.kafka_admin import TopicShape
-from keylane_spark.adapters.lane import LaneStart, LaneTarget, lanes_of, lost_strays
-from keylane_spark.adapters.lane_writer import LaneWriter
-from keylane_spark.adapters.old_libraries import remove_old_libraries
-from keylane_spark.adapters.parked_slots import ParkedSlots
-from keylane_spark.adapters.topic_record import TopicRecord
-from keylane_spark.columns.record_function import read_code
-from keylane_spark.columns.transforms import TopicTransform
 from keylane_spark.config.topics import TopicConfig
 from keylane_spark.config.transforms import Transform
 from keylane_spark.context import JobContext
@@ -53,6 +43,16 @@ from keylane_spark.generations.epochs import (
 from keylane_spark.generations.lineage import LogCheck, last_epochs
 from keylane_spark.generations.ownership import Ownership
 from keylane_spark.generations.plan import wanted_layout
+from keylane_spark.lanes.cluster import Cluster
+from keylane_spark.lanes.eviction import check_eviction_policy
+from keylane_spark.lanes.lane import LaneStart, LaneTarget, lanes_of, lost_strays
+from keylane_spark.lanes.lane_writer import LaneWriter
+from keylane_spark.lanes.old_libraries import remove_old_libraries
+from keylane_spark.lanes.parked_slots import ParkedSlots
+from keylane_spark.lanes.topic_record import TopicRecord
+from keylane_spark.log.kafka_admin import TopicShape
+from keylane_spark.rows.record_function import read_code
+from keylane_spark.rows.transforms import TopicTransform
 from keylane_spark.serving.missed_deletions import MissedDeletions
 from keylane_spark.serving.parking import writable_slots
 from keylane_spark.stream.openings import Opening, Openings, WriterSpec

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable
 
-from keylane.adapters.redis.cluster import Cluster, RedisSettings
 from keylane.errors import StateUnavailable, TopicChanged
 from keylane.ports import Clock, Deadline
-from keylane_spark.adapters.function_library import FunctionLibrary, WriteOptions
-from keylane_spark.adapters.parked_slots import writable
-from keylane_spark.adapters.record_copies import MAJORITY
-from keylane_spark.adapters.record_copies import SLOTS as RECORD_SLOTS
 from keylane_spark.context import JobContext
+from keylane_spark.lanes.cluster import Cluster, RedisSettings
+from keylane_spark.lanes.function_library import FunctionLibrary, WriteOptions
+from keylane_spark.lanes.parked_slots import writable
+from keylane_spark.lanes.record_copies import MAJORITY
+from keylane_spark.lanes.record_copies import SLOTS as RECORD_SLOTS
 from keylane_spark.stream.away_leaders import numbered
 from keylane_spark.stream.openings import Openings
 

@@ -26,11 +26,11 @@ import contextlib
 import threading
 from collections.abc import Iterable
 
-from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import Fenced, KeylaneError, StateUnavailable, TopicChanged
-from keylane_spark.adapters.lane import lanes_of
 from keylane_spark.context import JobContext
 from keylane_spark.generations.ownership import Ownership
+from keylane_spark.lanes.cluster import Cluster
+from keylane_spark.lanes.lane import lanes_of
 from keylane_spark.serving.carried_deletions import carry_deletions
 from keylane_spark.serving.elections import Elections
 from keylane_spark.serving.parking import ParkingWatch

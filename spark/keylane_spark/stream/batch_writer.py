@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from keylane.model.kafka import TopicPartition
 from keylane.model.records import Layout
-from keylane_spark.adapters.framed_values import NO_REGISTRY, FramedReaders
-from keylane_spark.adapters.lane import LaneTarget, OffsetRange
-from keylane_spark.adapters.lane_writer import PAYS_FROM_RECORDS, LaneWriter
-from keylane_spark.columns.chunks import (
+from keylane_spark.lanes.lane import LaneTarget, OffsetRange
+from keylane_spark.lanes.lane_writer import PAYS_FROM_RECORDS, LaneWriter
+from keylane_spark.rows.chunks import (
     MAX_BYTES,
     MAX_RECORDS,
     Chunk,
@@ -24,9 +23,10 @@ from keylane_spark.columns.chunks import (
     encode_together,
     fold_together,
 )
-from keylane_spark.columns.records import Records, Rows, stored_records
-from keylane_spark.columns.routing import lane_column
-from keylane_spark.columns.transforms import TopicTransform
+from keylane_spark.rows.records import Records, Rows, stored_records
+from keylane_spark.rows.routing import lane_column
+from keylane_spark.rows.transforms import TopicTransform
+from keylane_spark.schemas.framed_values import NO_REGISTRY, FramedReaders
 from keylane_spark.stream.partition_chunks import NOWHERE, ChunkSender, PartitionChunks, ValueRules
 from keylane_spark.telemetry.tally import Tally
 

@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from keylane.model.kafka import TopicPartition
-from keylane_spark.adapters.lane import OffsetRange
+from keylane_spark.lanes.lane import OffsetRange
 from keylane_spark.telemetry.tally import Tally
 
 MAX_BYTES = 64 * 1024 * 1024

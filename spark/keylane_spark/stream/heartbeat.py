@@ -14,13 +14,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection
 
-from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import KeylaneError, LogUnavailable, Unavailable
 from keylane.model.kafka import TopicPartition
-from keylane_spark.adapters.claim_clock import LARGE_SKEW_MS
-from keylane_spark.adapters.lane import LaneTarget, OffsetRange
-from keylane_spark.adapters.parked_slots import ParkedSlots
 from keylane_spark.context import JobContext
+from keylane_spark.lanes.claim_clock import LARGE_SKEW_MS
+from keylane_spark.lanes.cluster import Cluster
+from keylane_spark.lanes.lane import LaneTarget, OffsetRange
+from keylane_spark.lanes.parked_slots import ParkedSlots
 from keylane_spark.stream.away_leaders import AwayLeaders
 from keylane_spark.stream.freshness import ObservedEnds, topic_complete_as_of_ms
 from keylane_spark.stream.leaders import ELECTION_S, Leaders

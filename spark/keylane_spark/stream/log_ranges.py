@@ -19,12 +19,12 @@ import pyarrow as pa
 from keylane.adapters.kafka.options import Connection
 from keylane.errors import LeaderChanged, LogUnavailable
 from keylane.model.kafka import TopicPartition
-from keylane_spark.adapters.log_reader import LeaderAway, LogRangeReader, PlannedRange
-from keylane_spark.columns.records import RowsOfPartitions
 from keylane_spark.context import JobContext
 from keylane_spark.engine import session
-from keylane_spark.engine.fetch_options import portable
 from keylane_spark.engine.record_sql import with_results
+from keylane_spark.log.fetch_options import portable
+from keylane_spark.log.log_reader import LeaderAway, LogRangeReader, PlannedRange
+from keylane_spark.rows.records import RowsOfPartitions
 from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.stream.driver_share import PlannedBatch
 from keylane_spark.stream.openings import Opening, WriterSpec

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from keylane.adapters.redis.cluster import Cluster, RedisSettings
 from keylane.adapters.registry.login import RegistrySettings
 from keylane.model.kafka import TopicPartition
 from keylane.model.records import Layout
 from keylane.ports import Clock
-from keylane_spark.adapters.framed_values import FramedReaders
-from keylane_spark.adapters.function_library import FunctionLibrary, WriteOptions
-from keylane_spark.adapters.kafka_admin import TopicShape
-from keylane_spark.adapters.lane import LaneStart, LaneTarget, lanes_of
-from keylane_spark.adapters.lane_writer import LaneWriter
-from keylane_spark.adapters.parked_slots import ParkedSlots
-from keylane_spark.columns.transforms import TopicTransform
 from keylane_spark.config.transforms import Transform
+from keylane_spark.lanes.cluster import Cluster, RedisSettings
+from keylane_spark.lanes.function_library import FunctionLibrary, WriteOptions
+from keylane_spark.lanes.lane import LaneStart, LaneTarget, lanes_of
+from keylane_spark.lanes.lane_writer import LaneWriter
+from keylane_spark.lanes.parked_slots import ParkedSlots
+from keylane_spark.log.kafka_admin import TopicShape
+from keylane_spark.rows.transforms import TopicTransform
+from keylane_spark.schemas.framed_values import FramedReaders
 
 _BEAT_TIMEOUT_S = 1.0
 """A heartbeat gives a node that is silent for longer up: the next beat tries again."""

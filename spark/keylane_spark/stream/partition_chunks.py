@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from keylane.errors import RegistryUnavailable
 from keylane.model.records import Layout
-from keylane_spark.adapters.framed_values import NO_REGISTRY, FramedReaders
-from keylane_spark.adapters.lane import LaneTarget, OffsetRange
-from keylane_spark.adapters.lane_writer import LaneWriter
-from keylane_spark.columns.change_events import apply_events
-from keylane_spark.columns.chunks import COMPARED_RECORDS, MAX_BYTES, MAX_RECORDS, Chunk, Folded, Folder
-from keylane_spark.columns.records import Records, Rows, stored_records
-from keylane_spark.columns.routing import lane_column
-from keylane_spark.columns.transforms import TopicTransform, transform_rows
+from keylane_spark.lanes.lane import LaneTarget, OffsetRange
+from keylane_spark.lanes.lane_writer import LaneWriter
+from keylane_spark.rows.change_events import apply_events
+from keylane_spark.rows.chunks import COMPARED_RECORDS, MAX_BYTES, MAX_RECORDS, Chunk, Folded, Folder
+from keylane_spark.rows.records import Records, Rows, stored_records
+from keylane_spark.rows.routing import lane_column
+from keylane_spark.rows.transforms import TopicTransform, transform_rows
+from keylane_spark.schemas.framed_values import NO_REGISTRY, FramedReaders
 from keylane_spark.telemetry.tally import Tally
 
 Offsets: TypeAlias = NDArray[np.int64]

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from keylane.errors import TopicChanged
 from keylane.model.kafka import TopicPartition
-from keylane_spark.adapters.lane import LaneTarget, OffsetRange
+from keylane_spark.lanes.lane import LaneTarget, OffsetRange
 from keylane_spark.stream.batch_query import BatchQuery
 from keylane_spark.stream.freshness import ObservedEnds
 from keylane_spark.stream.openings import Opening

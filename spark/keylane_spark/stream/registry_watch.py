@@ -10,8 +10,8 @@ import pyarrow as pa
 from keylane.errors import RegistryUnavailable, TopicChanged
 from keylane.formats.confluent import join
 from keylane.ports import Clock
-from keylane_spark.adapters.event_schemas import unread_schema
-from keylane_spark.columns.change_events import Judge
+from keylane_spark.rows.change_events import Judge
+from keylane_spark.schemas.event_schemas import unread_schema
 
 _FIRST_PAUSE_S = 1.0
 _LAST_PAUSE_S = 15.0

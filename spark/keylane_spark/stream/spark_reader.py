@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from keylane.model.kafka import TopicPartition
-from keylane_spark.columns.records import Rows, RowsOfPartitions, split_by_partition
 from keylane_spark.context import JobContext
 from keylane_spark.engine.record_sql import with_results
+from keylane_spark.rows.records import Rows, RowsOfPartitions, split_by_partition
 from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.stream.driver_share import DriverShare, PlannedBatch
 from keylane_spark.stream.openings import WriterSpec
@@ -67,7 +67,7 @@ def split_rows(batches: Iterable[pa.RecordBatch], writer: WriterSpec) -> RowsOfP
     """Rows of Spark's Kafka source, by partition: one comes again where rows of others are between its own.
 
     Columns: partition int32, offset int64, timestamp (microseconds), key and value binary; topic if there are
-    several; headers, see `columns.headers`, if they were wanted. Nothing is copied but the times.
+    several; headers, see `rows.headers`, if they were wanted. Nothing is copied but the times.
     """
     for batch in batches:
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))

@@ -23,10 +23,10 @@ from pyspark.sql import functions as f
 
 from keylane.errors import WriterError
 from keylane.model.kafka import TopicPartition
-from keylane_spark.columns.headers import HEADERS
-from keylane_spark.columns.records import Rows, RowsOfPartitions, split_by_partition
 from keylane_spark.config.transforms import Transform
 from keylane_spark.engine.record_sql import with_results
+from keylane_spark.rows.headers import HEADERS
+from keylane_spark.rows.records import Rows, RowsOfPartitions, split_by_partition
 from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.stream.tasks import PartitionWriter
 

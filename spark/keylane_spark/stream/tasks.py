@@ -12,12 +12,12 @@ from dataclasses import dataclass, fields
 
 import pyarrow as pa
 
-from keylane.adapters.redis.cluster import Cluster, RedisSettings
 from keylane.errors import Fenced
 from keylane.model.kafka import TopicPartition
 from keylane.ports import Clock
-from keylane_spark.adapters.lane import OffsetRange
-from keylane_spark.adapters.parked_slots import ParkedSlots
+from keylane_spark.lanes.cluster import Cluster, RedisSettings
+from keylane_spark.lanes.lane import OffsetRange
+from keylane_spark.lanes.parked_slots import ParkedSlots
 from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.stream.openings import WriterSpec
 from keylane_spark.stream.partition_chunks import NOWHERE

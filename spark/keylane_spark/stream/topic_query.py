@@ -20,17 +20,17 @@ from functools import partial
 
 from pyspark.sql import DataFrame
 
-from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import Fenced
 from keylane.model.kafka import TopicPartition
 from keylane.model.records import TRACEPARENT, Position
-from keylane_spark.adapters.index_sizes import IndexSizes
-from keylane_spark.adapters.layout_store import TOTALS_SLOT
-from keylane_spark.columns.headers import HeaderValues
 from keylane_spark.context import JobContext
 from keylane_spark.engine import session
 from keylane_spark.engine.polling import PollingDelay
 from keylane_spark.engine.record_sql import why_invalid
+from keylane_spark.lanes.cluster import Cluster
+from keylane_spark.lanes.index_sizes import IndexSizes
+from keylane_spark.lanes.layout_store import TOTALS_SLOT
+from keylane_spark.rows.headers import HeaderValues
 from keylane_spark.stream.batch_query import STOP_S, batch_ends
 from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.stream.driver_share import DriverShare, PlannedBatch

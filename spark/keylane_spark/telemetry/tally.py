@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from keylane.model.records import WHOLE_KEY, Layout
 from keylane.routing import PARTITIONERS
-from keylane_spark.columns.records import Records
-from keylane_spark.columns.routing import partition_column, partition_keys
+from keylane_spark.rows.records import Records
+from keylane_spark.rows.routing import partition_column, partition_keys
 
 EXPLANATIONS = (*PARTITIONERS, "whole_key")
 """What may have placed a stray: fields of `Tally`."""

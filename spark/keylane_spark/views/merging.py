@@ -5,7 +5,7 @@ from typing import Any
 
 from keylane.state.aggregates import merge_states
 from keylane.state.windows import Definition, encode_window, is_final, split, window_key
-from keylane_spark.adapters.view_lanes import Changes, LaneWindows
+from keylane_spark.lanes.view_lanes import Changes, LaneWindows
 from keylane_spark.views.partials import PartialWindow
 
 

@@ -3,16 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import UnknownTopic
 from keylane.model.kafka import TopicPartition
 from keylane.model.records import Layout, Options
 from keylane.state.windows import Definition, Progress, state_name
-from keylane_spark.adapters.function_library import FunctionLibrary
-from keylane_spark.adapters.kafka_admin import TopicShape
-from keylane_spark.adapters.lane import LaneTarget
-from keylane_spark.adapters.topic_record import Lineage, TopicRecord
-from keylane_spark.adapters.view_lanes import ViewLanes, ViewLaneState
 from keylane_spark.config.views import ViewConfig
 from keylane_spark.context import JobContext
 from keylane_spark.generations.epochs import (
@@ -25,6 +19,12 @@ from keylane_spark.generations.epochs import (
 )
 from keylane_spark.generations.lineage import LogCheck, last_epochs
 from keylane_spark.generations.ownership import Ownership
+from keylane_spark.lanes.cluster import Cluster
+from keylane_spark.lanes.function_library import FunctionLibrary
+from keylane_spark.lanes.lane import LaneTarget
+from keylane_spark.lanes.topic_record import Lineage, TopicRecord
+from keylane_spark.lanes.view_lanes import ViewLanes, ViewLaneState
+from keylane_spark.log.kafka_admin import TopicShape
 from keylane_spark.views.closings import Offsets
 from keylane_spark.views.table_writer import TableWriter
 from keylane_spark.views.view_writer import ViewWriter

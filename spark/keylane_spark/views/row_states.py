@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from keylane.errors import CorruptState
 from keylane.state.aggregates import add_decimals
 from keylane.state.windows import Column
-from keylane_spark.columns.records import tails_of
+from keylane_spark.rows.records import tails_of
 
 VERSION = 1
 _NUMBER = pa.decimal128(38, 9)

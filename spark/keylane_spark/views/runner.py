@@ -4,7 +4,6 @@ import contextlib
 import threading
 from collections.abc import Callable
 
-from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import (
     EngineEnded,
     Fenced,
@@ -15,9 +14,10 @@ from keylane.errors import (
     UnknownTopic,
 )
 from keylane.state.windows import state_name
-from keylane_spark.adapters.view_lanes import ViewLanes
 from keylane_spark.context import JobContext
 from keylane_spark.generations.ownership import Ownership
+from keylane_spark.lanes.cluster import Cluster
+from keylane_spark.lanes.view_lanes import ViewLanes
 from keylane_spark.stream.restarts import RestartPauses, unexpected
 from keylane_spark.views.open_view import ViewOpening, open_view
 from keylane_spark.views.view_query import ViewQuery

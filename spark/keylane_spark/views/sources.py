@@ -10,8 +10,8 @@ from pyspark.sql import functions as f
 
 from keylane.adapters.registry.login import RegistrySettings
 from keylane.state.windows import Definition
-from keylane_spark.adapters.lane import LaneTarget
-from keylane_spark.adapters.view_lanes import ViewLanes
+from keylane_spark.lanes.lane import LaneTarget
+from keylane_spark.lanes.view_lanes import ViewLanes
 from keylane_spark.views.closings import Offsets, Stretch
 from keylane_spark.views.partials import PartialWindow, check_where, parse_partials, partials
 from keylane_spark.views.table_rows import failed_changes, row_changes

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from pyspark.errors import PySparkException
 
 from keylane.state.windows import Definition, decode_rows, encode_window, window_key
-from keylane_spark.adapters.lane import LaneTarget
-from keylane_spark.adapters.view_lanes import Changes
-from keylane_spark.columns.routing import lane_column
+from keylane_spark.lanes.lane import LaneTarget
+from keylane_spark.lanes.view_lanes import Changes
+from keylane_spark.rows.routing import lane_column
 from keylane_spark.views.closings import Offsets, Stretch
 from keylane_spark.views.row_states import RowStates, no_states
 from keylane_spark.views.sources import RowSource

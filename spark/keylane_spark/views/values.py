@@ -9,7 +9,7 @@ from pyspark.sql import functions as f
 from keylane.adapters.registry.login import RegistrySettings
 from keylane.errors import RegistryUnavailable
 from keylane.state.windows import Definition
-from keylane_spark.adapters.framed_values import SCHEMA, UNDECODABLE, DecodeValues
+from keylane_spark.schemas.framed_values import SCHEMA, UNDECODABLE, DecodeValues
 
 
 def decoded(rows: DataFrame, view: Definition, registry: RegistrySettings | None) -> DataFrame:

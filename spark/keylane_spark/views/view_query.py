@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame
 
 from keylane.errors import TopicChanged, WriterError
 from keylane.model.kafka import TopicPartition
-from keylane_spark.adapters.lane import LaneTarget
 from keylane_spark.context import JobContext
 from keylane_spark.engine import session
+from keylane_spark.lanes.lane import LaneTarget
 from keylane_spark.stream.batch_query import STOP_S, BatchQuery, batch_ends
 from keylane_spark.stream.freshness import ObservedEnds, topic_complete_as_of_ms
 from keylane_spark.stream.leaders import Leaders

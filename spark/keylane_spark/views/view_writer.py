@@ -21,8 +21,8 @@ from keylane.model.records import Layout
 from keylane.ports import Clock
 from keylane.state.lanes import lane_of_key
 from keylane.state.windows import Closing, Definition, Progress
-from keylane_spark.adapters.lane import LaneTarget
-from keylane_spark.adapters.view_lanes import NO_CHANGES, Changes, LaneWindows, ViewLanes, ViewLaneState
+from keylane_spark.lanes.lane import LaneTarget
+from keylane_spark.lanes.view_lanes import NO_CHANGES, Changes, LaneWindows, ViewLanes, ViewLaneState
 from keylane_spark.views import closings
 from keylane_spark.views.closings import Offsets, Stretch
 from keylane_spark.views.merging import merge_partials

@@ -19,9 +19,9 @@ from keylane.model.records import Layout, Options
 from keylane.state import codec, redis_keys
 from keylane.state.codec import LeftInKafka
 from keylane.state.windows import Progress, encode_window, state_name, window_key
-from keylane_spark.adapters.function_library import FunctionLibrary
-from keylane_spark.adapters.lane import LaneTarget, OffsetRange
-from keylane_spark.adapters.view_lanes import Changes, ViewLanes
+from keylane_spark.lanes.function_library import FunctionLibrary
+from keylane_spark.lanes.lane import LaneTarget, OffsetRange
+from keylane_spark.lanes.view_lanes import Changes, ViewLanes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -18,7 +18,7 @@ from tests.support.jobs import RunningJob, State, Traffic
 import keylane_spark
 from keylane.state import redis_keys
 from keylane.state.redis_keys import COPY_TAGS, RECORD_TAG
-from keylane_spark.adapters.function_library import VERSION
+from keylane_spark.lanes.function_library import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,7 +113,7 @@ def other_version(tmp_path) -> Path:
     code = tmp_path / "other"
     package = Path(keylane_spark.__file__).parent
     shutil.copytree(package, code / "keylane_spark", ignore=shutil.ignore_patterns("__pycache__"))
-    with (code / "keylane_spark" / "adapters" / "library" / "removal.lua").open("a") as library:
+    with (code / "keylane_spark" / "lanes" / "library" / "removal.lua").open("a") as library:
         library.write("-- Another version.\n")
     return code
 

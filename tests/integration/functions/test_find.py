@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 from datetime import datetime
@@ -12,6 +13,8 @@ import pytest
 from tests.servers.own import SlotMove, eventually
 from tests.support.builders import an_event, lane_of
 
+from keylane.api.http import cursors
+from keylane.query import field_scan
 from keylane.query import find as find_module
 
 if TYPE_CHECKING:
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from tests.support.served import Served
+
+    from keylane_local.servers.redis_cluster import RedisCluster
 
     Ask = Callable[..., dict[str, Any]]
 
@@ -62,6 +67,15 @@ def found(ask: Ask, topic: str, **query: str) -> list[str]:
             assert len(set(names)) == len(names)
             return names
         query["cursor"] = answer["json"]["next"]
+
+
+def sent_bytes(cluster: RedisCluster) -> int:
+    """What all nodes have sent so far, but for what replicas follow."""
+    sent = 0
+    for node in cluster.nodes:
+        stats = node.command("INFO", "stats")
+        sent += stats["total_net_output_bytes"] - stats["total_net_repl_output_bytes"]
+    return sent
 
 
 def refused(answer: dict[str, Any]) -> tuple[int, str | None, str]:
@@ -320,6 +334,80 @@ def test_a_cursor_goes_on_behind_what_was_read_whatever_is_written(ask: Ask, ser
     assert names == [f"k{number:02d}" for number in range(10, 26) if number != 20] + ["k05"] + [
         f"k{number:02d}" for number in range(26, 30)
     ]
+
+
+def test_a_page_of_large_values_reads_little_more_than_it_answers_with(
+    ask: Ask, serve: Callable[..., Served], cluster: RedisCluster
+):
+    served = serve(index=8)
+    text = "x" * 700_000
+    for number in range(40):
+        served.put(b"k%02d" % number, f'{{"amount": {number}, "x": "{text}"}}'.encode())
+    before = sent_bytes(cluster)
+    page = ask(served.topic, order="amount", limit="100", fields="amount")["json"]
+    assert len(page["records"]) == 6  # of 700 KB each, in 4 MiB
+    assert sent_bytes(cluster) - before < 3 * 4 * 1024 * 1024
+    for order in ("amount", "-amount"):
+        names = found(ask, served.topic, order=order, limit="100", fields="amount")
+        assert names == sorted((f"k{number:02d}" for number in range(40)), reverse=order.startswith("-"))
+
+
+@pytest.mark.parametrize("step", [1, 7, 100])
+@pytest.mark.parametrize("lane_bytes", [1, 2_000, 40_000])
+def test_whatever_fits_into_a_round_the_pages_are_the_same(
+    ask: Ask, serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch, step: int, lane_bytes: int
+):
+    monkeypatch.setattr(field_scan, "BYTES_OF_LANE", lane_bytes)
+    served = serve(index=4)
+    sizes = random.Random(f"{step} {lane_bytes}")
+    for number in range(60):
+        text = "x" * sizes.choice([0, 10, 900, 5_000])
+        served.put(b"k%02d" % number, f'{{"amount": {number % 20}, "x": "{text}"}}'.encode())
+    in_order = sorted((number % 20, f"k{number:02d}") for number in range(60))
+    wanted = [name for _, name in in_order]
+    assert found(ask, served.topic, order="amount", limit=str(step)) == wanted
+    assert found(ask, served.topic, order="-amount", limit=str(step)) == wanted[::-1]
+    assert found(ask, served.topic, amount="5..15", order="amount", limit=str(step)) == [
+        name for amount, name in in_order if 5 <= amount <= 15
+    ]
+
+
+@pytest.mark.parametrize("asked", [{"order": "amount"}, {"amount": "0.."}], ids=["in order", "by an index"])
+def test_a_cursor_of_an_index_whose_field_has_another_type_now_is_refused(
+    ask: Ask, serve: Callable[..., Served], asked: dict[str, str]
+):
+    numbers, texts = serve(fields=(("amount", "number"),)), serve(fields=(("amount", "text"),))
+    for served in (numbers, texts):
+        for number in range(10, 20):
+            served.put(b"k%d" % number, b'{"amount": "%d"}' % number)
+    cursor = ask(numbers.topic, limit="3", **asked)["json"]["next"]
+    data = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+    bounds, position = data[2 + data[1] :][:8], data[2 + data[1] :][8:-8]
+    for other, is_refused in ((numbers.topic, False), (texts.topic, True)):
+        answer = ask(other, limit="3", cursor=cursors.encode(other, bounds, position), **asked)
+        if is_refused:
+            assert refused(answer) == (
+                *(400, "cursor"),
+                "the cursor is of an index that the topic no longer has: begin again",
+            )
+        else:
+            assert [record["key"] for record in answer["json"]["records"]] == ["k13", "k14", "k15"]
+
+
+@pytest.mark.parametrize(
+    "position", [b"", b"abc", bytes(4), bytes(4) + b"\xff\xfe", bytes(4) + b"\2\xff\xff"]
+)
+@pytest.mark.parametrize("asked", [{"order": "amount"}, {"amount": "0.."}], ids=["in order", "by an index"])
+def test_a_forged_cursor_is_refused_or_a_page(
+    ask: Ask, serve: Callable[..., Served], asked: dict[str, str], position: bytes
+):
+    served = serve(fields=(("amount", "number"),))
+    for number in range(10):
+        served.put(b"k%d" % number, b'{"amount": %d}' % number)
+    cursor = ask(served.topic, limit="3", **asked)["json"]["next"]
+    data = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+    forged = cursors.encode(served.topic, data[2 + data[1] :][:8], position)
+    assert ask(served.topic, limit="3", cursor=forged, **asked)["statusCode"] in {200, 400}
 
 
 def test_a_find_waits_for_a_position(ask: Ask, serve: Callable[..., Served]):

@@ -19,11 +19,11 @@ from tests.support.jobs import State
 from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import TopicChanged
 from keylane.model.records import Layout
-from keylane_spark.adapters import claim_clock
-from keylane_spark.adapters.claim_clock import ClaimClock
-from keylane_spark.adapters.function_library import WriteOptions
-from keylane_spark.adapters.lane import LaneTarget
 from keylane_spark.config.topics import Config
+from keylane_spark.lanes import claim_clock
+from keylane_spark.lanes.claim_clock import ClaimClock
+from keylane_spark.lanes.function_library import WriteOptions
+from keylane_spark.lanes.lane import LaneTarget
 from keylane_spark.stream.freshness import ObservedEnds
 from keylane_spark.stream.heartbeat import Heartbeat
 from keylane_spark.stream.leaders import AnsweredEnds

@@ -27,8 +27,8 @@ from keylane.adapters.kafka.options import Connection
 from keylane.errors import LaneBuilding
 from keylane.model.records import Layout, Options
 from keylane.state import codec
-from keylane_spark.adapters.kafka_admin import JobKafka
-from keylane_spark.adapters.lane import LaneTarget, OffsetRange
+from keylane_spark.lanes.lane import LaneTarget, OffsetRange
+from keylane_spark.log.kafka_admin import JobKafka
 
 NUMBERS = itertools.count()
 JOB = "[job]\nheartbeat_ms = 100\nsweep_keys_per_s = 1000000\n"

@@ -18,8 +18,8 @@ from tests.support.lanes import Event, fold
 from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
 from keylane.model.records import Layout
-from keylane_spark.adapters.lane import LaneTarget
-from keylane_spark.adapters.layout_store import LayoutStore
+from keylane_spark.lanes.lane import LaneTarget
+from keylane_spark.lanes.layout_store import LayoutStore
 
 NUMBERS = itertools.count()
 PARTITIONS = 3

@@ -30,8 +30,8 @@ from keylane.query.find import find as find_page
 from keylane.query.layouts import Layouts
 from keylane.query.store import ReadTerms, Store
 from keylane.state import codec, redis_keys
-from keylane_spark.adapters.kafka_admin import JobKafka
-from keylane_spark.adapters.lane import LaneTarget
+from keylane_spark.lanes.lane import LaneTarget
+from keylane_spark.log.kafka_admin import JobKafka
 
 NUMBERS = itertools.count()
 PARTITIONS = 3

@@ -13,7 +13,7 @@ from tests.support import lanes as t
 
 from keylane import routing
 from keylane.model.records import Layout
-from keylane_spark.adapters.lane import LaneTarget
+from keylane_spark.lanes.lane import LaneTarget
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

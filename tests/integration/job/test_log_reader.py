@@ -20,16 +20,16 @@ from keylane import routing
 from keylane.adapters.kafka.options import COMPRESSIONS, Connection
 from keylane.errors import LogUnavailable, TopicChanged
 from keylane_local.process.ports import HOST
-from keylane_spark.adapters.kafka_admin import JobKafka
-from keylane_spark.adapters.log_reader import LogRangeReader, PlannedRange
 from keylane_spark.config.topics import JobConfig
 from keylane_spark.engine import session
+from keylane_spark.log.kafka_admin import JobKafka
+from keylane_spark.log.log_reader import LogRangeReader, PlannedRange
 from keylane_spark.stream.spark_reader import split_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from keylane_spark.columns.records import Rows
+    from keylane_spark.rows.records import Rows
 
 NUMBERS = itertools.count()
 COLUMNS = ("partition", "offset", "timestamp", "key", "value", "headers")

@@ -31,7 +31,7 @@ from keylane import routing
 from keylane.errors import KeylaneError
 from keylane.model.records import Layout
 from keylane.routing import SLOTS
-from keylane_spark.adapters.lane import LaneTarget
+from keylane_spark.lanes.lane import LaneTarget
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

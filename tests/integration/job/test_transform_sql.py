@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from tests.support.transform_examples import DELETED, examples
 
-from keylane_spark.columns.records import Rows
-from keylane_spark.columns.transforms import TopicTransform, transform_rows
 from keylane_spark.config.transforms import Transform
 from keylane_spark.engine.record_sql import why_invalid
+from keylane_spark.rows.records import Rows
+from keylane_spark.rows.transforms import TopicTransform, transform_rows
 from keylane_spark.stream.sql_rows import SqlRows
 
 SOURCE = ("orders", 0)

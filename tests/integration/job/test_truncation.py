@@ -14,8 +14,8 @@ from tests.support.jobs import State
 
 from keylane.adapters.kafka.options import Connection
 from keylane.ports import Clock
-from keylane_spark.adapters.kafka_admin import JobKafka
-from keylane_spark.adapters.leader_epochs import EpochEnd, epoch_ends
+from keylane_spark.log.kafka_admin import JobKafka
+from keylane_spark.log.leader_epochs import EpochEnd, epoch_ends
 
 NUMBERS = itertools.count()
 JOB = "[job]\nheartbeat_ms = 100\nsweep_keys_per_s = 1000000\n"

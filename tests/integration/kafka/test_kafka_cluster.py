@@ -9,8 +9,8 @@ from tests.servers.own import create_topic, eventually, records_of
 
 from keylane.adapters.kafka.options import Connection
 from keylane.errors import KeylaneError
-from keylane_spark.adapters.kafka_admin import JobKafka
-from keylane_spark.adapters.log_reader import LogRangeReader, PlannedRange
+from keylane_spark.log.kafka_admin import JobKafka
+from keylane_spark.log.log_reader import LogRangeReader, PlannedRange
 
 
 @pytest.fixture(scope="module")

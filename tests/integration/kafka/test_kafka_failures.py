@@ -24,7 +24,7 @@ from tests.support.stopwatch import takes_about
 from keylane.adapters.kafka.options import Connection
 from keylane.adapters.kafka.producer import KafkaProducer
 from keylane.errors import LogUnavailable
-from keylane_spark.adapters.kafka_admin import JobKafka
+from keylane_spark.log.kafka_admin import JobKafka
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,8 +14,8 @@ from tests.servers.own import create_topic, eventually
 
 from keylane.adapters.kafka.options import Connection
 from keylane.errors import LogUnavailable
-from keylane_spark.adapters.kafka_admin import JobKafka
-from keylane_spark.adapters.log_watch import LogWatch
+from keylane_spark.log.kafka_admin import JobKafka
+from keylane_spark.log.log_watch import LogWatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

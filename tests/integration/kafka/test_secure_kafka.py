@@ -28,9 +28,9 @@ from keylane.adapters.aws import references
 from keylane.adapters.kafka import tokens
 from keylane.config.kafka import connection
 from keylane.errors import ConnectionRejected, LogUnavailable
-from keylane_spark.adapters.kafka_admin import JobKafka
-from keylane_spark.adapters.log_reader import LogRangeReader, PlannedRange
-from keylane_spark.engine.fetch_options import portable
+from keylane_spark.log.fetch_options import portable
+from keylane_spark.log.kafka_admin import JobKafka
+from keylane_spark.log.log_reader import LogRangeReader, PlannedRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

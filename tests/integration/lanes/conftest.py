@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support import lanes as t
 
-from keylane_spark.adapters import lane_writer
+from keylane_spark.lanes import lane_writer
 
 if TYPE_CHECKING:
-    from keylane_spark.adapters.lane import LaneTarget
-    from keylane_spark.adapters.lane_writer import LaneWriter
+    from keylane_spark.lanes.lane import LaneTarget
+    from keylane_spark.lanes.lane_writer import LaneWriter
 
 
 @pytest.fixture(autouse=True)

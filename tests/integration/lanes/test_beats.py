@@ -14,10 +14,10 @@ from tests.support import lanes as t
 from keylane.adapters.redis.cluster import Node
 from keylane.errors import CorruptState, Fenced, LaneBehind
 from keylane.model.records import Layout
-from keylane_spark.adapters.function_library import FunctionLibrary, WriteOptions
-from keylane_spark.adapters.lane import LaneTarget, OffsetRange, lanes_of
-from keylane_spark.adapters.lane_writer import LaneWriter
-from keylane_spark.adapters.parked_slots import ParkedSlots
+from keylane_spark.lanes.function_library import FunctionLibrary, WriteOptions
+from keylane_spark.lanes.lane import LaneTarget, OffsetRange, lanes_of
+from keylane_spark.lanes.lane_writer import LaneWriter
+from keylane_spark.lanes.parked_slots import ParkedSlots
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

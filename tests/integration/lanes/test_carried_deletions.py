@@ -18,14 +18,14 @@ from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import Fenced, StateUnavailable, StraysLost
 from keylane.model.records import Layout, Options
 from keylane.state import codec, redis_keys
-from keylane_spark.adapters.lane import LaneTarget, OffsetRange, lanes_of
-from keylane_spark.adapters.lane_reader import LaneReader
+from keylane_spark.lanes.lane import LaneTarget, OffsetRange, lanes_of
+from keylane_spark.lanes.lane_reader import LaneReader
 from keylane_spark.serving.carried_deletions import DeletionCarrier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from keylane_spark.adapters.lane_writer import LaneWriter
+    from keylane_spark.lanes.lane_writer import LaneWriter
 
 NUMBERS = itertools.count()
 OLD, NEW = 3, 7

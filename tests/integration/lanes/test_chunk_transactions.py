@@ -19,17 +19,17 @@ from tests.support.lanes import Event
 from keylane.errors import CorruptState, Fenced, LaneBehind
 from keylane.model.records import Options, Watermark
 from keylane.state import codec
-from keylane_spark.adapters import lane_writer
-from keylane_spark.adapters.lane import LaneTarget, OffsetRange
-from keylane_spark.columns.chunks import Folder
-from keylane_spark.columns.ordered_writes import FieldChanges
-from keylane_spark.columns.records import Records, Rows, stored_records
+from keylane_spark.lanes import lane_writer
+from keylane_spark.lanes.lane import LaneTarget, OffsetRange
+from keylane_spark.rows.chunks import Folder
+from keylane_spark.rows.ordered_writes import FieldChanges
+from keylane_spark.rows.records import Records, Rows, stored_records
 
 if TYPE_CHECKING:
     from redis import Redis
 
-    from keylane_spark.adapters.lane_writer import LaneWriter
-    from keylane_spark.columns.chunks import Chunk, Folded
+    from keylane_spark.lanes.lane_writer import LaneWriter
+    from keylane_spark.rows.chunks import Chunk, Folded
 
 
 def put(lanes: LaneWriter, lane: LaneTarget, offset: int, key: bytes = b"a") -> None:

@@ -12,7 +12,7 @@ from tests.support.served import Served
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane.model.records import Options
-from keylane_spark.adapters.index_sizes import INTERVAL_S, IndexSizes
+from keylane_spark.lanes.index_sizes import INTERVAL_S, IndexSizes
 
 FIELDS = (("amount", "number"), ("status", "text"), ("tags", "texts"))
 BOTH = (("by_status", ("status", "amount")),)

@@ -17,11 +17,11 @@ from tests.support.lane_log import OWN, Row
 from keylane.errors import CorruptState
 from keylane.model.records import Options
 from keylane.state import codec
-from keylane_spark.adapters.lane import LaneTarget, OffsetRange
+from keylane_spark.lanes.lane import LaneTarget, OffsetRange
 
 if TYPE_CHECKING:
     from keylane.adapters.redis.cluster import Cluster
-    from keylane_spark.adapters.lane_writer import LaneWriter
+    from keylane_spark.lanes.lane_writer import LaneWriter
 
 NUMBERS = itertools.count()
 KEYS = [b"a", b"b", b"c"]

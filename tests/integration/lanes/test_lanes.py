@@ -24,9 +24,9 @@ from keylane.query.store import Store
 from keylane.query.views import list_views
 from keylane.state import codec
 from keylane.state.windows import state_name
-from keylane_spark.adapters.function_library import VERSION
-from keylane_spark.adapters.lane import LaneStart, LaneTarget, OffsetRange
-from keylane_spark.adapters.layout_store import LayoutStore
+from keylane_spark.lanes.function_library import VERSION
+from keylane_spark.lanes.lane import LaneStart, LaneTarget, OffsetRange
+from keylane_spark.lanes.layout_store import LayoutStore
 
 NUMBERS = itertools.count()
 KEYS = [b"a", b"b", b"c", b"d"]

@@ -21,11 +21,11 @@ from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import StraysLost
 from keylane.model.records import Layout, Options
 from keylane.state import redis_keys
-from keylane_spark.adapters.function_library import FunctionLibrary, WriteOptions
-from keylane_spark.adapters.lane import LaneTarget, OffsetRange
-from keylane_spark.adapters.lane_writer import LaneWriter
-from keylane_spark.adapters.parked_slots import ParkedSlots, writable
-from keylane_spark.adapters.sweep import remove_generation
+from keylane_spark.lanes.function_library import FunctionLibrary, WriteOptions
+from keylane_spark.lanes.lane import LaneTarget, OffsetRange
+from keylane_spark.lanes.lane_writer import LaneWriter
+from keylane_spark.lanes.parked_slots import ParkedSlots, writable
+from keylane_spark.lanes.sweep import remove_generation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

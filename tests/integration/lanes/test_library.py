@@ -14,11 +14,11 @@ from keylane.adapters.redis.resp import encode_command
 from keylane.errors import Fenced
 from keylane.model.records import Layout
 from keylane.ports import Deadline
-from keylane_spark.adapters import function_library as library
-from keylane_spark.adapters.function_library import CallRefused, FunctionLibrary
-from keylane_spark.adapters.lane import LaneTarget, OffsetRange
-from keylane_spark.adapters.old_libraries import remove_old_libraries
-from keylane_spark.adapters.topic_record import Owner, TopicRecord
+from keylane_spark.lanes import function_library as library
+from keylane_spark.lanes.function_library import CallRefused, FunctionLibrary
+from keylane_spark.lanes.lane import LaneTarget, OffsetRange
+from keylane_spark.lanes.old_libraries import remove_old_libraries
+from keylane_spark.lanes.topic_record import Owner, TopicRecord
 
 NUMBERS = itertools.count()
 SLOT = routing.key_slot(b"{keylane}")

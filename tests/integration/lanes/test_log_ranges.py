@@ -17,9 +17,9 @@ from keylane import routing
 from keylane.adapters.kafka.options import Connection
 from keylane.errors import LogUnavailable
 from keylane.model.records import Layout, Options
-from keylane_spark.adapters.function_library import DEFAULTS
-from keylane_spark.adapters.lane import LaneTarget, OffsetRange
-from keylane_spark.adapters.log_reader import LeaderAway, LogRangeReader, PlannedRange
+from keylane_spark.lanes.function_library import DEFAULTS
+from keylane_spark.lanes.lane import LaneTarget, OffsetRange
+from keylane_spark.log.log_reader import LeaderAway, LogRangeReader, PlannedRange
 from keylane_spark.stream import log_ranges
 from keylane_spark.stream.driver_share import PlannedBatch
 from keylane_spark.stream.log_ranges import DirectReader, RangeWriter, grouped

@@ -18,8 +18,8 @@ from keylane.errors import Fenced, StateUnavailable, UnknownTopic
 from keylane.model.records import Layout
 from keylane.state import redis_keys
 from keylane.state.redis_keys import COPY_TAGS, RECORD_TAG
-from keylane_spark.adapters.function_library import WriteOptions
 from keylane_spark.generations.ownership import Ownership
+from keylane_spark.lanes.function_library import WriteOptions
 
 NUMBERS = itertools.count()
 

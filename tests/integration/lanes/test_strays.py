@@ -18,8 +18,8 @@ from tests.support.jobs import State
 from keylane.errors import Fenced, LaneBehind, PositionNotReached, StraysLost
 from keylane.model.records import Layout, Position
 from keylane.state import codec
-from keylane_spark.adapters.lane import LaneTarget, OffsetRange, lost_strays
-from keylane_spark.columns.records import Rows
+from keylane_spark.lanes.lane import LaneTarget, OffsetRange, lost_strays
+from keylane_spark.rows.records import Rows
 from keylane_spark.stream.batch_writer import BatchWriter
 
 NUMBERS = itertools.count()

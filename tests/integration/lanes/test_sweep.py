@@ -15,9 +15,9 @@ from keylane.adapters.redis.cluster import Cluster
 from keylane.errors import Fenced, LaneBuilding
 from keylane.model.records import Layout, Options, Watermark
 from keylane.state import codec, redis_keys
-from keylane_spark.adapters.function_library import FunctionLibrary
-from keylane_spark.adapters.lane import lanes_of
-from keylane_spark.adapters.sweep import FoundGenerations, remove_generation
+from keylane_spark.lanes.function_library import FunctionLibrary
+from keylane_spark.lanes.lane import lanes_of
+from keylane_spark.lanes.sweep import FoundGenerations, remove_generation
 
 NUMBERS = itertools.count()
 

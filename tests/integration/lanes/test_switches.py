@@ -18,10 +18,10 @@ from tests.support.queries import FakeQuery
 
 from keylane import routing
 from keylane.model.records import Layout
-from keylane_spark.adapters.function_library import WriteOptions
-from keylane_spark.adapters.kafka_admin import TopicShape
-from keylane_spark.adapters.lane import OffsetRange, lanes_of
-from keylane_spark.columns.records import Rows
+from keylane_spark.lanes.function_library import WriteOptions
+from keylane_spark.lanes.lane import OffsetRange, lanes_of
+from keylane_spark.log.kafka_admin import TopicShape
+from keylane_spark.rows.records import Rows
 from keylane_spark.serving import switch
 from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.stream.openings import Opening, Openings, WriterSpec

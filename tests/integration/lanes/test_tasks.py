@@ -12,8 +12,8 @@ from tests.support import lanes as t
 from keylane import routing
 from keylane.errors import LaneBehind
 from keylane.model.records import Layout
-from keylane_spark.adapters.function_library import DEFAULTS
-from keylane_spark.adapters.lane import LaneTarget, OffsetRange
+from keylane_spark.lanes.function_library import DEFAULTS
+from keylane_spark.lanes.lane import LaneTarget, OffsetRange
 from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.stream.openings import WriterSpec
 from keylane_spark.stream.spark_reader import SparkRowWriter

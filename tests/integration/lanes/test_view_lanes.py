@@ -15,8 +15,8 @@ from keylane.model.records import Layout, Options
 from keylane.state import redis_keys
 from keylane.state.lanes import lanes_of_topic
 from keylane.state.windows import Closing, Progress, encode_window, window_key
-from keylane_spark.adapters.function_library import FunctionLibrary
-from keylane_spark.adapters.view_lanes import Changes, ViewLanes
+from keylane_spark.lanes.function_library import FunctionLibrary
+from keylane_spark.lanes.view_lanes import Changes, ViewLanes
 from keylane_spark.views.closings import KEPT
 
 NUMBERS = itertools.count()

@@ -16,8 +16,8 @@ from keylane.errors import LaneBehind, WriterError
 from keylane.model.records import Layout, Options
 from keylane.state.lanes import decode_watermark
 from keylane.state.windows import Closing, Column, Definition, Progress, is_final
-from keylane_spark.adapters.function_library import FunctionLibrary
-from keylane_spark.adapters.view_lanes import ViewLanes
+from keylane_spark.lanes.function_library import FunctionLibrary
+from keylane_spark.lanes.view_lanes import ViewLanes
 from keylane_spark.views import view_writer
 from keylane_spark.views.closings import Stretch
 from keylane_spark.views.partials import PartialWindow
@@ -26,7 +26,7 @@ from keylane_spark.views.view_writer import ViewWriter
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from keylane_spark.adapters.lane import LaneTarget
+    from keylane_spark.lanes.lane import LaneTarget
     from keylane_spark.views.closings import Offsets
 
 COUNT = (Column("n", "count"),)

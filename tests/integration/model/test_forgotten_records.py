@@ -12,15 +12,15 @@ from tests.model.world import World
 from tests.servers.own import own_cluster
 from tests.support import lanes as t
 
-from keylane_spark.adapters.lane import LaneTarget, OffsetRange
 from keylane_spark.config.topics import Config
 from keylane_spark.generations.ownership import Ownership
+from keylane_spark.lanes.lane import LaneTarget, OffsetRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from keylane.model.records import Layout
-    from keylane_spark.adapters.topic_record import TopicRecord
+    from keylane_spark.lanes.topic_record import TopicRecord
 
 CALLS_TO_OPEN = 8
 """An epoch and a record in three copies each, and two lanes."""

@@ -25,7 +25,7 @@ from keylane.adapters.redis.scripts import Scripts
 from keylane.adapters.redis.state import RedisState
 from keylane.model.records import Options
 from keylane.produce.rate_limits import TOPIC, Rate, RateLimitSubject, RequestLoad
-from keylane_spark.adapters.lane import LaneTarget
+from keylane_spark.lanes.lane import LaneTarget
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

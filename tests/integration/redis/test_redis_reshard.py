@@ -18,14 +18,14 @@ from keylane.model.records import Layout
 from keylane.query.latest import read_latest
 from keylane.query.layouts import Layouts
 from keylane.query.store import Store
-from keylane_spark.adapters.lane import LaneTarget, OffsetRange
+from keylane_spark.lanes.lane import LaneTarget, OffsetRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from keylane_local.servers.redis_cluster import RedisCluster
-    from keylane_spark.adapters.lane_writer import LaneWriter
+    from keylane_spark.lanes.lane_writer import LaneWriter
 
 KEYS = 8_000
 STEP = 20

@@ -20,7 +20,7 @@ from keylane.adapters.redis.cluster import Cluster, RedisSettings
 from keylane.adapters.redis.resp import encode_command
 from keylane.adapters.redis.state import RedisState
 from keylane.errors import SettingsUnavailable, StateUnavailable
-from keylane_spark.adapters.lane import LaneTarget
+from keylane_spark.lanes.lane import LaneTarget
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -37,8 +37,8 @@ from keylane.adapters.registry.login import RegistrySettings
 from keylane.errors import RegistryUnavailable
 from keylane.formats.confluent import join
 from keylane.model.records import Options
-from keylane_spark.adapters import event_schemas, framed_values
-from keylane_spark.adapters.framed_values import FramedReaders
+from keylane_spark.schemas import event_schemas, framed_values
+from keylane_spark.schemas.framed_values import FramedReaders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -22,7 +22,7 @@ from tests.upgrade import sample
 from tests.upgrade.processes import serving, start_job
 from tests.upgrade.versions import append, restore, restore_queue, versions
 
-from keylane_local.commands.replay import ReplayRequest, replay
+from keylane_cli.replay import ReplayRequest, replay
 from keylane_local.tools import project_root
 
 if TYPE_CHECKING:

@@ -15,14 +15,14 @@ from tests.torture.stack import KEYLANE_SLOT, REPAIRED_WITHIN_S, Move, is_primar
 
 from keylane.adapters.redis.replicas import UNHEALTHY_FOR_S
 from keylane.state import codec
-from keylane_spark.adapters.lane import lanes_of
+from keylane_spark.lanes.lane import lanes_of
 
 if TYPE_CHECKING:
     from tests.torture.faults.world import World
     from tests.torture.schedule import Event
 
     from keylane_local.servers.redis_node import RedisNode
-    from keylane_spark.adapters.lane import LaneTarget
+    from keylane_spark.lanes.lane import LaneTarget
 
 _FAILOVER_S = 6
 """Redis gives up a manual failover after 5 s."""

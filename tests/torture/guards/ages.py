@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tests.torture.guards.mutant import Mutant, Replacement, mutant, rare_mutant
 
-_WATERMARK = "spark/keylane_spark/adapters/library/watermark.lua"
+_WATERMARK = "spark/keylane_spark/lanes/library/watermark.lua"
 _HEARTBEAT = "spark/keylane_spark/stream/heartbeat.py"
 _FRESHNESS = "spark/keylane_spark/stream/freshness.py"
-_ADMIN = "spark/keylane_spark/adapters/kafka_admin.py"
-_CLAIMS = "spark/keylane_spark/adapters/claim_clock.py"
+_ADMIN = "spark/keylane_spark/log/kafka_admin.py"
+_CLAIMS = "spark/keylane_spark/lanes/claim_clock.py"
 _READING = "spark/keylane_spark/stream/reading_query.py"
 
 MUTANTS = (

@@ -5,11 +5,12 @@ from __future__ import annotations
 from tests.torture.guards.mutant import Mutant, Replacement, mutant
 from tests.torture.guards.writer import MUTANTS as OF_WRITER
 
-_LIBRARY = "spark/keylane_spark/adapters/library/"
+_LIBRARY = "spark/keylane_spark/lanes/library/"
 _FIELDS, _MERGE = f"{_LIBRARY}fields.lua", f"{_LIBRARY}merge.lua"
 _QUERY = "layers/keylane/python/keylane/query/"
 _SCAN, _CONDITIONS, _FIND = (f"{_QUERY}{name}.py" for name in ("field_scan", "conditions", "find"))
 _UNITS = "tests/integration/functions/test_find.py"
+_POSITIONS = "tests/unit/query/test_find_position.py"
 _MODEL = "tests/integration/model/test_model.py"
 _STATES = f"{_MODEL}::test_no_state_that_a_few_steps_and_faults_can_reach_breaks_a_promise"
 _BEFORE = "there and there_fields or fields_of_expired(string.sub(key, rules.prefix + 1), rules)"
@@ -89,9 +90,36 @@ MUTANTS = (
     mutant(
         "drive of a cursor",
         _FIND,
-        "if each.name == name",
-        "if each.index.name == name.partition('\\0')[0]",
+        "if each.name.encode() == position[1:end]",
+        "if each.index.name.encode() == position[1:end].partition(b'\\0')[0]",
         topics=("rich",),
         test=f"{_UNITS}::test_conditions_on_several_values_of_a_record_give_one_row_on_all_pages",
+    ),
+    # A find that has to have a position is read from replicas, too, which may lack it.
+    mutant(
+        "primaries of a position",
+        _FIND,
+        "read_kept(store.of_primaries, topic",
+        "read_kept(store, topic",
+        topics=("rich",),
+        test=f"{_POSITIONS}::test_a_page_with_a_position_is_read_from_primaries_which_have_it",
+    ),
+    # A position is taken to be there once one stripe of its partition has it.
+    mutant(
+        "all stripes of a position",
+        _FIND,
+        "        reached = min(",
+        "        reached = max(",
+        topics=("rich",),
+        test=f"{_POSITIONS}::test_a_position_is_there_once_all_stripes_of_its_partition_have_it",
+    ),
+    # Rows are made ready that come behind one whose record was left out.
+    mutant(
+        "records that were left out",
+        _SCAN,
+        "going_on = [each for each in self._sources if not each.is_exhausted]",
+        "going_on = [each for each in self._sources if each.left and not each.is_exhausted]",
+        topics=("rich",),
+        test=f"{_UNITS}::test_whatever_fits_into_a_round_the_pages_are_the_same",
     ),
 )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from tests.torture.guards.mutant import Mutant, Replacement, mutant, rare_mutant
 
-_LANES = "spark/keylane_spark/adapters/library/lanes.lua"
-_WATERMARK = "spark/keylane_spark/adapters/library/watermark.lua"
-_WRITES = "spark/keylane_spark/adapters/library/writes.lua"
-_MERGE = "spark/keylane_spark/adapters/library/merge.lua"
-_TRANSACTIONS = "spark/keylane_spark/adapters/chunk_transactions.py"
-_ORDERED = "spark/keylane_spark/columns/ordered_writes.py"
-_STARTS = "spark/keylane_spark/adapters/lane.py"
+_LANES = "spark/keylane_spark/lanes/library/lanes.lua"
+_WATERMARK = "spark/keylane_spark/lanes/library/watermark.lua"
+_WRITES = "spark/keylane_spark/lanes/library/writes.lua"
+_MERGE = "spark/keylane_spark/lanes/library/merge.lua"
+_TRANSACTIONS = "spark/keylane_spark/lanes/chunk_transactions.py"
+_ORDERED = "spark/keylane_spark/rows/ordered_writes.py"
+_STARTS = "spark/keylane_spark/lanes/lane.py"
 _CHUNKS = "spark/keylane_spark/stream/partition_chunks.py"
 
 MUTANTS = (

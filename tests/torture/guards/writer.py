@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from tests.torture.guards.mutant import Mutant, Replacement, mutant, rare_mutant
 
-_LANES = "spark/keylane_spark/adapters/library/lanes.lua"
-_WATERMARK = "spark/keylane_spark/adapters/library/watermark.lua"
-_COLUMNS = "spark/keylane_spark/columns/chunks.py"
-_FOLDING = "spark/keylane_spark/columns/fold.py"
-_TRANSACTIONS = "spark/keylane_spark/adapters/chunk_transactions.py"
+_LANES = "spark/keylane_spark/lanes/library/lanes.lua"
+_WATERMARK = "spark/keylane_spark/lanes/library/watermark.lua"
+_COLUMNS = "spark/keylane_spark/rows/chunks.py"
+_FOLDING = "spark/keylane_spark/rows/fold.py"
+_TRANSACTIONS = "spark/keylane_spark/lanes/chunk_transactions.py"
 _TASKS = "spark/keylane_spark/stream/tasks.py"
 _LOG_RANGES = "spark/keylane_spark/stream/log_ranges.py"
-_FULL = "spark/keylane_spark/adapters/library/full.lua"
-_PIPELINE = "spark/keylane_spark/adapters/call_pipeline.py"
+_FULL = "spark/keylane_spark/lanes/library/full.lua"
+_PIPELINE = "spark/keylane_spark/lanes/call_pipeline.py"
 _IN_TROUBLE = "tests/integration/lanes/test_lanes_in_trouble.py"
 
 MUTANTS = (

@@ -80,6 +80,17 @@ def test_what_a_node_owes_is_asked_of_its_replica_which_answers_its_own_slots_as
     assert talk.result == [b"1", b"2"]
 
 
+def test_what_only_primaries_may_answer_is_not_asked_of_a_replica():
+    reader = RoundReader(a_slot_map(FIRST, SECOND))
+    talk = Talk(reader.read_slots([GET_A, GET_B], a_deadline(), primary_only=True))
+    begun(talk)
+    talk.say(LATE)
+    talk.say([b"2"])
+    assert begun(talk) == {FIRST: [[b"GET", b"a"]]}
+    talk.say([b"1"])
+    assert talk.result == [b"1", b"2"]
+
+
 def test_a_node_that_is_primary_and_replica_is_read_only_for_the_replicas_slots_alone():
     rows = [[0, 8191, [b"h", 1], [b"h", 2]], [8192, 16383, [b"h", 2]]]
     reader, talk = a_read(GET_A, slot_map=a_slot_map(FIRST, SECOND, reply=rows))

@@ -11,6 +11,7 @@ from tests.support.changing_topic import ChangingTopic
 from keylane.api.reads.changes import any_key
 from keylane.errors import StateUnavailable
 from keylane.model.changes import ABSENT, GAP, RECORD
+from keylane.model.keys import KEY_LIMIT_BYTES
 from keylane.query.changes import TopicPosition
 from keylane.state.lanes import lane_of_key
 
@@ -53,6 +54,13 @@ def test_a_change_is_sent_once_a_replica_that_was_behind_has_it(topic: ChangingT
     topic.state.lagging.clear()
     events = stream.wait(1)
     assert (changes(events), events[-1].id) == ([(key, True)], "0:2,1:2@7")
+
+
+@pytest.mark.parametrize("key", [b"", b"k" * (KEY_LIMIT_BYTES + 1)], ids=["empty", "longer than a request's"])
+def test_a_stream_sends_every_key_that_the_log_has(topic: ChangingTopic, key: bytes):
+    stream = topic.stream()
+    topic.put(key, b'"new"')
+    assert changes(stream.wait(1)) == [(key, True)]
 
 
 def test_a_stray_s_change_is_read_from_its_primary_and_sent_once_that_answers(topic: ChangingTopic):

@@ -57,7 +57,7 @@ def test_every_pip_install_of_an_image_demands_hashes_or_fetches_nothing(recipe)
         assert any(wanted <= set(each.split()) for wanted in options), each
 
 
-@pytest.mark.parametrize("module", ["keylane_local.commands.serve", "keylane_spark"])
+@pytest.mark.parametrize("module", ["keylane_cli.serve", "keylane_spark"])
 def test_an_image_s_python_path_has_the_packages_that_its_program_imports(module):
     """Nothing is installed there: the sources are found by the path alone."""
     [recipe] = [path for path in DOCKER.glob("*.Dockerfile") if f'"{module}"' in path.read_text("utf-8")]
@@ -77,7 +77,7 @@ def test_an_image_s_python_path_has_the_packages_that_its_program_imports(module
 
 
 def test_the_image_that_serves_the_api_needs_nothing_but_what_it_copies(tmp_path):
-    modules = "keylane_local.commands.serve, keylane_server.worker, keylane_server.server"
+    modules = "keylane_cli.serve, keylane_server.worker, keylane_server.server"
     recipe = (DOCKER / "server.Dockerfile").read_text("utf-8")
     for line in re.findall(r"^COPY (.+)$", recipe, re.MULTILINE):
         *sources, target = line.split()

@@ -125,7 +125,7 @@ def test_what_pyproject_ships_exists_and_has_what_the_commands_read():
         *("events/env.json", "functions/query/handler.py", "examples/flights-board/page/index.html"),
     ):
         assert f"keylane_local/shipped/{name}" in found
-    assert any(name.startswith("keylane_spark/adapters/library/") and name.endswith(".lua") for name in found)
+    assert any(name.startswith("keylane_spark/lanes/library/") and name.endswith(".lua") for name in found)
     assert not any("tests" in name.split("/") or name.startswith("keylane_build") for name in found)
 
 

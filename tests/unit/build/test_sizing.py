@@ -15,7 +15,7 @@ from keylane_build.sizing import bills, costs, pages, steps
 from keylane_build.sizing import workload as sizing
 from keylane_build.sizing.bills import add_up
 from keylane_build.sizing.workload import Workload, size
-from keylane_local.commands.lane_balance import FULLEST
+from keylane_cli.survey.lane_balance import FULLEST
 from keylane_spark.config.topics import JobConfig
 from keylane_spark.engine import session
 

@@ -12,9 +12,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from keylane_cli import COMMANDS as OF_THE_STACK
 from keylane_client.cli import __main__, access, commands
 from keylane_client.cli.errors import BadArgument
-from keylane_local.commands import COMMANDS as OF_THE_STACK
 from keylane_local.errors import PartFailed
 from keylane_local.process.ports import HOST
 from keylane_local.stack.state import StackState
@@ -96,7 +96,7 @@ def test_a_read_imports_what_it_needs_and_nothing_of_the_project(url):
 def test_a_help_page_imports_no_http(arguments):
     modules = imported_by(*arguments)
     assert "click" in modules
-    assert not modules & {"httpx", "ssl", "rich", "keylane", "keylane_local.cli", "pydantic", "redis"}
+    assert not modules & {"httpx", "ssl", "rich", "keylane", "keylane_cli.stack", "pydantic", "redis"}
 
 
 def test_without_the_extra_one_sentence_says_what_to_install():

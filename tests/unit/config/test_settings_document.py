@@ -16,7 +16,7 @@ from keylane_build import settings as settings_page
 from keylane_local.tools import project_root
 
 ROOT = project_root()
-CODE = ("functions", "layers", "spark", "infra", "server", "clients")
+CODE = ("functions", "layers", "spark", "cli", "local", "server", "tools", "clients")
 TABLES = {"table.py", "kafka_table.py"}
 VARIABLE = re.compile(r"KEYLANE_[A-Z0-9_]*[A-Z0-9]\b(?!_)")
 READ_BY_FIELD = (

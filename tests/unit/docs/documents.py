@@ -40,9 +40,10 @@ WORDS = {
 FILE_ROOTS = {
     "keylane": "layers/keylane/python/keylane",
     "keylane_spark": "spark/keylane_spark",
-    "keylane_local": "infra/local/keylane_local",
+    "keylane_cli": "cli/keylane_cli",
+    "keylane_local": "local/keylane_local",
     "keylane_server": "server/keylane_server",
-    "keylane_build": "infra/build/keylane_build",
+    "keylane_build": "tools/keylane_build",
     "keylane_client": "clients/python/keylane_client",
 }
 """Packages by the names that documents use -> their folders. Paths may also be those in a package."""

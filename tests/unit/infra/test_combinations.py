@@ -350,8 +350,8 @@ def test_every_accepted_finding_has_a_reason():
 
 
 def test_a_reason_is_required(tmp_path):
-    (tmp_path / "infra" / "lint").mkdir(parents=True)
+    (tmp_path / "tools" / "lint").mkdir(parents=True)
     text = '[[accepted]]\nrule = "A"\nreason = " "\nwhere = {a = ["b"]}\n'
-    (tmp_path / "infra" / "lint" / "accepted.toml").write_text(text, encoding="utf-8")
+    (tmp_path / "tools" / "lint" / "accepted.toml").write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match="A is accepted without a reason"):
         read_accepted(tmp_path)

@@ -67,7 +67,7 @@ def test_image_of_the_job_checks_its_jars_before_it_keeps_them():
     assert steps[check] == ["python", "jars.py", steps[keep - 1][-1], "jars.sha256"]
     copies = [line.split()[1:-1] for line in OF_JOB.splitlines() if line.startswith("COPY")]
     copied = {source for sources in copies for source in sources}
-    assert {str(jars.LIST), "infra/local/keylane_local/jars.py"} <= copied
+    assert {str(jars.LIST), "local/keylane_local/jars.py"} <= copied
 
 
 def test_the_check_in_the_image_is_a_program_that_needs_no_other_module_and_names_the_jar(tmp_path):

@@ -18,7 +18,7 @@ from keylane.config import kafka_table
 from keylane.config.settings import SettingsTable
 from keylane.config.table import REDIS, SETTINGS
 from keylane.model.routes import EXPLORE, PRODUCE, QUERY
-from keylane_local.commands import serve
+from keylane_cli import serve
 from keylane_server import pages
 from keylane_spark.config.topics import load
 

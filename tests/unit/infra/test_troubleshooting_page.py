@@ -13,7 +13,7 @@ HEADINGS = " ".join(re.findall(r"^#+ (.+)$", PAGE, re.MULTILINE)).split()
 ERRORS = (ROOT / "docs" / "http" / "errors.md").read_text(encoding="utf-8")
 SOURCES = "".join(
     file.read_text(encoding="utf-8")
-    for folder in ("spark", "layers", "infra/local", "server")
+    for folder in ("spark", "layers", "cli", "local", "server")
     for file in sorted((ROOT / folder).rglob("*.py"))
 )
 

@@ -365,7 +365,7 @@ def test_a_failure_beside_a_successful_step_is_reported(bootstrap, setup, monkey
 def localstack_step(bootstrap, setup, uv, tmp_path, monkeypatch):
     """Return the localstack step with recorded instead of executed commands, and the record."""
     for name in ("localstack_setup/constraints.txt", "localstack-process-executor/pyproject.toml"):
-        path = setup.root / "infra" / "local" / name
+        path = setup.root / "local" / name
         path.parent.mkdir(parents=True)
         path.write_text("")
     (setup.root / "constraints.txt").write_text("")
@@ -388,7 +388,7 @@ def test_localstack_is_installed_once_and_again_if_its_executor_changes(setup, l
     make()
     made = ["virtual environment", "packages", "executor", "for this Python", "functions", "runtime client"]
     assert ran == made
-    source = setup.root / "infra" / "local" / "localstack-process-executor" / "localstack_x" / "y.py"
+    source = setup.root / "local" / "localstack-process-executor" / "localstack_x" / "y.py"
     source.parent.mkdir()
     source.write_text("changed = True")
     make()
@@ -452,7 +452,7 @@ def test_a_class_archive_that_cannot_be_created_is_skipped(setup, programs, caps
 
 
 def test_sams_environment_is_created_once_and_again_if_its_pins_change(setup, uv, monkeypatch):
-    pins = setup.root / "infra" / "sam" / "requirements.txt"
+    pins = setup.root / "tools" / "sam" / "requirements.txt"
     pins.parent.mkdir(parents=True)
     pins.write_text("aws-sam-cli==1.0\n")
     commands = []

@@ -6,7 +6,7 @@ import pytest
 
 from keylane_local import tools
 
-SCRIPT = tools.project_root() / "infra" / "local" / "localstack_setup" / "backport.py"
+SCRIPT = tools.project_root() / "local" / "localstack_setup" / "backport.py"
 
 SOURCE = """
 from __future__ import annotations

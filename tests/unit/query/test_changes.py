@@ -6,6 +6,7 @@ import pytest
 from tests.support.changing_topic import ChangingTopic
 
 from keylane.errors import LaneBuilding, UnknownTopic
+from keylane.model.keys import KEY_LIMIT_BYTES
 from keylane.model.records import Position
 from keylane.query.changes import BATCH_RECORDS, ChangedKeys
 
@@ -40,6 +41,14 @@ def test_only_what_the_state_has_is_reported_and_each_key_once(topic: ChangingTo
     assert list(found.keys) == [b"b", b"a", b"c"]
     assert found == ChangedKeys(in_partitions(b=0, a=0, c=1), {0: 3, 1: 2}, [], frozenset({b"a"}))
     assert topic.changed(found.next_offsets, {0: 3, 1: 2}) == ChangedKeys({}, {0: 3, 1: 2}, [])
+
+
+def test_an_empty_key_and_one_that_no_request_can_name_are_reported_a_record_without_key_is_not(
+    topic: ChangingTopic,
+):
+    longest = b"k" * (KEY_LIMIT_BYTES + 1)
+    topic.append(0, b"", None, longest)
+    assert list(topic.changed({0: 0}, {0: 3}).keys) == [b"", longest]
 
 
 def test_a_key_with_records_in_several_partitions_names_them(topic: ChangingTopic):

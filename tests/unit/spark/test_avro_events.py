@@ -15,12 +15,11 @@ from tests.support.fakes import FakeRegistry, FakeTime
 
 from keylane.errors import RegistryUnavailable
 from keylane.formats.confluent import join
-from keylane_spark.adapters import event_schemas
-from keylane_spark.adapters.event_schemas import EventSchemas, framed_judge
-from keylane_spark.columns import avro_events
-from keylane_spark.columns.avro_cursors import Cursors, compile_skip
-from keylane_spark.columns.avro_events import AvroEvents
-from keylane_spark.columns.change_events import DELETION, INVALID, SET
+from keylane_spark.rows.change_events import DELETION, INVALID, SET
+from keylane_spark.schemas import avro_events, event_schemas
+from keylane_spark.schemas.avro_cursors import Cursors, compile_skip
+from keylane_spark.schemas.avro_events import AvroEvents
+from keylane_spark.schemas.event_schemas import EventSchemas, framed_judge
 
 ROW = {
     "type": "record",

@@ -16,19 +16,19 @@ from keylane import routing
 from keylane.errors import RegistryUnavailable
 from keylane.model.records import Layout, Options
 from keylane.state import codec
-from keylane_spark.adapters.event_schemas import unread_schema
-from keylane_spark.adapters.framed_values import FramedReaders
-from keylane_spark.adapters.lane import LaneTarget, OffsetRange
-from keylane_spark.columns.headers import HEADERS
-from keylane_spark.columns.records import Rows
-from keylane_spark.columns.transforms import TopicTransform
 from keylane_spark.config.transforms import Transform
+from keylane_spark.lanes.lane import LaneTarget, OffsetRange
+from keylane_spark.rows.headers import HEADERS
+from keylane_spark.rows.records import Rows
+from keylane_spark.rows.transforms import TopicTransform
+from keylane_spark.schemas.event_schemas import unread_schema
+from keylane_spark.schemas.framed_values import FramedReaders
 from keylane_spark.stream import batch_writer as batch_module
 from keylane_spark.stream import partition_chunks as chunks_module
 from keylane_spark.stream.batch_writer import BatchWriter
 
 if TYPE_CHECKING:
-    from keylane_spark.columns.chunks import Chunk
+    from keylane_spark.rows.chunks import Chunk
 
 LAYOUT = Layout("orders", 3)
 

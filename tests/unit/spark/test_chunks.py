@@ -15,8 +15,8 @@ from tests.support.lanes import Event, chunks, columns, fold
 
 from keylane.model.records import Options
 from keylane.state import codec
-from keylane_spark.columns.chunks import Folder
-from keylane_spark.columns.records import Records
+from keylane_spark.rows.chunks import Folder
+from keylane_spark.rows.records import Records
 
 KEYS = st.binary(min_size=1, max_size=3)
 VALUES = st.none() | st.binary(max_size=40)

@@ -7,8 +7,8 @@ import math
 import pytest
 
 from keylane.model.records import Layout, Options
-from keylane_spark.adapters.lane import LaneStart, LaneTarget
 from keylane_spark.generations.deletions import DeletionCheck, why_not_carried
+from keylane_spark.lanes.lane import LaneStart, LaneTarget
 
 LAYOUT = Layout("orders", 2, generation=1)
 LANE = LaneTarget.of(LAYOUT, 0, 0)

@@ -10,9 +10,9 @@ import pytest
 from tests.support.replicas import SOURCE, Partition
 
 from keylane.errors import LogUnavailable, StateUnavailable, TopicChanged
-from keylane_spark.adapters.kafka_admin import LogEnd
-from keylane_spark.adapters.parked_slots import ParkedSlots
-from keylane_spark.adapters.topic_record import Lineage, Owner, TopicRecord
+from keylane_spark.lanes.parked_slots import ParkedSlots
+from keylane_spark.lanes.topic_record import Lineage, Owner, TopicRecord
+from keylane_spark.log.kafka_admin import LogEnd
 from keylane_spark.serving.elections import Elections
 
 OTHER: Lineage = ((3, 0),)

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keylane.formats.change_events import parse_event
-from keylane_spark.columns import change_events
-from keylane_spark.columns.change_events import DELETION, INVALID, SET, apply_events, judge_json
-from keylane_spark.columns.records import Rows
+from keylane_spark.rows import change_events
+from keylane_spark.rows.change_events import DELETION, INVALID, SET, apply_events, judge_json
+from keylane_spark.rows.records import Rows
 
 SETTING = b'{"before":null,"after":{"id":1},"op":"c"}'
 DELETING = b'{"before":{"id":1},"after":null,"op":"d"}'

@@ -8,7 +8,7 @@ import ssl
 import pytest
 
 from keylane.config.kafka import connection
-from keylane_spark.engine.fetch_options import configuration
+from keylane_spark.log.fetch_options import configuration
 
 TLS = {"KEYLANE_KAFKA_BOOTSTRAP": "kafka:9093", "KEYLANE_KAFKA_SECURITY_PROTOCOL": "SSL"}
 

@@ -19,10 +19,10 @@ from keylane.model.records import Options
 from keylane.state.field_index import indexes_of
 from keylane.state.field_types import FIELD_TYPES
 from keylane.state.ordered import NotOrdered
-from keylane_spark.adapters.framed_values import FramedValues
-from keylane_spark.columns import fields
-from keylane_spark.columns.fields import FEW_DOCUMENTS, field_entries
-from keylane_spark.columns.ordered_forms import forms_of
+from keylane_spark.rows import fields
+from keylane_spark.rows.fields import FEW_DOCUMENTS, field_entries
+from keylane_spark.rows.ordered_forms import forms_of
+from keylane_spark.schemas.framed_values import FramedValues
 
 OPTIONS = Options(index=1, fields=(("amount", "number"), ("status", "text")))
 

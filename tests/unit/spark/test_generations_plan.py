@@ -11,9 +11,9 @@ import pytest
 from keylane.errors import WriterError
 from keylane.model.records import Layout, Options
 from keylane.state.codec import CodecError, encode_layout
-from keylane_spark.adapters.topic_record import Owner, TopicRecord
 from keylane_spark.config.topics import TopicConfig
 from keylane_spark.generations.plan import GenerationPlan, is_alike, plan, wanted_layout
+from keylane_spark.lanes.topic_record import Owner, TopicRecord
 
 OWNER = Owner("host", 7, 1_357_034_400_000, 3)
 EPOCH = 1_357_034_400_001

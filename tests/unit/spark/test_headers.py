@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keylane.state import codec
-from keylane_spark.columns.headers import HEADERS, HeaderValues, header_blocks
+from keylane_spark.rows.headers import HEADERS, HeaderValues, header_blocks
 
 HEADER = st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=9))
 ROW = st.tuples(st.none() | st.lists(HEADER, max_size=4), st.none() | st.binary(max_size=3))

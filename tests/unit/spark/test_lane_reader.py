@@ -13,7 +13,7 @@ from keylane.adapters.redis.resp import new_reader
 from keylane.errors import StateUnavailable
 from keylane.model.records import Layout, Position, Watermark
 from keylane.state import codec, lanes
-from keylane_spark.adapters.lane_reader import LaneReader
+from keylane_spark.lanes.lane_reader import LaneReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable

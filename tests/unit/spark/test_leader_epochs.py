@@ -8,7 +8,7 @@ from keylane.adapters.kafka.options import Connection
 from keylane.errors import LogUnavailable
 from keylane.ports import Clock
 from keylane_local.process.ports import HOST, Ports
-from keylane_spark.adapters.leader_epochs import epoch_ends
+from keylane_spark.log.leader_epochs import epoch_ends
 
 
 def test_a_cluster_that_is_gone_is_an_error_after_which_the_job_starts_over():

@@ -13,8 +13,8 @@ from tests.support.fakes import FakeTime
 from keylane.adapters.kafka.admin import KafkaAdmin
 from keylane.adapters.kafka.options import Connection
 from keylane.errors import LogUnavailable, StateUnavailable, TopicChanged
-from keylane_spark.adapters.kafka_admin import JobKafka, LogEnd
-from keylane_spark.adapters.log_watch import LeaderAnswers
+from keylane_spark.log.kafka_admin import JobKafka, LogEnd
+from keylane_spark.log.log_watch import LeaderAnswers
 from keylane_spark.stream.leaders import Follow, Leaders, Observe
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tests.support.replicas import SOURCE, Partition
 
 from keylane.errors import LogUnavailable
-from keylane_spark.adapters.kafka_admin import LogEnd
-from keylane_spark.adapters.topic_record import Owner, TopicRecord
 from keylane_spark.generations.lineage import LogCheck, epoch_before, last_epochs
+from keylane_spark.lanes.topic_record import Owner, TopicRecord
+from keylane_spark.log.kafka_admin import LogEnd
 
 STEPS = st.lists(
     st.tuples(

@@ -13,8 +13,8 @@ from keylane.model.records import Layout, Options
 from keylane.state import codec, redis_keys
 from keylane.state.lanes import lane_at
 from keylane.state.ordered import encode_number
-from keylane_spark.adapters.lane import LaneTarget
-from keylane_spark.columns.chunks import Chunk, Folder
+from keylane_spark.lanes.lane import LaneTarget
+from keylane_spark.rows.chunks import Chunk, Folder
 
 EVENTS = [
     Event(3, b"zebra", b"1"),

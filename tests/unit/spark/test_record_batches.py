@@ -23,8 +23,8 @@ from tests.support.record_batches import (
     a_batch,
 )
 
-from keylane_spark.columns import compression, record_batches
-from keylane_spark.columns.record_batches import (
+from keylane_spark.log import compression, record_batches
+from keylane_spark.log.record_batches import (
     AbortedTransaction,
     BatchError,
     OldFormat,
@@ -33,7 +33,7 @@ from keylane_spark.columns.record_batches import (
     parse_batches,
     parse_together,
 )
-from keylane_spark.columns.records import Rows
+from keylane_spark.rows.records import Rows
 
 END = 2**62
 HEAD_BYTES = 61

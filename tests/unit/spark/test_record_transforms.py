@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from keylane.errors import BadConfig, WriterError
-from keylane_spark.columns.record_function import read_code
-from keylane_spark.columns.records import Rows
-from keylane_spark.columns.transforms import TopicTransform, transform_rows
 from keylane_spark.config.transforms import Transform
+from keylane_spark.rows.record_function import read_code
+from keylane_spark.rows.records import Rows
+from keylane_spark.rows.transforms import TopicTransform, transform_rows
 
 if TYPE_CHECKING:
     from pathlib import Path

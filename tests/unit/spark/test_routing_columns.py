@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keylane import routing
-from keylane_spark.columns.hashing import MURMUR2
-from keylane_spark.columns.routing import hash_column, partition_column, partition_keys, stripe_column
+from keylane_spark.rows.hashing import MURMUR2
+from keylane_spark.rows.routing import hash_column, partition_column, partition_keys, stripe_column
 
 
 def random_keys(seed: int, count: int, longest: int) -> list[bytes]:

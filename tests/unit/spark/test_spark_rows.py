@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keylane_spark.columns.headers import HEADERS
+from keylane_spark.rows.headers import HEADERS
 from keylane_spark.stream.spark_reader import split_rows
 
 SOURCES = [("orders", 0), ("orders", 1), ("users", 0), ("users", 1)]

@@ -12,10 +12,10 @@ from tests.support.queries import FakeQuery
 
 from keylane.errors import Fenced, LaneBehind, StateUnavailable, TopicChanged
 from keylane.model.records import Layout
-from keylane_spark.adapters.kafka_admin import TopicShape
-from keylane_spark.adapters.parked_slots import ParkedSlots
-from keylane_spark.adapters.record_copies import SLOTS as RECORD_SLOTS
-from keylane_spark.adapters.topic_record import Owner, TopicRecord
+from keylane_spark.lanes.parked_slots import ParkedSlots
+from keylane_spark.lanes.record_copies import SLOTS as RECORD_SLOTS
+from keylane_spark.lanes.topic_record import Owner, TopicRecord
+from keylane_spark.log.kafka_admin import TopicShape
 from keylane_spark.serving import parking, switch
 from keylane_spark.serving.switch import Serving
 from keylane_spark.stream.batch_query import FAILED_STOP_S

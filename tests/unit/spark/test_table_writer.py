@@ -16,14 +16,14 @@ from tests.support.lanes import CLOCK
 from keylane.model.records import Layout
 from keylane.state.lanes import lane_of_key
 from keylane.state.windows import Column, Definition, Progress, decode_rows, split
-from keylane_spark.adapters.lane import LaneTarget, lanes_of
-from keylane_spark.adapters.view_lanes import ViewLanes, ViewLaneState
+from keylane_spark.lanes.lane import LaneTarget, lanes_of
+from keylane_spark.lanes.view_lanes import ViewLanes, ViewLaneState
 from keylane_spark.views import table_writer
 from keylane_spark.views.table_rows import GONE, INVALID, SET
 from keylane_spark.views.table_writer import TableWriter
 
 if TYPE_CHECKING:
-    from keylane_spark.adapters.view_lanes import Changes
+    from keylane_spark.lanes.view_lanes import Changes
     from keylane_spark.views.closings import Stretch
 
 LAYOUT = Layout("~v", 3)

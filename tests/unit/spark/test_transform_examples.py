@@ -6,9 +6,9 @@ import pytest
 from tests.support.transform_examples import DELETED, Example, examples
 from tests.unit.spark.test_record_transforms import NONE, some_rows, values_of
 
-from keylane_spark.columns.record_function import read_code
-from keylane_spark.columns.transforms import TopicTransform, transform_rows
 from keylane_spark.config.transforms import Transform
+from keylane_spark.rows.record_function import read_code
+from keylane_spark.rows.transforms import TopicTransform, transform_rows
 
 FUNCTIONS = [each for each in examples() if each.function]
 

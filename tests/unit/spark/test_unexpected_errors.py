@@ -13,8 +13,8 @@ from tests.support.builders import a_session
 
 from keylane.errors import KeylaneError, TooLarge, Unavailable
 from keylane.ports import Clock
-from keylane_spark.adapters.function_library import DEFAULTS
 from keylane_spark.config.topics import JobConfig
+from keylane_spark.lanes.function_library import DEFAULTS
 from keylane_spark.stream import heartbeat, restarts
 from keylane_spark.stream.freshness import ObservedEnds
 from keylane_spark.stream.leaders import AnsweredEnds

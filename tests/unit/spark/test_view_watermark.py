@@ -9,7 +9,7 @@ from tests.servers.own import CLOCK
 
 from keylane.model.records import Layout
 from keylane.state.windows import Column, Definition, Progress
-from keylane_spark.adapters.view_lanes import ViewLaneState
+from keylane_spark.lanes.view_lanes import ViewLaneState
 from keylane_spark.views.view_writer import ViewWriter
 
 

@@ -10,8 +10,8 @@ from keylane.routing import PARTITIONERS
 from keylane.state.field_types import FIELD_TYPES
 from keylane.state.ordered import NotOrdered
 from keylane_client.testing.finding import FIELD_TYPES as TYPES_OF_THE_FAKE
-from keylane_spark.columns.ordered_forms import _FORMS
 from keylane_spark.config.topics import TopicConfig
+from keylane_spark.rows.ordered_forms import _FORMS
 
 
 def test_the_client_s_fake_has_the_same_types_which_are_texts_and_have_several_values_alike():

@@ -66,12 +66,13 @@ class State(Protocol):
         Raises StateUnavailable when no such node of the shard answers before the deadline.
         """
 
-    def run(self, calls: Sequence[Call], deadline: Deadline) -> list[Any]:
+    def run(self, calls: Sequence[Call], deadline: Deadline, *, primary_only: bool = False) -> list[Any]:
         """Return the replies to read commands, in the calls' order: bytes, integers, None, or lists of these.
 
         All nodes work at the same time. The calls of one slot are answered by one node in their order and,
         while the slot migrates, one after the other. So put the watermark's call first: the replies after it
-        are as new as it claims, or newer. The keys of an MGET are read as `read` reads them.
+        are as new as it claims, or newer. The keys of an MGET are read as `read` reads them. `primary_only`:
+        as of `read`.
         Raises StateUnavailable when no replica of a shard answers before the deadline, TooLarge where the
         replies of a shard exceed the memory for them.
         """

@@ -8,7 +8,7 @@
 The partition key is the key, or the part before its first separator: see `partition_key`.
 mmh3 is MurmurHash3 and is not Kafka's hash: partitions come from murmur2 (MurmurHash2), stripes from mmh3.
 An empty key hashes as Kafka hashes it. A null key belongs to no partition: callers refuse it.
-The same functions over columns are in `keylane_spark.columns.routing`.
+The same functions over columns are in `keylane_spark.rows.routing`.
 """
 
 import struct

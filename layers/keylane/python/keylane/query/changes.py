@@ -11,7 +11,7 @@ from keylane.errors import OffsetOutOfRange, StateUnavailable
 from keylane.model.records import Answer, Position
 from keylane.ports import Call, Deadline, LogReader
 from keylane.query.decoding import ValueDecoder
-from keylane.query.multi_get import LaneRecords, read_many
+from keylane.query.multi_get import LaneRecords, read_logged
 from keylane.query.store import Reading, ReadTerms, Store, begin_reading, read_current
 from keylane.state.lanes import Lane, decode_values, keys_by_lane, lanes_of_topic
 
@@ -114,7 +114,7 @@ def find_changed_keys(
             continue
         # A record that is newer moves its key to the end: in this order they were written.
         for record in batch.records:
-            if record.key:
+            if record.key is not None:
                 if record.key in keys:
                     repeated.add(record.key)
                 keys[record.key] = keys.pop(record.key, frozenset()) | {partition}
@@ -131,11 +131,11 @@ def read_changed(
     is in another lane, whose watermark says nothing of it: that lane's primary has it. So it is asked, too,
     where a replica is behind what was `seen` of its lane, or keys would go back to older records; `seen` gets
     the lanes' next offsets. A key without a partition that the answer covers is left out. Raises as
-    `read_many`.
+    `read_logged`.
     """
     if not found.keys:
         return {}, set()
-    lanes, _ = read_many(store, topic, list(found.keys), terms)
+    lanes, _ = read_logged(store, topic, list(found.keys), terms)
     answers: dict[bytes, Answer] = {}
     unsure: dict[bytes, frozenset[int]] = {}
     for each in lanes:

@@ -11,14 +11,20 @@
 3. A request reads MOST_SCANNED members at most. The page then ends, with fewer rows than its limit, and says
    how many it has looked at.
 
-A page ends at a position that does not name a generation: with an order, the order's value and the key of the
-last member; without, also the name of the index that drives, and of which condition.
+A page ends at a position that does not name a generation:
+
+    types      4 bytes   digest of the fields whose values follow: of the order, else of the index that drives
+    name       length u8, and the index's name and which condition: only without an order
+    ...        the values and the key of the last member
+
+A field that has changed its type since has other values, in another order: the page is refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,7 +37,7 @@ from keylane.query.kept import read_kept
 from keylane.query.latest import FIRST_PAUSE_S, LAST_PAUSE_S
 from keylane.query.range_rows import PAGE_BYTES
 from keylane.query.span import Span
-from keylane.query.store import Reading, ReadTerms, Store, Watermarks
+from keylane.query.store import Found, Reading, ReadTerms, Store, Watermarks
 from keylane.state.field_index import KEYS, values_at
 from keylane.state.lanes import (
     decode_value,
@@ -43,12 +49,19 @@ from keylane.state.lanes import (
 from keylane.state.ordered import END
 
 if TYPE_CHECKING:
+    from keylane.state.field_index import Field
     from keylane.state.lanes import Lane
 
 MOST_SCANNED = 5000
 """Members of an index that one request looks at: about 20 ms of all nodes together."""
+MOST_BYTES = 16 * 1024 * 1024
+"""Bytes of records, found or not, after which a page ends."""
 SORTED_AT_ONCE = 1000
 """So many members or fewer are all read, and sorted, where their index is not in the order."""
+
+TYPES_BYTES = 4
+ANY_TYPES = bytes(TYPES_BYTES)
+"""Of a position that does not say of which types its values are."""
 
 Decode = Callable[[Layout, Record], Record]
 
@@ -107,19 +120,39 @@ def find(store: Store, topic: str, scan: FindScan, terms: ReadTerms, decode: Dec
     Raises BadRequest, NoFields, UnknownTopic, LaneBuilding, StateTooOld, PositionNotReached,
     StateUnavailable, CorruptState, and RegistryUnavailable and BadConfig of `decode`.
     """
-    if scan.min_position is not None:
-        _wait_for(store, topic, scan.min_position, scan.position_ms, terms)
-    (rows, next_after, scanned, index), reading = read_kept(store, topic, terms, _find, scan, terms, decode)
+    (rows, next_after, scanned, index), reading = _read_at_position(store, topic, scan, terms, _find, decode)
     answers = [(row.record.key, reading.answer(row.lane, row.record)) for row in rows]
     return FindPage(answers, next_after, scanned, index, reading.watermarks)
 
 
 def count_found(store: Store, topic: str, scan: FindScan, terms: ReadTerms, decode: Decode) -> FindCount:
     """Count records that meet all conditions. Raises as `find`."""
-    if scan.min_position is not None:
-        _wait_for(store, topic, scan.min_position, scan.position_ms, terms)
-    (count, next_after, scanned, index), reading = read_kept(store, topic, terms, _count, scan, terms, decode)
+    (count, next_after, scanned, index), reading = _read_at_position(
+        store, topic, scan, terms, _count, decode
+    )
     return FindCount(count, next_after, scanned, index, reading.watermarks)
+
+
+def _read_at_position(
+    store: Store,
+    topic: str,
+    scan: FindScan,
+    terms: ReadTerms,
+    read: Callable[[Reading, FindScan, ReadTerms, Decode], Found],
+    decode: Decode,
+) -> tuple[Found, Reading]:
+    """Read from a state that has the scan's position, and by lanes that have it too."""
+    position = scan.min_position
+    if position is None:
+        return read_kept(store, topic, terms, read, scan, terms, decode)
+    waited_ms = _wait_for(store, topic, position, scan.position_ms, terms)
+    # A replica may be behind the node that had the position and, as it may be a stray's, its watermark would
+    # not say so: the primaries of all lanes have what was written before.
+    found, reading = read_kept(store.of_primaries, topic, terms, read, scan, terms, decode)
+    reached = reading.watermarks.next_offsets.get(position.partition)
+    if reached is not None and reached <= position.offset:  # a replica that was behind is primary by now
+        raise PositionNotReached(str(position), reached, waited_ms)
+    return found, reading
 
 
 def _find(
@@ -154,6 +187,7 @@ class _Finder:
         self._scan = scan
         self._decode = decode
         self._least_s = terms.timeout_ms / 2000
+        self._after = None if scan.after is None else scan.after[TYPES_BYTES:]
         self._lanes = scan.span.lanes(reading.layout)
         self.index = ""
 
@@ -161,27 +195,34 @@ class _Finder:
         """Return rows, the position after which the next page begins, and how many members were read."""
         question, scan = self._question, self._scan
         drives = list(question.drives(scan.span))
-        if question.order is None and scan.after is not None:
-            name = scan.after[1 : 1 + scan.after[0]].decode()
-            drive = next((each for each in drives if each.name == name), None)
-            if drive is None:
-                raise BadRequest(
-                    "the cursor is of an index that the topic no longer has: begin again", "cursor"
-                )
-            return self._driven(drive, scan.after[1 + scan.after[0] :])
+        if scan.after is not None:
+            types = scan.after[:TYPES_BYTES]
+            if question.order is None:
+                return self._driven(*self._continued(drives, types))
+            _check_types(types, (question.order,))
         for drive in drives:
             if drive.is_exact and question.is_in_order(drive):  # none has fewer members
-                return self._driven(drive, scan.after)
+                return self._driven(drive, self._after)
         counts = _counts(self._reading, drives, self._lanes) if len(drives) > 1 else [0]
         chosen = min(
             zip(counts, drives, strict=True), key=lambda each: (each[0], not question.is_in_order(each[1]))
         )
         if question.is_in_order(chosen[1]):
-            return self._driven(chosen[1], scan.after)
+            return self._driven(chosen[1], self._after)
         if chosen[0] <= SORTED_AT_ONCE and (found := self._sorted(chosen[1])) is not None:
             return found
         in_order = [each for each in zip(counts, drives, strict=True) if question.is_in_order(each[1])]
-        return self._driven(min(in_order, key=lambda each: each[0])[1], scan.after)
+        return self._driven(min(in_order, key=lambda each: each[0])[1], self._after)
+
+    def _continued(self, drives: Sequence[Drive], types: bytes) -> tuple[Drive, bytes]:
+        """Return the index that drove the page before, and after which of its members this one begins."""
+        position = self._after or b""
+        end = 1 + position[0] if position else 0
+        drive = next((each for each in drives if each.name.encode() == position[1:end]), None)
+        if drive is None:
+            raise _changed_index()
+        _check_types(types, drive.index.fields)
+        return drive, position[end:]
 
     def _driven(self, drive: Drive, after: bytes | None) -> tuple[list[_Row], bytes | None, int]:
         """Read rows in the order of the driving index."""
@@ -198,9 +239,9 @@ class _Finder:
             if found.key not in rows and (row := self._row(drive, found)):
                 rows[found.key] = row
                 size += len(found.data or b"")
-            if size > PAGE_BYTES or (
-                members.scanned % 100 == 0 and self._reading.deadline.remaining_s < self._least_s
-            ):
+            if size > PAGE_BYTES or members.read_bytes > MOST_BYTES:
+                break
+            if members.is_read_next and self._reading.deadline.remaining_s < self._least_s:
                 break
         next_after = self._position(drive, found) if found and members.has_more() else None
         return list(rows.values()), next_after, members.scanned
@@ -214,13 +255,13 @@ class _Finder:
         )
         rows: dict[bytes, _Row] = {}
         while (found := members.next(len(rows))) is not None:
-            if members.scanned > 2 * SORTED_AT_ONCE:
+            if members.scanned > 2 * SORTED_AT_ONCE or members.read_bytes > MOST_BYTES:
                 return None
             if found.key not in rows and (row := self._row(drive, found)):
                 rows[found.key] = row
         placed = [(self._order_value(row) + END + key, row) for key, row in rows.items()]
         placed.sort(key=itemgetter(0), reverse=is_descending)
-        if (after := scan.after) is not None:
+        if (after := self._after) is not None:
             placed = [each for each in placed if (each[0] < after) == is_descending and each[0] != after]
         page, size = [], 0
         for _, row in placed[: scan.limit]:
@@ -229,7 +270,8 @@ class _Finder:
             if size > PAGE_BYTES:
                 break
         has_more = len(placed) > len(page)
-        return page, placed[len(page) - 1][0] if has_more else None, members.scanned
+        next_after = self._types(drive) + placed[len(page) - 1][0] if has_more else None
+        return page, next_after, members.scanned
 
     def _order_value(self, row: _Row) -> bytes:
         order = self._question.order
@@ -244,9 +286,13 @@ class _Finder:
     def _position(self, drive: Drive, found: FoundMember) -> bytes:
         behind = found.member[len(drive.prefix) :]
         if self._question.order is not None:
-            return behind
+            return self._types(drive) + behind
         name = drive.name.encode()
-        return bytes((len(name),)) + name + behind
+        return self._types(drive) + bytes((len(name),)) + name + behind
+
+    def _types(self, drive: Drive) -> bytes:
+        order = self._question.order
+        return _types_of(drive.index.fields if order is None else (order,))
 
     def _row(self, drive: Drive, found: FoundMember) -> _Row | None:
         """Return the row of a member; None where its record does not meet the conditions."""
@@ -276,6 +322,20 @@ class _Finder:
             return False
 
 
+def _types_of(fields: Sequence[Field]) -> bytes:
+    described = repr([(field.path, field.kind) for field in fields])
+    return blake2b(described.encode(), digest_size=TYPES_BYTES).digest()
+
+
+def _check_types(types: bytes, fields: Sequence[Field]) -> None:
+    if types not in {_types_of(fields), ANY_TYPES}:
+        raise _changed_index()
+
+
+def _changed_index() -> BadRequest:
+    return BadRequest("the cursor is of an index that the topic no longer has: begin again", "cursor")
+
+
 def _counts(reading: Reading, drives: Sequence[Drive], lanes: Sequence[Lane]) -> list[int]:
     """Return how many members of these lanes are in each interval, by one round trip to each node."""
     calls: list[Call] = []
@@ -298,10 +358,10 @@ def _counts(reading: Reading, drives: Sequence[Drive], lanes: Sequence[Lane]) ->
     return counts
 
 
-def _wait_for(store: Store, topic: str, position: Position, wait_ms: float, terms: ReadTerms) -> None:
+def _wait_for(store: Store, topic: str, position: Position, wait_ms: float, terms: ReadTerms) -> int:
     """Wait until all lanes of a position's partition have it: its strays are in their lanes before.
 
-    Raises PositionNotReached, BadRequest.
+    Returns how many milliseconds it took. Raises PositionNotReached, BadRequest.
     """
     if position.partition >= MAX_LANES:
         raise BadRequest(f"partition {position.partition} can't exist", "Keylane-Min-Position")
@@ -315,10 +375,10 @@ def _wait_for(store: Store, topic: str, position: Position, wait_ms: float, term
             0 if data is None else decode_watermark(lane.watermark_key, data).next_offset
             for lane, data in zip(lanes, found, strict=True)
         )
+        waited_ms = round((store.clock.monotonic_s() - began_s) * 1000)
         if reached > position.offset:
-            return
-        waited_s = store.clock.monotonic_s() - began_s
-        if waited_s * 1000 >= wait_ms:
-            raise PositionNotReached(str(position), reached, round(waited_s * 1000))
+            return waited_ms
+        if waited_ms >= wait_ms:
+            raise PositionNotReached(str(position), reached, waited_ms)
         store.clock.pause_s(pause_s)
         pause_s = min(pause_s * 2, LAST_PAUSE_S)

@@ -38,6 +38,13 @@ def read_many(
     """
     for key in keys:
         check_key(key)
+    return read_logged(store, topic, keys, terms, atomic=atomic)
+
+
+def read_logged(
+    store: Store, topic: str, keys: Sequence[bytes], terms: ReadTerms, *, atomic: bool = False
+) -> tuple[list[LaneRecords], Watermarks]:
+    """As `read_many`, of keys that the log has: one may be empty, or longer than a request can name."""
     distinct = list(dict.fromkeys(keys))
     deadline = Deadline.after_ms(terms.timeout_ms, store.clock)
     begun = begin_reading(store, topic, deadline)

@@ -7,7 +7,7 @@ repeats it by a newer layout where the lanes say that there is one.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from keylane.errors import LaneBuilding, StateTooOld, UnknownTopic
@@ -33,6 +33,27 @@ class Store:
     state: State
     layouts: Layouts
     clock: Clock
+
+    @property
+    def of_primaries(self) -> Store:
+        """The same without replicas, which may lag behind."""
+        return replace(self, state=_Primaries(self.state))
+
+
+class _Primaries:
+    """The port `State`, read from primaries alone."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.hosts = state.hosts
+
+    def read(
+        self, slot: int, keys: Sequence[bytes], deadline: Deadline, *, primary_only: bool = True
+    ) -> list[bytes | None]:
+        return self._state.read(slot, keys, deadline, primary_only=primary_only)
+
+    def run(self, calls: Sequence[Call], deadline: Deadline, *, primary_only: bool = True) -> list[Any]:
+        return self._state.run(calls, deadline, primary_only=primary_only)
 
 
 class ReadTerms(NamedTuple):

@@ -46,7 +46,9 @@ class NodeSlots(NamedTuple):
 class RoundReader(SlotReader):
     """Reads one slot, or many at once. No I/O."""
 
-    def read_slots(self, calls: Sequence[Call], deadline: Deadline) -> Conversation[list[Any]]:
+    def read_slots(
+        self, calls: Sequence[Call], deadline: Deadline, *, primary_only: bool = False
+    ) -> Conversation[list[Any]]:
         """The replies to all calls, in their order.
 
         A round asks the first healthy node of each slot for all that is still unanswered. Migrating slots,
@@ -59,20 +61,22 @@ class RoundReader(SlotReader):
         replies: Replies = {}
         for _ in range(ROUNDS):
             left = {slot: asked for slot, asked in by_slot.items() if slot not in replies}
-            yield from self._round(left, replies, deadline)
+            yield from self._round(left, replies, deadline, primary_only=primary_only)
         for slot, asked in by_slot.items():
             if slot not in replies:
-                replies[slot] = yield from self.read_slot(asked, deadline)
+                replies[slot] = yield from self.read_slot(asked, deadline, primary_only=primary_only)
         in_order = {slot: iter(found) for slot, found in replies.items()}
         return [next(in_order[call.slot]) for call in calls]
 
-    def _round(self, calls: Calls, replies: Replies, deadline: Deadline) -> Conversation[None]:
+    def _round(
+        self, calls: Calls, replies: Replies, deadline: Deadline, *, primary_only: bool
+    ) -> Conversation[None]:
         """Send to all nodes, then read their replies; add those of the slots that were answered."""
         by_node: dict[Node, NodeSlots] = {}
         for slot in calls:
-            if nodes := self._healthy_first(slot, deadline):
-                slots = by_node.setdefault(nodes[0], NodeSlots([], []))
-                (slots.own if self._is_primary(nodes[0], slot) else slots.others).append(slot)
+            if node := self._node_of(slot, deadline, primary_only=primary_only):
+                slots = by_node.setdefault(node, NodeSlots([], []))
+                (slots.own if self._is_primary(node, slot) else slots.others).append(slot)
         sent: dict[Node, tuple[int, bool]] = {}
         for node, slots in by_node.items():
             packed = slots.pack(calls)
@@ -95,6 +99,10 @@ class RoundReader(SlotReader):
             for slot in [slot for slot in slots.others if slot in replies]:
                 if (yield from self._may_have_left(slot, node, replies[slot], deadline)):
                     del replies[slot]
+
+    def _node_of(self, slot: int, deadline: Deadline, *, primary_only: bool) -> Node | None:
+        nodes = self._healthy_first(slot, deadline)
+        return next((node for node in nodes if not primary_only or self._is_primary(node, slot)), None)
 
     def _note_failure(self, node: Node, error: Exception, deadline: Deadline, *, was_connected: bool) -> None:
         """Mark the node as unhealthy, unless only an old connection was closed. Raises what will not pass."""
@@ -136,9 +144,9 @@ class RedisState(RoundReader):
         [values] = self.cluster.hold(conversation)
         return values
 
-    def run(self, calls: Sequence[Call], deadline: Deadline) -> list[Any]:
+    def run(self, calls: Sequence[Call], deadline: Deadline, *, primary_only: bool = False) -> list[Any]:
         """See `State.run`."""
-        return self.cluster.hold(self.read_slots(calls, deadline))
+        return self.cluster.hold(self.read_slots(calls, deadline, primary_only=primary_only))
 
     def hosts(self, slots: Sequence[int], deadline: Deadline) -> list[str]:
         """As `State.hosts`, by the current slot map."""

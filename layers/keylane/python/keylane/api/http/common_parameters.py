@@ -110,10 +110,12 @@ def has_base64_keys(request: Request) -> bool:
     return bool(KEY_FORMAT.of(request) == "base64")
 
 
-def parse_cursor(request: Request, topic: str, bounds: bytes) -> bytes | None:
-    """Return where the page begins; None at the first one. `bounds`: `cursors.digest`. Raises BadRequest."""
+def parse_cursor(
+    request: Request, topic: str, bounds: bytes, earlier: cursors.Earlier | None = None
+) -> bytes | None:
+    """Return where the page begins; None at the first one. As `cursors.decode`. Raises BadRequest."""
     cursor = CURSOR.of(request)
-    return None if cursor is None else cursors.decode(cursor, topic, bounds)
+    return None if cursor is None else cursors.decode(cursor, topic, bounds, earlier)
 
 
 def parse_key_text(given: str, parameter: str, *, is_base64: bool) -> bytes:

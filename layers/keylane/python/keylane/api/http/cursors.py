@@ -15,6 +15,7 @@ The checksum finds a cursor that was cut or changed on the way. A cursor gives n
 import base64
 import binascii
 from hashlib import blake2b
+from typing import NamedTuple
 
 from keylane.errors import BadRequest
 
@@ -23,6 +24,13 @@ DIGEST_BYTES = 8
 LONGEST_CHARACTERS = 90_000
 """A key of 64 KiB and the rest, in base64."""
 _NOT_OURS = "is not valid: pass `next` of the previous page unchanged"
+
+
+class Earlier(NamedTuple):
+    """The `digest` of a request's bounds in an earlier version, and what its positions lack in front."""
+
+    bounds: bytes
+    prefix: bytes
 
 
 def digest(*bounds: object) -> bytes:
@@ -42,10 +50,11 @@ def render_next(topic: str, bounds: bytes, next_after: bytes | None) -> dict[str
     return {} if next_after is None else {"next": encode(topic, bounds, next_after)}
 
 
-def decode(text: str, topic: str, bounds: bytes) -> bytes:
+def decode(text: str, topic: str, bounds: bytes, earlier: Earlier | None = None) -> bytes:
     """Return the position at which the last page ended. `bounds` is the `digest` of this request's bounds.
 
-    Raises BadRequest if the cursor is invalid, or belongs to another topic or to other bounds.
+    `earlier`: what an earlier version wrote instead. Raises BadRequest if the cursor is invalid, or belongs
+    to another topic or to other bounds.
     """
     data = _checked(text)
     end = 2 + data[1]
@@ -55,9 +64,12 @@ def decode(text: str, topic: str, bounds: bytes) -> bytes:
         )
     if data[2:end] != topic.encode():
         raise _refused("belongs to another topic")
-    if data[end : end + DIGEST_BYTES] != bounds:
+    given, position = data[end : end + DIGEST_BYTES], data[end + DIGEST_BYTES :]
+    if earlier is not None and given == earlier.bounds:
+        return earlier.prefix + position
+    if given != bounds:
         raise _refused("belongs to other bounds: repeat the request of the first page, plus the cursor")
-    return data[end + DIGEST_BYTES :]
+    return position
 
 
 def _checked(text: str) -> bytes:

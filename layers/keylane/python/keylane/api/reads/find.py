@@ -42,7 +42,7 @@ from keylane.config.functions import QuerySettings
 from keylane.errors import BadRequest
 from keylane.query.conditions import EQUAL, RANGE, Asked, Order
 from keylane.query.conditions import PREFIX as BEGINS
-from keylane.query.find import FindCount, FindPage, FindScan
+from keylane.query.find import ANY_TYPES, FindCount, FindPage, FindScan
 from keylane.query.store import ReadTerms
 
 MOST_CONDITIONS = 16
@@ -80,10 +80,10 @@ def parse_find(request: Request, topic: str, settings: QuerySettings) -> FindReq
         )
     asked, order, span = parse_conditions(request, _NAMES), _order(request), parse_prefix(request)
     is_count = COUNT_ALONE.of(request)
-    # Of all keys it is that of earlier versions, whose cursors continue.
     of_keys = (span.low,) if span.low else ()
-    bounds = cursors.digest("find", asked, order, is_count, *of_keys)
-    after, position = parse_cursor(request, name, bounds), MIN_POSITION.of(request)
+    bounds = cursors.digest("typed find", asked, order, is_count, *of_keys)
+    earlier = cursors.Earlier(cursors.digest("find", asked, order, is_count, *of_keys), ANY_TYPES)
+    after, position = parse_cursor(request, name, bounds, earlier), MIN_POSITION.of(request)
     wait_ms = bounded_wait_ms(request, preferred_wait_ms(PREFER.of(request)), settings)
     scan = FindScan(asked, order, LIMIT.of(request), after, position, wait_ms, span)
     values = parse_value_options(request)

@@ -1,0 +1,339 @@
+"""What `keylane new` finds out about a cluster, and the files that it writes."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from keylane.errors import UnknownTopic
+from keylane.explore.log import read_records
+from keylane.formats.connect_keys import keys_with_schema
+from keylane.model.kafka import EARLIEST, READ_COMMITTED, KafkaTopic, LogRange, LogRecord
+from keylane.model.records import KeyFields
+from keylane.ports import Deadline
+from keylane.routing import SLOTS
+from keylane_cli.survey.key_memory import BYTES_PER_ENTRY
+from keylane_cli.survey.lane_balance import FULLEST, Proposal, propose_stripes
+from keylane_cli.survey.partitioner_guess import USUAL, PartitionerGuess, guess_partitioner
+from keylane_cli.survey.table_guess import (
+    decode_registered,
+    guess_key_fields,
+    guess_key_schema,
+    has_change_events,
+    has_registry_keys,
+)
+from keylane_local.env_file import KAFKA, REDIS
+from keylane_local.errors import BadInput
+from keylane_local.stack.outside import TIMEOUT_MS, Outside, describe_missing, reach
+
+_PARTITIONS, _RECORDS, _BYTES = 20, 200, 1 << 20
+"""The records that are looked at: these of each of the first partitions."""
+_READS = 200
+"""Of many topics, fewer partitions of each are looked at: so many in all."""
+NEW_PARTITIONS = 9
+_INTERNAL = "_"
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+"""A name that TOML takes without quotes."""
+_FRAME = 5
+"""Bytes before a value of a Schema Registry: zero, and the number of its schema."""
+OPTIONS = {"kafka": "--kafka", "redis": "--redis"}
+
+
+@dataclass(frozen=True, slots=True)
+class NewProject:
+    """What was asked for. No topics: all that Kafka has. `redis_nodes`: "" for a Redis of the local stack."""
+
+    bootstrap: str
+    redis_nodes: str
+    topics: Sequence[str]
+    stack: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFound:
+    """What is known of a topic. `partitions`: 0 if Kafka does not have it, None if nobody has looked.
+
+    `stripes`: how many keep the shards of the Redis Cluster evenly filled; None if nobody has looked.
+    `has_keys`: whether a record had one; a topic without records may get some. `has_schemas`: whether all
+    values begin as those of a Schema Registry do; `has_registry_keys`: all keys. `has_events`: whether all
+    values are change events, as far as their schemas are known. `key_fields`: of keys that are JSON objects
+    alike; `key_schema`: the schema that all keys have in them.
+    """
+
+    partitions: int | None
+    guess: PartitionerGuess
+    stripes: Proposal | None = None
+    has_keys: bool = True
+    has_schemas: bool = False
+    has_events: bool = False
+    key_fields: KeyFields = ()
+    key_schema: str = ""
+    has_registry_keys: bool = False
+
+
+_NOT_LOOKED_AT = TopicFound(None, PartitionerGuess(USUAL, is_guarded=False, reason="nothing was looked at"))
+
+
+@dataclass(slots=True)
+class _Sample:
+    """Some records of a topic, each with its partition."""
+
+    records: list[tuple[int, LogRecord]] = field(default_factory=list)
+
+    @property
+    def has_keys(self) -> bool:
+        return not self.records or any(record.key is not None for _, record in self.records)
+
+    @property
+    def values(self) -> list[bytes]:
+        return [record.value for _, record in self.records if record.value is not None]
+
+    @property
+    def keys(self) -> set[bytes]:
+        return {record.key for _, record in self.records if record.key is not None}
+
+    @property
+    def has_schemas(self) -> bool:
+        values = self.values
+        return bool(values) and all(len(value) > _FRAME and value[0] == 0 for value in values)
+
+
+def without_a_look(project: NewProject) -> dict[str, TopicFound]:
+    """Return the topics that were named, of which nothing is known."""
+    return dict.fromkeys(project.topics, _NOT_LOOKED_AT)
+
+
+def look_at(
+    project: NewProject, environment: Mapping[str, str], *, creates: bool = False
+) -> dict[str, TopicFound]:
+    """Reach Kafka, and Redis if there is one, and look at the topics' first records.
+
+    The environment has what else is needed to log in, as for the functions. `creates`: topics may be named
+    that Kafka does not have. Raises PartUnreachable, KeylaneError, BadInput.
+    """
+    given = {**environment, KAFKA: project.bootstrap, REDIS: project.redis_nodes}
+    with reach(given, OPTIONS) as outside:
+        present = outside.metadata.topics(Deadline.after_ms(TIMEOUT_MS, outside.clock))
+        names = project.topics or sorted(name for name in present if not name.startswith(_INTERNAL))
+        missing = describe_missing(names, present)
+        if missing and not creates:
+            raise BadInput(f"{'; '.join(missing)} (--create-topics lets the job create it)")
+        if not names:
+            raise BadInput("Kafka has no topics yet: name one with --topic, and add --create-topics")
+        shards = shard_numbers(outside) if outside.state else None
+        partitions = max(1, min(_PARTITIONS, _READS // len(names)))
+        found = {name: _look_at_topic(outside, name, partitions, shards) for name in names}
+    return {name: _with_schemas(topic, values, environment) for name, (topic, values) in found.items()}
+
+
+def _with_schemas(topic: TopicFound, values: list[bytes], environment: Mapping[str, str]) -> TopicFound:
+    """Return what is known, with what a registry's schemas say of the values."""
+    if not topic.has_schemas:
+        return topic
+    return replace(topic, has_events=has_change_events(decode_registered(values, environment)))
+
+
+def _look_at_topic(
+    outside: Outside, name: str, partitions: int, shards: list[int] | None
+) -> tuple[TopicFound, list[bytes]]:
+    """Return what is known of a topic, and the values that were looked at."""
+    try:
+        topic = outside.metadata.topic(name, Deadline.after_ms(TIMEOUT_MS, outside.clock))
+    except UnknownTopic:
+        reason = "Kafka does not have the topic yet: this is that of Java clients"
+        guess = PartitionerGuess(USUAL, is_guarded=False, reason=reason)
+        return TopicFound(0, guess, propose_stripes(NEW_PARTITIONS, shards) if shards else None), []
+    count = len(topic.partitions)
+    sample = _Sample(list(first_records(outside, topic, partitions)))
+    guess = guess_partitioner(((partition, record.key) for partition, record in sample.records), count)
+    stripes = propose_stripes(count, shards) if shards else None
+    has_schemas = sample.has_schemas
+    has_events = not has_schemas and has_change_events(sample.values)
+    keys = guess_key_fields(sample.keys), guess_key_schema(sample.keys), has_registry_keys(sample.keys)
+    found = TopicFound(count, guess, stripes, sample.has_keys, has_schemas, has_events, *keys)
+    return found, sample.values
+
+
+def summarize(found: Mapping[str, TopicFound]) -> list[dict[str, object]]:
+    """Return what is known of each topic, for `--json`."""
+    return [
+        {
+            "topic": name,
+            "partitions": each.partitions,
+            "stripes": each.stripes and each.stripes.stripes,
+            "partitioner": each.guess.partitioner,
+            "guarded": each.guess.is_guarded,
+            "why": each.guess.reason,
+            "has_keys": each.has_keys,
+            "has_schemas": each.has_schemas,
+            "has_events": each.has_events,
+            "key_fields": dict(each.key_fields),
+            "key_schema": each.key_schema or None,
+            "has_registry_keys": each.has_registry_keys,
+        }
+        for name, each in found.items()
+    ]
+
+
+def shard_numbers(outside: Outside) -> list[int]:
+    """Return the number of the shard that has each slot."""
+    assert outside.state is not None  # noqa: S101 (for the type checker)
+    hosts = outside.state.hosts(range(SLOTS), Deadline.after_ms(TIMEOUT_MS, outside.clock))
+    numbers = {host: number for number, host in enumerate(dict.fromkeys(hosts))}
+    return [numbers[host] for host in hosts]
+
+
+def first_records(outside: Outside, topic: KafkaTopic, partitions: int) -> Iterator[tuple[int, LogRecord]]:
+    """Yield the first records of the first partitions, each with its partition."""
+    for partition in topic.partitions[:partitions]:
+        wanted = LogRange(topic.name, partition.number, 0, 0, _RECORDS, _BYTES, READ_COMMITTED)
+        deadline = Deadline.after_ms(TIMEOUT_MS, outside.clock)
+        page = read_records(outside.metadata, outside.reader, wanted, EARLIEST, deadline)
+        yield from ((partition.number, record) for record in page.batch.records)
+
+
+def render_topics(found: Mapping[str, TopicFound]) -> str:
+    """Return the text of keylane.toml."""
+    lines = [
+        "# The topics to serve, and their options: docs/configuration/topics.md has all of them.",
+        "# Addresses and secrets are in keylane.env, or in the environment: docs/configuration/settings.md.",
+        "",
+    ]
+    if any(each.partitions == 0 for each in found.values()):
+        lines += ["[job]", "create_topics = true # those that Kafka does not have yet", ""]
+    if not any(each.has_keys for each in found.values()):
+        lines += ["# No topic has records with keys. One of these is needed:", ""]
+    return "\n".join(lines) + "\n".join(_render_topic(name, each) for name, each in found.items())
+
+
+def _render_topic(name: str, found: TopicFound) -> str:
+    header = f"[topics.{name}]" if "." not in name else f'[topics."{name}"]'
+    if not found.has_keys:
+        return f"# {header} # its first records have no keys: nothing could be found by one\n"
+    lines = [header, f"# {found.guess.reason}", f'partitioner = "{found.guess.partitioner}"']
+    if found.guess.is_guarded:
+        lines.append("guarded = true # producers with several partitioners are expected")
+    if found.partitions == 0:
+        lines.append(f"partitions = {NEW_PARTITIONS}")
+    if found.stripes is not None:
+        lines.append(_render_stripes(found.stripes))
+    if found.has_schemas:
+        lines.append('value_format = "registry" # needs KEYLANE_SCHEMA_REGISTRY_URL')
+        if not found.has_events:
+            lines.append('# envelope = "debezium"  # if the values are change events of a table')
+    if found.has_events:
+        lines.append('envelope = "debezium" # rows of a table (docs/use/databases.md)')
+    lines += _render_keys(found)
+    lines += [
+        "# index = true         # keys in order: ranges and prefixes",
+        "# history_count = 100  # of each key",
+        f'# fields = {{ status = "text" }}  # to find by: {BYTES_PER_ENTRY} bytes of Redis + the key, each',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _render_keys(found: TopicFound) -> Iterator[str]:
+    """Yield the line that says how keys are asked for by their values."""
+    if found.key_fields:
+        fields = ", ".join(f'{_toml_name(name)} = "{kind}"' for name, kind in found.key_fields)
+        yield f"key_fields = {{ {fields} }} # {_example(found.key_fields)}"
+    if found.key_schema:
+        # TOML's basic strings are JSON's, but for a character that JSON may have as it is.
+        schema = json.dumps(found.key_schema).replace("\x7f", "\\u007f")
+        yield f"key_schema = {schema} # {_example(keys_with_schema(found.key_schema).fields)}"
+    if found.has_registry_keys:
+        yield 'key_format = "registry" # keys by their values: /keys/7, or a JSON object'
+
+
+def _toml_name(name: str) -> str:
+    return name if _BARE.fullmatch(name) else json.dumps(name)
+
+
+def _example(fields: KeyFields) -> str:
+    if len(fields) == 1:
+        return "keys by its value: /keys/7"
+    return "keys by a JSON object of these"
+
+
+def render_environment(project: NewProject, environment: Mapping[str, str]) -> str:
+    """Return the text of keylane.env, without passwords."""
+    given = {
+        name: environment[name]
+        for name in _LOGIN
+        if environment.get(name) and not name.endswith("_PASSWORD") and "\n" not in environment[name]
+    }
+    lines = [
+        "# Read by `keylane up`, `job`, `serve` and `doctor` here, by systemd and by containers.",
+        "# The environment wins. docs/configuration/settings.md has every variable.",
+        f"{KAFKA}={project.bootstrap}",
+    ]
+    lines.append(
+        f"{REDIS}={project.redis_nodes}"
+        if project.redis_nodes
+        else f"# {REDIS}=redis-1:6379 # without it, `keylane up` starts a Redis Cluster of its own"
+    )
+    lines += [f"{name}={value}" for name, value in given.items()]
+    lines += [f"# {name}={example}" for name, example in _LOGIN.items() if name not in given and example]
+    return "\n".join(lines) + "\n"
+
+
+_LOGIN = {
+    "KEYLANE_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
+    "KEYLANE_KAFKA_SASL_MECHANISM": "SCRAM-SHA-512",
+    "KEYLANE_KAFKA_SASL_USERNAME": "...",
+    "KEYLANE_KAFKA_SASL_PASSWORD": "...",
+    "KEYLANE_KAFKA_SSL_CA": "/etc/ssl/kafka-ca.pem",
+    "KEYLANE_REDIS_TLS": "true",
+    "KEYLANE_REDIS_USERNAME": "...",
+    "KEYLANE_REDIS_PASSWORD": "...",
+    "KEYLANE_SCHEMA_REGISTRY_URL": "https://registry:8081",
+}
+"""How to log in, with what an example has."""
+
+
+def _render_stripes(proposed: Proposal) -> str:
+    line = f"stripes = {proposed.stripes} # the fullest shard has {proposed.fullest:.2f} times the mean"
+    if proposed.fullest > FULLEST:
+        return f"{line}: no number gives less here (docs/operate/sizing.md)"
+    return f"{line} at most, up to {proposed.most_shards} shards (docs/operate/sizing.md)"
+
+
+def render_deployment(
+    project: NewProject, found: Mapping[str, TopicFound], environment: Mapping[str, str]
+) -> str:
+    """Return the text of samconfig.toml."""
+    partitioners = {each.guess.partitioner for each in found.values()}
+    given = {
+        "KafkaBootstrap": project.bootstrap,
+        "KafkaSecurityProtocol": environment.get("KEYLANE_KAFKA_SECURITY_PROTOCOL", ""),
+        "KafkaSaslMechanism": environment.get("KEYLANE_KAFKA_SASL_MECHANISM", ""),
+        "RedisNodes": project.redis_nodes,
+        "RedisTls": environment.get("KEYLANE_REDIS_TLS", "false").lower(),
+        "Partitioner": partitioners.pop() if len(partitioners) == 1 else "",
+        "Authorization": "API_KEY",
+    }
+    more = "" if project.redis_nodes else " RedisNodes, unless a cache is to be created."
+    overrides = "".join(f'  "{name}={value}",\n' for name, value in given.items() if value)
+    return f"""\
+# `sam deploy`: docs/operate/deploy.md describes the parameters.
+version = 0.1
+
+[default.global.parameters]
+stack_name = "{project.stack}"
+
+[default.build.parameters]
+cached = false
+parallel = true
+
+[default.deploy.parameters]
+resolve_s3 = true
+s3_prefix = "{project.stack}"
+capabilities = ["CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND"]
+confirm_changeset = true
+# Still to be added: SubnetIds and SecurityGroupIds, in which the functions reach Kafka and Redis; and where
+# they log in, KafkaSaslUsername, KafkaSaslPassword, RedisUsername and RedisPassword as references to secrets,
+# with their SecretArns.{more}
+parameter_overrides = [
+{overrides}]
+tags = "project={project.stack}"
+"""

@@ -1,0 +1,1 @@
+"""The demo: real flights, written into Kafka and read over HTTP."""

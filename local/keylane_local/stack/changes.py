@@ -1,0 +1,54 @@
+"""What an edited `keylane.toml` changes, in sentences: what is built again, and what only changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from keylane.errors import BadConfig
+from keylane_spark.config.topics import Config, TopicConfig, load
+from keylane_spark.preview import layout_change
+
+T = TypeVar("T")
+
+_AGAIN = "is built again beside its present state, which serves until then"
+
+
+def describe_changes(before: Path, after: Path) -> list[str]:
+    """Return a sentence for each topic and view that differs, and one for the other tables.
+
+    Without the file of before, or if a version of today cannot read it, nothing is known: none.
+    """
+    try:
+        old = load(before)
+    except BadConfig:
+        return []
+    return list(_compare(old, load(after)))
+
+
+def _compare(old: Config, new: Config) -> Iterator[str]:
+    yield from _compare_tables("topic", old.topics, new.topics, _topic_change)
+    yield from _compare_tables("view", old.views, new.views, lambda _, __: _AGAIN)
+    if old.job != new.job or old.spark != new.spark:
+        yield "settings of the job changed"
+
+
+def _compare_tables(
+    kind: str, old: Mapping[str, T], new: Mapping[str, T], change: Callable[[T, T], str]
+) -> Iterator[str]:
+    for name in sorted(old.keys() | new.keys()):
+        if name not in new:
+            advice = f"its state stays as it is until `[job] forget_{kind}s` names it"
+            yield f"{kind} {name!r} is no longer written: {advice}"
+        elif name not in old:
+            yield f"{kind} {name!r} is new: it is built"
+        elif old[name] != new[name]:
+            yield f"{kind} {name!r} {change(old[name], new[name])}"
+
+
+def _topic_change(was: TopicConfig, now: TopicConfig) -> str:
+    change = layout_change(was, now)
+    if change.rebuilt:
+        return f"{_AGAIN}: {change.rebuilt}"
+    return "changes in place" if change.in_place else "changes only in how Kafka would create it"

@@ -1,1 +1,0 @@
-"""Arrow columns to the lane protocol's bytes, without a loop over rows."""

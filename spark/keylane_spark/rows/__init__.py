@@ -1,0 +1,1 @@
+"""Columns of records: from the rows of a log to the lane protocol's bytes, without a loop over rows."""

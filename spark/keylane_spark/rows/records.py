@@ -1,0 +1,218 @@
+"""Records as columns: as a partition's log has them, and as its lanes store them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Self, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from keylane.model.kafka import TopicPartition
+from keylane.model.records import Options
+from keylane.state import codec
+from keylane_spark.rows.headers import header_blocks
+
+RowsOfPartitions: TypeAlias = Generator[tuple[TopicPartition, "Rows"], None, None]
+
+
+class _Columns:
+    """Columns of n rows, numpy's or Arrow's; None for one that no row needs."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def where(self, mask: NDArray[np.bool_]) -> Self:
+        """A copy of the rows that a boolean mask (n) selects."""
+        selection = pa.array(mask)
+        return self._map(lambda each: each[mask] if isinstance(each, np.ndarray) else each.filter(selection))
+
+    def take(self, order: NDArray[np.int64]) -> Self:
+        """A copy of the rows of these numbers."""
+        numbers = pa.array(order)
+        return self._map(lambda each: each[order] if isinstance(each, np.ndarray) else each.take(numbers))
+
+    def part(self, start: int, end: int) -> Self:
+        """The rows [start, end), without a copy."""
+        columns = [getattr(self, name) for name in self.__slots__]
+        return type(self)(*[None if each is None else each[start:end] for each in columns])
+
+    def _map(self, change: Callable[[Any], Any]) -> Self:
+        columns = (getattr(self, name) for name in self.__slots__)
+        return type(self)(*(None if column is None else change(column) for column in columns))
+
+
+@dataclass(frozen=True, slots=True)
+class Rows(_Columns):
+    """What a consumer sees of one partition, in offset order, as columns of n rows.
+
+    `offsets`, `timestamps_ms`: int64. `keys`, `values`: binary, with nulls. `headers`: see
+    `rows.headers`; None where they were not read. `wanted`, `selected`: see `engine.record_sql`; None for
+    topics without SQL.
+    """
+
+    offsets: NDArray[np.int64]
+    timestamps_ms: NDArray[np.int64]
+    keys: pa.BinaryArray
+    values: pa.BinaryArray
+    headers: pa.ListArray | None = None
+    wanted: pa.BooleanArray | None = None
+    selected: pa.StringArray | None = None
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes of keys, values and headers, roughly, without a look at each."""
+        columns = self.keys, self.values, self.headers
+        return sum(int(each.nbytes) for each in columns if each is not None)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Rows]) -> Rows:
+        """A copy of the rows of all parts, one behind the other; all have headers, or none."""
+        headers = [part.headers for part in parts if part.headers is not None]
+        return Rows(
+            np.concatenate([part.offsets for part in parts]),
+            np.concatenate([part.timestamps_ms for part in parts]),
+            pa.concat_arrays([part.keys for part in parts]),
+            pa.concat_arrays([part.values for part in parts]),
+            pa.concat_arrays(headers) if headers else None,
+        )
+
+    def with_keys(self) -> Rows:
+        """The rows that have a key."""
+        return self.where(_mask(self.keys.is_valid())) if self.keys.null_count else self
+
+
+@dataclass(frozen=True, slots=True)
+class Records(_Columns):
+    """Records in offset order, as columns of n rows. Keys are never null; a null value is a tombstone.
+
+    `keys`, `values`: binary. `offsets`, `timestamps_ms`: int64. The others are None where no record needs
+    them. `headers`: binary, the codec's headers blocks, empty for a record without. `left_bytes`: int64,
+    the size of a value that is left in Kafka (the value here is empty), else 0. `order_ms`: int64, the
+    highest timestamp of the key so far. `fields`: binary, what `rows.fields` adds to what is written.
+    """
+
+    keys: pa.BinaryArray
+    values: pa.BinaryArray
+    offsets: NDArray[np.int64]
+    timestamps_ms: NDArray[np.int64]
+    headers: pa.BinaryArray | None = None
+    left_bytes: NDArray[np.int64] | None = None
+    order_ms: NDArray[np.int64] | None = None
+    fields: pa.BinaryArray | None = None
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def order(self) -> NDArray[np.int64]:
+        """The timestamps that order the records: `order_ms` if it is set, else the records' timestamps."""
+        return self.timestamps_ms if self.order_ms is None else self.order_ms
+
+    @property
+    def tombstones(self) -> NDArray[np.bool_]:
+        """Which values are null."""
+        return _mask(self.values.is_null())
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Bytes of each record: key, value, headers and the envelope's fixed part."""
+        sizes = pc.add(pc.binary_length(self.keys), lengths_of(self.values))
+        if self.headers is not None:
+            sizes = pc.add(sizes, pc.binary_length(self.headers))
+        array: NDArray[np.int64] = sizes.to_numpy(zero_copy_only=False).astype(np.int64)
+        return array + codec.HEADER_BYTES
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all records, those of the values that are left in Kafka included."""
+        columns = [self.keys, self.values, *([] if self.headers is None else [self.headers])]
+        total = sum(pc.sum(pc.binary_length(column)).as_py() or 0 for column in columns)
+        left = 0 if self.left_bytes is None else int(self.left_bytes.sum())
+        return total + left + len(self) * codec.HEADER_BYTES
+
+    def copy(self) -> Records:
+        """A copy of all rows."""
+        return self.where(np.ones(len(self), np.bool_))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Records]) -> Records:
+        """A copy of the rows of all parts, one behind the other."""
+        headers = left_bytes = order_ms = None
+        if any(part.headers is not None for part in parts):
+            headers = pa.concat_arrays([_headers(part) for part in parts])
+        if any(part.left_bytes is not None for part in parts):
+            left_bytes = np.concatenate([_left_bytes(part) for part in parts])
+        if any(part.order_ms is not None for part in parts):
+            order_ms = np.concatenate([part.order for part in parts])
+        return Records(
+            pa.concat_arrays([part.keys for part in parts]),
+            pa.concat_arrays([part.values for part in parts]),
+            np.concatenate([part.offsets for part in parts]),
+            np.concatenate([part.timestamps_ms for part in parts]),
+            headers,
+            left_bytes,
+            order_ms,
+        )
+
+
+def split_by_partition(
+    rows: Rows, partitions: NDArray[np.int32], topics: pa.StringArray | str
+) -> RowsOfPartitions:
+    """The rows of each partition, in their order, without a copy: one comes again where others are between.
+
+    `partitions`: of each row; `topics`: of each row, or of all.
+    """
+    is_last = partitions[1:] != partitions[:-1]
+    if not isinstance(topics, str):
+        is_last |= pc.not_equal(topics[1:], topics[:-1]).to_numpy(zero_copy_only=False)
+    bounds = [0, *(np.flatnonzero(is_last) + 1).tolist(), len(rows)] if len(rows) else []
+    for begin, end in pairwise(bounds):
+        topic = topics if isinstance(topics, str) else topics[begin].as_py()
+        yield (topic, int(partitions[begin])), rows.part(begin, end)
+
+
+def tails_of(values: pa.BinaryArray, begin: int) -> pa.BinaryArray:
+    """The bytes of each value from `begin` on, which none is shorter than.
+
+    Without an end `binary_slice` fails on values of different lengths (pyarrow 26).
+    """
+    longest = pc.max(pc.binary_length(values)).as_py() or 0
+    return pc.binary_slice(values, begin, max(begin, longest))
+
+
+def lengths_of(values: pa.BinaryArray) -> pa.Int32Array:
+    """The bytes of each value, 0 where it is null."""
+    lengths = pc.binary_length(values)
+    return pc.fill_null(lengths, 0) if values.null_count else lengths
+
+
+def stored_records(rows: Rows, options: Options) -> Records:
+    """What a topic with these options stores of rows, which all have keys."""
+    values, left_bytes = rows.values, None
+    headers = header_blocks(rows.headers, values) if options.headers else None
+    sizes = pc.binary_length(values)
+    if (pc.max(sizes).as_py() or 0) > options.max_value_bytes:
+        is_large = pc.greater(pc.fill_null(sizes, 0), options.max_value_bytes)
+        left_bytes = np.asarray(pc.if_else(is_large, sizes, 0)).astype(np.int64)
+        values = pc.if_else(is_large, b"", values)
+    return Records(rows.keys, values, rows.offsets, rows.timestamps_ms, headers, left_bytes)
+
+
+def _headers(records: Records) -> pa.BinaryArray:
+    return pa.repeat(pa.scalar(b""), len(records)) if records.headers is None else records.headers
+
+
+def _left_bytes(records: Records) -> NDArray[np.int64]:
+    return np.zeros(len(records), np.int64) if records.left_bytes is None else records.left_bytes
+
+
+def _mask(column: pa.BooleanArray) -> NDArray[np.bool_]:
+    mask: NDArray[np.bool_] = column.to_numpy(zero_copy_only=False)
+    return mask

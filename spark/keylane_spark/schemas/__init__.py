@@ -1,0 +1,1 @@
+"""What a Schema Registry says of rows."""

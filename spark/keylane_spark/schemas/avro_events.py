@@ -1,0 +1,90 @@
+"""Change events in Avro, as columns: which of them delete their row.
+
+A schema's event is judged by one field, `op` or `__deleted`. Cursors pass over all fields, so an event that
+is cut off is found; values are made of none of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from keylane.formats import avro_reader
+from keylane.formats.change_events import DELETE, SETS
+from keylane.formats.confluent import PREFIX_BYTES
+from keylane_spark.rows.change_events import DELETION, FEW, INVALID, SET, Verdicts, judge_each
+from keylane_spark.schemas.avro_cursors import Cursors, RecordSkip, compile_skip, spans
+
+_DELETED, _OP, _AFTER = "__deleted", "op", "after"
+_MARK_BYTES = 16
+"""Longer than any encoding of what `op` and `__deleted` may be."""
+
+
+class AvroEvents:
+    """The events of one Avro schema, each behind the prefix of the wire format."""
+
+    def __init__(self, schema: str, references: Sequence[str] = ()) -> None:
+        """Raises ValueError, whose sentence says what is wrong with the schema."""
+        skip = compile_skip(schema, references)
+        self._decode = avro_reader.decoder(schema, references)
+        self._fields = skip.fields if isinstance(skip, RecordSkip) else []
+        types = _field_types(schema)
+        self._mark = _DELETED if _DELETED in types else _OP
+        self._read_mark = avro_reader.decoder(json.dumps(types[self._mark])) if self._mark in types else None
+        self._after_is_union = isinstance(types.get(_AFTER), list)
+
+    def judge(self, values: pa.BinaryArray) -> Verdicts:
+        """Return the verdicts of values, of which none is null."""
+        if self._read_mark is None:
+            return np.full(len(values), INVALID)
+        if len(values) <= FEW:
+            return judge_each(values, self._as_json)
+        cursors = Cursors(values, PREFIX_BYTES)
+        every = np.arange(len(values))
+        marks, has_row = pa.nulls(len(values), pa.binary()), np.full(len(values), self._mark == _DELETED)
+        for name, skip in self._fields:
+            begins = cursors.at.copy()
+            skip(cursors, cursors.all())
+            if name == self._mark:
+                marks = spans(cursors, every, begins, _MARK_BYTES)
+            elif name == _AFTER and self._mark == _OP:
+                # A union's null is the number of its branch alone.
+                has_row = cursors.at - begins > self._after_is_union
+        verdicts = self._by_mark(marks, has_row)
+        doubtful = cursors.lost | (cursors.at != cursors.ends)
+        if doubtful.any():
+            verdicts[doubtful] = judge_each(values.filter(pa.array(doubtful)), self._as_json)
+        return verdicts
+
+    def _by_mark(self, marks: pa.Array, has_row: NDArray[np.bool_]) -> Verdicts:
+        encoded = marks.dictionary_encode(null_encoding="encode")
+        of_mark = np.array([self._verdict(mark) for mark in encoded.dictionary.to_pylist()], np.int8)
+        verdicts: Verdicts = of_mark[encoded.indices.to_numpy(zero_copy_only=False)]
+        verdicts[(verdicts == SET) & ~has_row] = INVALID
+        return verdicts
+
+    def _verdict(self, mark: bytes | None) -> np.int8:
+        if mark is None or self._read_mark is None:
+            return INVALID
+        try:
+            found = json.loads(self._read_mark(mark))
+        except ValueError:
+            return INVALID
+        if self._mark == _DELETED:
+            return {"true": DELETION, "false": SET}.get(str(found).lower(), INVALID)
+        return DELETION if found == DELETE else SET if found in SETS else INVALID
+
+    def _as_json(self, value: bytes) -> str:
+        return self._decode(value[PREFIX_BYTES:])
+
+
+def _field_types(schema: str) -> dict[str, Any]:
+    """Return the types of a record's fields; of any other schema none."""
+    found = json.loads(schema)
+    fields = found.get("fields") if isinstance(found, dict) else None
+    return {each["name"]: each["type"] for each in fields or ()}

@@ -1,0 +1,168 @@
+"""`keylane new`: which partitioner it names, and the files that it writes."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+
+import pytest
+from click.testing import CliRunner
+
+from keylane.routing import PARTITIONERS, partition_for
+from keylane_cli.new_project import NEW_PARTITIONS, TopicFound, render_topics
+from keylane_cli.survey.lane_balance import Proposal, divide, propose_stripes
+from keylane_cli.survey.partitioner_guess import PartitionerGuess, guess_partitioner
+from keylane_client.cli.commands import keylane
+from keylane_local import env_file
+from keylane_local.errors import BadInput
+from keylane_spark.config.topics import load
+
+ANSWERS = ["--kafka", "a:9092,b:9092", "--redis", "r:6379", "--topic", "orders.eu", "--stack", "mine"]
+
+
+def placed_by(partitioner: str, keys: range, partition_count: int = 9) -> list[tuple[int, bytes | None]]:
+    names = [b"key-%d" % number for number in keys]
+    return [(partition_for(name, partition_count, partitioner), name) for name in names]
+
+
+@pytest.mark.parametrize("name", PARTITIONERS)
+def test_the_partitioner_that_explains_all_keys_is_named(name):
+    found = guess_partitioner([*placed_by(name, range(40)), (3, None), (4, b"")], 9)
+    assert (found.partitioner, found.is_guarded) == (name, False)
+    assert found.reason == "it explains all of 40 keys"
+
+
+def test_several_partitioners_are_noticed():
+    found = guess_partitioner([*placed_by("crc32", range(40)), *placed_by("fnv1a", range(40, 50))], 9)
+    assert (found.partitioner, found.is_guarded) == ("crc32", True)
+
+
+def test_what_cannot_be_told_is_said_not_to_be():
+    assert "too few" in guess_partitioner(placed_by("crc32", range(5)) * 10, 9).reason
+    assert "one partition" in guess_partitioner(placed_by("crc32", range(40), 1), 1).reason
+    own = [(number % 9, b"key-%d" % number) for number in range(200)]
+    assert "no known one" in guess_partitioner(own, 9).reason
+
+
+EXPLAINED = "it explains all of 40 keys"
+MURMUR2 = PartitionerGuess("murmur2", is_guarded=False, reason=EXPLAINED)
+
+
+def rendered(folder, found: dict[str, TopicFound]):
+    """The topics of the file that is written for these."""
+    (folder / "keylane.toml").write_text(render_topics(found))
+    return load(folder / "keylane.toml").topics
+
+
+def new(*arguments: str, text: str | None = None, exit_code: int = 0) -> str:
+    result = CliRunner().invoke(keylane, ["new", *arguments], input=text)
+    if isinstance(result.exception, BadInput):
+        return str(result.exception)
+    assert result.exit_code == exit_code, result.output
+    return result.output
+
+
+def test_the_files_are_ones_that_job_and_sam_read(tmp_path):
+    new(str(tmp_path / "own"), *ANSWERS, "--unchecked")
+    config = load(tmp_path / "own" / "keylane.toml")
+    assert config.topics["orders.eu"].partitioner == "murmur2"
+    sam = tomllib.loads((tmp_path / "own" / "samconfig.toml").read_text())["default"]
+    assert sam["global"]["parameters"]["stack_name"] == "mine"
+    overrides = sam["deploy"]["parameters"]["parameter_overrides"]
+    assert {"KafkaBootstrap=a:9092,b:9092", "RedisNodes=r:6379", "RedisTls=false"} <= set(overrides)
+
+
+def test_the_address_of_kafka_is_asked_for(tmp_path, monkeypatch):
+    for name in ("KEYLANE_KAFKA_BOOTSTRAP", "KEYLANE_REDIS_NODES"):
+        monkeypatch.delenv(name, raising=False)
+    printed = new(str(tmp_path), "--unchecked", "--topic", "orders", text="nonsense\na:9092\n")
+    assert "write HOST:PORT" in printed
+    assert (tmp_path / "keylane.toml").read_text().count("[topics.orders]") == 1
+    assert 'stack_name = "keylane-dev"' in (tmp_path / "samconfig.toml").read_text()
+    assert env_file.read(tmp_path / "keylane.env") == {"KEYLANE_KAFKA_BOOTSTRAP": "a:9092"}
+
+
+def test_what_logs_in_is_kept_and_passwords_are_not(tmp_path, monkeypatch):
+    monkeypatch.setenv("KEYLANE_KAFKA_SECURITY_PROTOCOL", "SASL_SSL")
+    monkeypatch.setenv("KEYLANE_KAFKA_SASL_PASSWORD", "hunter2")
+    printed = new(str(tmp_path), *ANSWERS, "--unchecked")
+    assert "Not written: KEYLANE_KAFKA_SASL_PASSWORD." in printed
+    found = env_file.read(tmp_path / "keylane.env")
+    assert found["KEYLANE_KAFKA_SECURITY_PROTOCOL"] == "SASL_SSL"
+    assert "hunter2" not in "".join(path.read_text() for path in tmp_path.iterdir())
+
+
+def test_several_topics_have_a_table_each_and_one_without_keys_none(tmp_path):
+    guess = PartitionerGuess("crc32", is_guarded=False, reason=EXPLAINED)
+    found = {
+        "b.c": TopicFound(3, guess, has_schemas=True),
+        "lines": TopicFound(1, guess, has_keys=False),
+        "a": TopicFound(3, guess),
+    }
+    topics = rendered(tmp_path, found)
+    assert {name: each.value_format for name, each in topics.items()} == {"b.c": "registry", "a": "auto"}
+    assert all(each.partitioner == "crc32" for each in topics.values())
+
+
+def test_the_topic_of_a_table_gets_its_envelope_and_the_fields_of_its_keys(tmp_path):
+    fields = (('a "b"', "string"), ("id", "integer"))
+    table = TopicFound(3, MURMUR2, has_events=True, key_fields=fields)
+    found = {"shop.items": table, "plain": TopicFound(3, MURMUR2)}
+    topics = rendered(tmp_path, found)
+    assert (topics["shop.items"].envelope, topics["plain"].envelope) == ("debezium", "none")
+    assert topics["shop.items"].options.key_fields == fields
+
+
+def test_keys_with_a_schema_get_it_and_those_of_a_registry_their_format(tmp_path):
+    schema = '{"type":"struct","fields":[{"type":"int32","field":"i\\u00fc\x7f\\""}],"name":"a.Key"}'
+    found = {
+        "with-schema": TopicFound(3, MURMUR2, key_schema=schema),
+        "registered": TopicFound(3, MURMUR2, has_schemas=True, has_events=True, has_registry_keys=True),
+    }
+    topics = rendered(tmp_path, found)
+    assert topics["with-schema"].options.key_schema == schema
+    registered = topics["registered"]
+    assert (registered.key_format, registered.envelope) == ("registry", "debezium")
+
+
+def test_all_topics_cannot_be_taken_without_a_look(tmp_path):
+    assert "--unchecked needs --topic" in new(str(tmp_path), "--kafka", "a:1", "--unchecked")
+
+
+def test_files_that_exist_stay_unless_it_is_forced(tmp_path):
+    (tmp_path / "keylane.toml").write_text("mine")
+    assert "--force" in new(str(tmp_path), *ANSWERS, "--unchecked")
+    assert (tmp_path / "keylane.toml").read_text() == "mine"
+    document = json.loads(new(str(tmp_path), *ANSWERS, "--unchecked", "--force", "--json"))
+    assert document["topics"][0]["partitioner"] == "murmur2"
+    assert "orders.eu" in (tmp_path / "keylane.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("option", "given"), [("--topic", "a b"), ("--stack", "1x"), ("--kafka", "http://a:1"), ("--redis", "a")]
+)
+def test_an_answer_that_cannot_be_right_is_refused(tmp_path, option, given):
+    at = ANSWERS.index(option)
+    arguments = [*ANSWERS[: at + 1], given, *ANSWERS[at + 2 :]]
+    assert f"Invalid value for '{option}'" in new(str(tmp_path), *arguments, exit_code=2)
+    assert not (tmp_path / "keylane.toml").exists()
+
+
+@pytest.mark.parametrize("partitions", [0, 12])
+def test_stripes_that_were_proposed_are_in_the_file_with_their_reason(tmp_path, partitions):
+    proposed = propose_stripes(partitions or NEW_PARTITIONS, divide(3))
+    text = render_topics({"orders": TopicFound(partitions, MURMUR2, proposed)})
+    assert f"the fullest shard has {proposed.fullest:.2f} times the mean at most, up to 12 shards" in text
+    (tmp_path / "keylane.toml").write_text(text)
+    assert load(tmp_path / "keylane.toml").topics["orders"].stripes == proposed.stripes > 1
+
+
+def test_a_cluster_that_no_stripes_fill_evenly_is_said_to_be_uneven():
+    text = render_topics({"orders": TopicFound(3, MURMUR2, Proposal(7, 1.42, 3, 12))})
+    assert "stripes = 7 # the fullest shard has 1.42 times the mean: no number gives less here" in text
+
+
+def test_nothing_is_proposed_for_a_cluster_that_nobody_looked_at(tmp_path):
+    document = json.loads(new(str(tmp_path), *ANSWERS, "--unchecked", "--json"))
+    assert document["topics"][0]["stripes"] is None
+    assert "stripes" not in (tmp_path / "keylane.toml").read_text()

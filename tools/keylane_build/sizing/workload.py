@@ -1,0 +1,279 @@
+"""The arithmetic of docs/operate/sizing.md: from a workload to the sizes of all parts, and to a bill.
+
+Its figures are those of `costs`. `steps` writes it down with a workload's numbers.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from keylane_build.sizing import costs, prices
+from keylane_build.sizing.at_rest import Charge, charges, deployed
+from keylane_build.stack.parameters import Refused
+from keylane_cli.survey import key_memory
+from keylane_cli.survey.lane_balance import MAX_NODES, Proposal, divide, propose_stripes
+
+FUNCTION_GB = 1.0
+QUOTA_PER_S = 10
+"""Requests per second that Lambda allows per unit of the concurrency quota, however short they are."""
+NODES_OF_CLUSTER, NODES_OF_REGION = 90, 300
+"""ElastiCache's quotas of an account that has not asked for more."""
+MIN_SHARDS = 3
+NODES = {name: gib for name, (gib, _) in prices.CACHE_NODES.items() if name.startswith("cache.r7g.")}
+"""Nodes that are proposed, by their GiB."""
+ZONES = 3
+FEW_BROKERS, BROKERS_OF_CLUSTER = 30, 60
+"""How many are proposed before larger ones are, and MSK's quota of a cluster with KRaft."""
+TASK_CORES = (2, 4, 8, 16)
+"""Of the job on Fargate. More cores are several jobs."""
+EXECUTOR_CORES = 4
+"""Of the driver and of each executor, where the job is spread."""
+GIB_PER_CORE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What to size for. `keys_per_read` and `records_per_write` are per request; `retention_h` is Kafka's.
+
+    `records_per_write`: 0 where producers write to Kafka. `partitions`: 0 for as many as are proposed.
+    `fields`: in how many indexes of fields a record is, with values of `field_bytes` each.
+    """
+
+    writes_per_s: float
+    reads_per_s: float
+    keys: float
+    key_bytes: int = 20
+    value_bytes: int = 200
+    topic_bytes: int = 10
+    keys_per_read: int = 1
+    records_per_write: int = 1
+    indexed: bool = False
+    fields: int = 0
+    field_bytes: int = 8
+    retention_h: float = 168
+    replicas: int = 1
+    partitions: int = 0
+
+    @property
+    def requests_per_s(self) -> float:
+        """Requests to the API, reads and writes."""
+        writes = self.writes_per_s / self.records_per_write if self.records_per_write else 0
+        return self.reads_per_s / self.keys_per_read + writes
+
+    @property
+    def ingress_bytes_per_s(self) -> float:
+        """Bytes written to Kafka, without replication."""
+        return self.writes_per_s * (self.key_bytes + self.value_bytes)
+
+    @property
+    def name_bytes(self) -> int:
+        """Bytes of a key's name in Redis."""
+        return costs.NAME_BYTES + self.topic_bytes + self.key_bytes
+
+    @property
+    def member_bytes(self) -> int:
+        """Bytes of a key in the largest index that it is in; 0 where it is in none."""
+        if self.fields:
+            return self.field_bytes + key_memory.END_BYTES + self.key_bytes
+        return self.key_bytes if self.indexed else 0
+
+    @property
+    def redis_bytes_per_s(self) -> float:
+        """Bytes that the job writes into primaries, if no record replaces another one of its batch."""
+        return self.writes_per_s * (self.name_bytes + costs.ENVELOPE_BYTES + self.value_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizing:
+    """Sizes of all parts. `bound` says what determines the number of shards; `nodes` are all of the cache.
+
+    `index_parts`: of each lane; 0 where the topic has no index.
+    """
+
+    partitions: int
+    stripes: Proposal
+    index_parts: int
+    shards: int
+    bound: str
+    node: str
+    nodes: int
+    state_gib: float
+    job_cores: int
+    broker: str
+    brokers: int
+    disk_gib: int
+    environments: int
+    requests_per_s: float
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """Parameters of template.yaml with these sizes."""
+        cores = next((cores for cores in TASK_CORES if cores >= self.job_cores), TASK_CORES[-1])
+        return {
+            "CacheNodeType": self.node,
+            "CacheShards": str(self.shards),
+            "CacheReplicas": str(self.nodes // self.shards - 1),
+            "KafkaBrokerType": self.broker,
+            "KafkaBrokersPerZone": str(self.brokers // ZONES),
+            "KafkaVolumeGiB": str(self.disk_gib),
+            "JobCores": str(cores),
+            "JobMemoryGiB": str(cores * GIB_PER_CORE),
+        }
+
+    @property
+    def lanes(self) -> int:
+        """Lanes of the topic."""
+        return self.partitions * self.stripes.stripes
+
+    @property
+    def executors(self) -> int:
+        """How many executors the job's cores are, where it is spread."""
+        return math.ceil(self.job_cores / EXECUTOR_CORES)
+
+    @property
+    def jobs(self) -> int:
+        """How many tasks of Fargate the job's cores are."""
+        return math.ceil(self.job_cores / TASK_CORES[-1])
+
+
+def size(workload: Workload) -> Sizing:
+    """Return the sizes of all parts; raise ValueError if one cluster, or `partitions`, is not enough."""
+    state_bytes = workload.keys * bytes_per_key(workload)
+    memory_gib = state_bytes * costs.REBUILD / costs.MEMORY_USED / 2**30
+    shards, bound = _count_shards(workload, memory_gib)
+    partitions = _count_partitions(workload, shards)
+    most_shards = MAX_NODES // (1 + workload.replicas)
+    stripes = propose_stripes(partitions, divide(shards), most_shards)
+    broker, brokers = _choose_brokers(workload.ingress_bytes_per_s)
+    disk_bytes = workload.ingress_bytes_per_s * workload.retention_h * 3600 * ZONES / costs.DISK_USED
+    return Sizing(
+        partitions=partitions,
+        stripes=stripes,
+        index_parts=key_memory.count_index_parts(
+            key_memory.index_megabytes(workload.keys / (partitions * stripes.stripes), workload.member_bytes)
+        )
+        if workload.member_bytes
+        else 0,
+        shards=shards,
+        bound=bound,
+        node=next(name for name, gib in NODES.items() if gib >= memory_gib / shards),
+        nodes=shards * (1 + workload.replicas),
+        state_gib=state_bytes / 2**30,
+        job_cores=max(
+            2, math.ceil(busy_cores(workload.writes_per_s, partitions * stripes.stripes) / costs.MAX_LOAD)
+        ),
+        broker=broker,
+        brokers=brokers,
+        disk_gib=max(1, math.ceil(disk_bytes / brokers / 2**30)),
+        environments=math.ceil(workload.requests_per_s * costs.FUNCTION_MS / 1e3),
+        requests_per_s=workload.requests_per_s,
+    )
+
+
+def bytes_per_key(workload: Workload) -> float:
+    """Return the bytes that one key takes of a primary's memory."""
+    sizes = workload.topic_bytes, workload.key_bytes, workload.value_bytes
+    of_key = key_memory.bytes_of_key(*sizes, indexed=workload.indexed or workload.fields > 0)
+    in_fields = workload.fields * workload.field_bytes
+    return of_key + key_memory.bytes_of_fields(workload.key_bytes, workload.fields, in_fields)
+
+
+def busy_cores(records_per_s: float, lanes: int) -> float:
+    """Return how many cores the job's workers keep busy, by records and by lanes."""
+    of_records = records_per_s * (costs.WORKER_US_PER_RECORD + costs.JVM_US_PER_RECORD) / 1e6
+    return of_records + lanes * costs.BATCHES_PER_S * costs.WORKER_MS_PER_LANE / 1e3
+
+
+def _count_partitions(workload: Workload, shards: int) -> int:
+    needed = math.ceil(workload.writes_per_s / costs.PARTITION_RECORDS_PER_S)
+    if not workload.partitions:
+        return max(needed, min(shards, 1000), 1)
+    if workload.partitions < needed:
+        raise ValueError(
+            f"{workload.partitions} partitions are too few for these records: {needed} are needed"
+        )
+    return workload.partitions
+
+
+def _choose_brokers(bytes_per_s: float) -> tuple[str, int]:
+    """Return the smallest brokers of which few are enough, or the largest, and how many."""
+    choices = [
+        (broker, ZONES * max(1, math.ceil(bytes_per_s / (disk_mb_per_s * 1e6 * costs.MAX_LOAD))))
+        for broker, disk_mb_per_s in prices.BROKER_DISKS.items()
+    ]
+    broker, brokers = next((each for each in choices if each[1] <= FEW_BROKERS), choices[-1])
+    if brokers > BROKERS_OF_CLUSTER:
+        raise ValueError(f"{brokers} brokers of {broker} are needed: split the topics between clusters")
+    return broker, brokers
+
+
+def _count_shards(workload: Workload, memory_gib: float) -> tuple[int, str]:
+    """Return the number of shards, and what determines it."""
+    needs = {
+        "memory": memory_gib / max(NODES.values()),
+        "writes": workload.writes_per_s * costs.REDIS_US_PER_WRITE / 1e6 / costs.MAX_LOAD,
+        "reads": workload.reads_per_s * costs.REDIS_US_PER_READ / 1e6 / costs.MAX_LOAD,
+    }
+    bound = max(needs, key=lambda name: needs[name])
+    shards = max(MIN_SHARDS, math.ceil(needs[bound]))
+    bound = bound if shards > MIN_SHARDS else "the least"
+    nodes = shards * (1 + workload.replicas)
+    if nodes > MAX_NODES:
+        raise ValueError(
+            f"{nodes} nodes are needed for {bound}, but a cluster has at most {MAX_NODES}:"
+            " split the topics between clusters"
+        )
+    return shards, bound
+
+
+def exceeded_quotas(nodes: int) -> str:
+    """Return the quotas of ElastiCache that must be raised for so many nodes; empty if none."""
+    quotas = (("a cluster", NODES_OF_CLUSTER), ("a region", NODES_OF_REGION))
+    return ", ".join(f"{quota} {what}" for what, quota in quotas if nodes > quota)
+
+
+def bill(sizing: Sizing) -> Iterator[Charge]:
+    """Yield what a month costs: template.yaml with these sizes and everything new, and the requests.
+
+    Raises ValueError if the template does not take the sizes.
+    """
+    everything = {"Job": "FARGATE", "JobImage": "image", "Observability": "true", "AlarmEmail": "a@b.c"}
+    try:
+        at_rest = list(charges(deployed(everything | sizing.parameters)))
+    except Refused as error:
+        raise ValueError(f"template.yaml cannot be deployed with these sizes: {error}") from None
+    for each in at_rest:
+        jobs = sizing.jobs if each.part.startswith("Fargate") else 1
+        yield Charge(each.part, each.count * jobs, each.dollars * jobs)
+    yield from _requests(sizing.requests_per_s * prices.SECONDS_A_MONTH)
+
+
+REQUESTS = ("API Gateway, requests", "Lambda, requests")
+
+
+def _requests(count: float) -> Iterator[Charge]:
+    gateway, function = REQUESTS
+    yield Charge(gateway, count, count / 1e6 * prices.BY_USE["a million requests of a REST API"])
+    duration = costs.FUNCTION_MS / 1e3 * FUNCTION_GB * prices.BY_USE["a GB-second of Lambda"]
+    yield Charge(function, count, count * (prices.BY_USE["a million requests of Lambda"] / 1e6 + duration))
+
+
+EXAMPLES = {
+    "a start": Workload(200, 2_000, 1e6),
+    "a large shop": Workload(20_000, 100_000, 2e8, indexed=True),
+    "the internet, key by key": Workload(1_000_000, 10_000_000, 1e10, retention_h=24),
+    "the internet, 100 at a time": Workload(
+        1_000_000, 10_000_000, 1e10, retention_h=24, keys_per_read=100, records_per_write=100
+    ),
+}
+LARGE_TOPIC = Workload(
+    writes_per_s=500e6 / (14 + 170),
+    reads_per_s=100_000,
+    keys=1e9,
+    key_bytes=14,
+    value_bytes=170,
+    records_per_write=0,
+    retention_h=24,
+    partitions=1000,
+)
+"""500 MB/s into 1,000 partitions, in records of the size that was measured."""

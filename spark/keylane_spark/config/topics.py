@@ -6,9 +6,10 @@ no secrets: they come from the environment, as for the functions.
 
 import re
 import tomllib
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, field_validator, model_validator
 
@@ -300,38 +301,56 @@ class Config(ConfigTable):
         return [*self.job.forget_topics, *map(state_name, self.job.forget_views)]
 
 
+class ConfigFault(NamedTuple):
+    """What is wrong with a file. `where`: FILE:LINE, or FILE; `what`: FIELD: REASON, or the reason alone."""
+
+    where: str
+    what: str
+
+
+class InvalidConfigFile(BadConfig):
+    """The file can't be served, for these faults."""
+
+    def __init__(self, faults: Sequence[ConfigFault]) -> None:
+        super().__init__("\n".join(f"{each.where}: {each.what}" for each in faults))
+        self.faults = tuple(faults)
+
+
 def load(path: Path) -> Config:
-    """Read and validate the file. Raises BadConfig, which names line and field of every error."""
+    """Read and validate the file. Raises InvalidConfigFile, which names line and field of every fault."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise BadConfig(f"{path}: can't be read: {error}") from error
+        raise InvalidConfigFile([ConfigFault(str(path), f"can't be read: {error}")]) from error
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise BadConfig(f"{path}: is not valid TOML: {error}") from error
+        raise InvalidConfigFile([ConfigFault(str(path), f"is not valid TOML: {error}")]) from error
     try:
         config = Config.model_validate(data)
     except ValidationError as error:
-        faults = [_sentence(str(path), text, fault) for fault in error.errors()]
-        raise BadConfig("\n".join(faults)) from error
+        raise InvalidConfigFile([_fault(path, text, each) for each in error.errors()]) from error
     refused = [
-        f"{path}:{line_of(text, ['views', name, *field])}: {'.'.join(['views', name, *field])}: {reason}"
+        _fault_of(path, text, ["views", name, *field], reason)
         for name, view in config.views.items()
         for field, reason in (view.refusals_of_rows() if config.definition(name).has_rows else ())
     ]
     if refused:
-        raise BadConfig("\n".join(refused))
+        raise InvalidConfigFile(refused)
     return config
 
 
-def _sentence(path: str, text: str, fault: Any) -> str:
+def _fault_of(path: Path, text: str, field: list[str], what: str) -> ConfigFault:
+    return ConfigFault(f"{path}:{line_of(text, field)}", f"{'.'.join(field)}: {what}")
+
+
+def _fault(path: Path, text: str, fault: Any) -> ConfigFault:
     field = [str(part) for part in fault["loc"] if part != "[key]"]
     given = "" if fault["type"] == "missing" else f", not {fault['input']!r}"
     reason = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "extra_forbidden":
         reason, given = f"there is no such field{_nearest(field)}", ""
-    return f"{path}:{line_of(text, field)}: {'.'.join(field)}: {reason}{given}"
+    return _fault_of(path, text, field, f"{reason}{given}")
 
 
 def _nearest(field: list[str]) -> str:

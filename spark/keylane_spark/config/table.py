@@ -26,11 +26,11 @@ class OneOf:
     """Of a text in a table: it is one of these choices, which are listed elsewhere."""
 
     def __init__(self, choices: Iterable[str]) -> None:
-        self._choices = list(choices)
+        self.choices = list(choices)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
         """Return what pydantic makes of a `Literal` of the choices."""
-        return core_schema.literal_schema(self._choices)
+        return core_schema.literal_schema(self.choices)
 
 
 class ConfigTable(BaseModel):

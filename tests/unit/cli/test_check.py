@@ -60,6 +60,18 @@ def test_a_file_that_is_wrong_is_named_with_its_lines_and_ends_with_1(tmp_path):
     assert "KEYLANE_REDIS_TLS" in lines[3]
 
 
+def test_a_fault_has_its_place_whatever_the_file_is_called(tmp_path):
+    folder = tmp_path / "a: b"
+    folder.mkdir()
+    path = folder / "keylane.toml"
+    path.write_text("[topics.a]\nstrips = 2\n")
+    [found], _ = check_file(path)
+    assert (found.where, found.what.partition(":")[0]) == (f"{path}:2", "topics.a.strips")
+    path.write_text("[topics")
+    [found], _ = check_file(path)
+    assert (found.where, found.what.partition(":")[0]) == (str(path), "is not valid TOML")
+
+
 def test_a_file_in_order_is_said_to_be_one_and_that_nobody_looked_at_kafka(tmp_path, monkeypatch):
     monkeypatch.delenv("KEYLANE_KAFKA_BOOTSTRAP", raising=False)
     (tmp_path / "keylane.toml").write_text("[topics.a]\n")

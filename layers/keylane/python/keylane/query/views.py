@@ -143,7 +143,7 @@ def _read_rows(reading: Reading, scan: WindowScan, terms: ReadTerms) -> tuple[li
 
 
 def list_views(store: Store, timeout_ms: float) -> dict[str, ListedView]:
-    """Return all views, by name; definitions as of the last `layout_ttl`.
+    """Return all views, by name; definitions as old as layouts may be.
 
     Raises StateUnavailable, CorruptState.
     """

@@ -7,6 +7,8 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+import pyarrow as pa
+
 from keylane.errors import ask_meant
 from keylane.model.records import MAX_LANES
 from keylane.state.field_index import indexes_of, split_entries
@@ -59,9 +61,9 @@ class InFields(NamedTuple):
         """Read the records as the job does."""
         if not options.fields:
             return cls(0, 0, {})
-        found = field_entries([record.value for record in keyed], options)
+        found, _ = field_entries(pa.array([record.value for record in keyed], pa.binary()), options)
         entries, values, members = 0, 0, Counter[int]()
-        for record, own in zip(keyed, found, strict=True):
+        for record, own in zip(keyed, found.to_pylist(), strict=True):
             for number, value in split_entries(own):
                 entries += 1
                 values += len(value)

@@ -111,7 +111,8 @@ def chunk_of(lane: LaneTarget, *pairs: tuple[bytes, bytes], **fields) -> Chunk:
     parts = [part for key, envelope in pairs for part in (lane.key_prefix + key, envelope)]
     arguments = memoryview(b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts))
     defaults = {"end_offset": 0, "newest_timestamp_ms": 0, "has_tombstones": False}
-    if lane.delivery(len(pairs)).in_order and not fields.get("has_tombstones"):
+    is_mset = not lane.options.compared and not fields.get("has_tombstones")
+    if is_mset and lane.delivery(len(pairs)).in_order:
         defaults["ordered"] = OrderedWrites(len(pairs), arguments, (), 0)
     return Chunk(**{**defaults, "count": len(pairs), "arguments": arguments, **fields})
 

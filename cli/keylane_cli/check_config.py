@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Literal
 
 from keylane.config import kafka_table, table
 from keylane.config.settings import SettingsTable
-from keylane.errors import SettingsError, ask_meant
+from keylane.errors import BadConfig, SettingsError, ask_meant
 from keylane.model.records import MAX_LANES
 from keylane_local import env_file
 from keylane_spark.config.topics import Config, InvalidConfigFile, line_of, load
-from keylane_spark.preview import function_fault
+from keylane_spark.preview import read_code
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,7 +75,11 @@ def _function_fault(config: Path, function: str) -> str:
     folder = str(config.resolve().parent)
     if folder not in sys.path:
         sys.path.append(folder)
-    return function_fault(function)
+    try:
+        read_code(function)
+    except BadConfig as error:
+        return str(error)
+    return ""
 
 
 def check_settings(file: Path) -> list[CheckFinding]:

@@ -19,7 +19,7 @@ from tests.model.log import TOPIC
 from keylane.errors import Fenced, KeylaneError, LaneBehind, TopicChanged, Unavailable
 from keylane_spark.config.topics import Config
 from keylane_spark.generations import ownership, sweeper
-from keylane_spark.lanes import index_sizes, lane_writer
+from keylane_spark.lanes import index_sizes, lane
 from keylane_spark.lanes.function_library import FunctionLibrary, WriteOptions
 from keylane_spark.log.log_watch import LeaderAnswers
 from keylane_spark.serving import open_topics, switch
@@ -119,8 +119,7 @@ class Jobs:
         enter(patch(partition_chunks, "MAX_RECORDS", 1))
         enter(patch(partition_chunks, "COMPARED_RECORDS", 1))
         enter(patch(batch_writer, "MAX_RECORDS", 1))
-        for module in (lane_writer, batch_writer):
-            enter(patch(module, "PAYS_FROM_RECORDS", 1))
+        enter(patch(lane, "PAYS_FROM_RECORDS", 1))
         enter(patch(open_topics, "check_eviction_policy"))
         enter(patch(topic_query, "batch_ends", side_effect=lambda *_: self._ends))
         return self

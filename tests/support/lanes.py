@@ -18,7 +18,16 @@ from keylane.state import codec
 from keylane_spark.lanes.function_library import FunctionLibrary, WriteOptions
 from keylane_spark.lanes.lane import LaneTarget, OffsetRange
 from keylane_spark.lanes.lane_writer import LaneWriter
-from keylane_spark.rows.chunks import MAX_BYTES, MAX_RECORDS, Chunk, Folder
+from keylane_spark.rows.chunks import (
+    MAX_BYTES,
+    MAX_RECORDS,
+    Chunk,
+    Delivery,
+    Folded,
+    OpenChunk,
+    add_records,
+    encode_chunks,
+)
 from keylane_spark.rows.ordered_writes import OrderedWrites
 from keylane_spark.rows.records import Records
 
@@ -102,9 +111,34 @@ def chunk_of(lane: LaneTarget, *pairs: tuple[bytes, bytes], **fields) -> Chunk:
     parts = [part for key, envelope in pairs for part in (lane.key_prefix + key, envelope)]
     arguments = memoryview(b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts))
     defaults = {"end_offset": 0, "newest_timestamp_ms": 0, "has_tombstones": False}
-    if not lane.options.compared and not fields.get("has_tombstones"):
+    is_mset = not lane.options.compared and not fields.get("has_tombstones")
+    if is_mset and lane.delivery(len(pairs)).in_order:
         defaults["ordered"] = OrderedWrites(len(pairs), arguments, (), 0)
     return Chunk(**{**defaults, "count": len(pairs), "arguments": arguments, **fields})
+
+
+class Folder:
+    """Folds the records of one lane into chunks, however they are spread over batches."""
+
+    def __init__(
+        self, options: Options | None = None, max_records: int = MAX_RECORDS, max_bytes: int = MAX_BYTES
+    ) -> None:
+        self.options = options or Options()
+        self.opened = OpenChunk(max_records, max_bytes)
+
+    def add(self, records: Records, max_records: int | None = None) -> list[Folded]:
+        """Add records; return the chunks that are full. `max_records`: from now on."""
+        self.opened.max_records = max_records or self.opened.max_records
+        lanes = np.zeros(len(records), np.int64)
+        return add_records(lambda _: self.opened, records, lanes, self.options).get(0, [])
+
+    def take(self) -> Folded | None:
+        return self.opened.take()
+
+
+def encode(folded: Folded, delivery: Delivery, source_partition: int | None = None) -> Chunk:
+    (chunk,) = encode_chunks([folded], [delivery], source_partition)
+    return chunk
 
 
 def chunks(
@@ -121,7 +155,7 @@ def chunks(
     folder = Folder(options, max_records=max_records, max_bytes=max_bytes)
     found = [*folder.add(records), folder.take()]
     for folded in filter(None, found):
-        yield folded.with_fields(options)[0].encode(key_prefix, source_partition)
+        yield encode(folded.with_fields(options), Delivery(key_prefix), source_partition)
 
 
 def write(

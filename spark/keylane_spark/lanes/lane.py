@@ -9,9 +9,12 @@ from typing import Any
 from keylane.adapters.redis.resp import encode_words
 from keylane.model.records import Layout, Options
 from keylane.state import lanes, redis_keys
-from keylane_spark.rows.chunks import Chunk
+from keylane_spark.rows.chunks import Chunk, Delivery
 from keylane_spark.rows.ordered_writes import InOrder
 
+PAYS_FROM_RECORDS = 200
+"""From so many records on a chunk may go as a transaction: its lane then waits for two round trips, and all
+others of the node with it. Calls of fewer records cost Redis less than that costs the writer."""
 LONGEST_MS = 10**15
 """Longer times are cut to this, 31,000 years: Redis refuses a date beyond 63 bits."""
 
@@ -70,6 +73,10 @@ class LaneTarget:
             base + b"h:",
             keys(b"p") if options.index and options.history_count else (),
         )
+
+    def delivery(self, count: int) -> Delivery:
+        """How the lane gets a chunk of so many records of its own; strays always go as calls."""
+        return Delivery(self.key_prefix, self.in_order if count >= PAYS_FROM_RECORDS else None)
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.name}"

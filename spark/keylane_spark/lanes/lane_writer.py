@@ -31,9 +31,6 @@ from keylane_spark.lanes.option_arguments import option_arguments
 from keylane_spark.lanes.parked_slots import ParkedSlots
 from keylane_spark.rows.chunks import Chunk
 
-PAYS_FROM_RECORDS = 200
-"""From so many records on a chunk may go as a transaction: its lane then waits for two round trips, and all
-others of the node with it. Calls of fewer records cost Redis less than that costs the writer."""
 _NOTHING = OffsetRange(0, 0)
 
 
@@ -144,8 +141,7 @@ class LaneWriter:
         )
         # Only the function bounds the time of which a lane is complete by its node's clock.
         needs_function = unless_failed_over or covered.complete_as_of_ms
-        pays = chunk and chunk.ordered and chunk.count >= PAYS_FROM_RECORDS
-        is_ordered = bool(pays and not needs_function)
+        is_ordered = bool(chunk and chunk.ordered and not needs_function)
         when_full = library.WHEN_FULL[function]
         return LaneCall(lane, covered, words, chunk, is_ordered, when_full=when_full)
 

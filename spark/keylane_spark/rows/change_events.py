@@ -33,10 +33,15 @@ _PARSING = pyarrow.json.ParseOptions(
 
 
 class AppliedEvents(NamedTuple):
-    """Rows with tombstones in place of the events that delete, and the offsets of what are not events."""
+    """Rows with tombstones in place of the events that delete, and which of them are not events."""
 
     rows: Rows
-    invalid_offsets: NDArray[np.int64]
+    is_invalid: NDArray[np.bool_]
+
+    @property
+    def invalid_offsets(self) -> NDArray[np.int64]:
+        """The offsets of what are not events."""
+        return self.rows.offsets[self.is_invalid]
 
 
 def apply_events(rows: Rows, judge_framed: Judge) -> AppliedEvents:
@@ -55,7 +60,7 @@ def apply_events(rows: Rows, judge_framed: Judge) -> AppliedEvents:
     if (verdicts == DELETION).any():
         values = pc.if_else(pa.array(verdicts == DELETION), None, rows.values)
         rows = replace(rows, values=values)
-    return AppliedEvents(rows, rows.offsets[verdicts == INVALID])
+    return AppliedEvents(rows, verdicts == INVALID)
 
 
 def judge_json(documents: pa.BinaryArray) -> Verdicts:

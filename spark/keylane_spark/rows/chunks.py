@@ -1,23 +1,24 @@
-"""Records of one lane -> folded chunks -> RESP bytes, without a Python loop over rows.
+"""Records of lanes -> folded chunks -> RESP bytes, without a Python loop over rows.
 
-A chunk is one call of the function library `keylane`. It carries the fold of its records (see `fold`), and
-ends where it would carry too many records or bytes. So a key that is written a million times in a row is
-written once, and the watermark still moves chunk by chunk with nothing missing below it.
+A chunk carries the fold of a lane's records (see `fold`), and ends where it would carry too many records or
+bytes. So a key that is written a million times in a row is written once, and the watermark still moves chunk
+by chunk with nothing missing below it. How a chunk gets into its lane says its `Delivery`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from keylane.model.records import Options
-from keylane_spark.rows.encoding import encode_of_lanes, encode_records
+from keylane_spark.rows.encoding import encode_of_lanes
 from keylane_spark.rows.fields import Decode, decode_none, field_entries
-from keylane_spark.rows.fold import Repeats, first_set_stays, kept, most_per_key, needless_sets, risen
+from keylane_spark.rows.fold import Ints, Repeats, first_set_stays, kept, most_per_key, needless_sets, risen
 from keylane_spark.rows.ordered_writes import InOrder, OrderedWrites, encode_in_order
 from keylane_spark.rows.records import Records
 
@@ -26,16 +27,14 @@ MAX_BYTES = 512 * 1024
 COMPARED_RECORDS = 200
 """The same where each record is compared with what is stored, which takes five to twenty times as long."""
 
-_PLAIN = Options()
-
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One call's records as RESP.
+    """One lane's records as RESP.
 
     `end_offset`: one past the last record read, carried or not. `arguments`: `count` pairs of key and
-    envelope (see `state.codec`) as bulk strings, in offset order. `ordered`: the same as commands, for a lane
-    that takes records as they come; None for others.
+    envelope (see `state.codec`) as bulk strings, in offset order. `ordered`: the same as commands, for a
+    transaction; None where the chunk goes as a call. `invalid_fields`: as of `Folded`.
     """
 
     end_offset: int
@@ -44,237 +43,251 @@ class Chunk:
     has_tombstones: bool
     arguments: memoryview
     ordered: OrderedWrites | None = None
+    invalid_fields: int = 0
+
+
+class Delivery(NamedTuple):
+    """How a lane gets a chunk. `key_prefix` precedes each key in Redis.
+
+    `in_order`: it is sent as the commands of a transaction; None: as a call.
+    """
+
+    key_prefix: bytes
+    in_order: InOrder | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Folded:
     """The fold of the records from the previous chunk's end to `end_offset`.
 
-    `newest_timestamp_ms`: of all these records, carried or not.
+    `newest_timestamp_ms`: of all these records, carried or not. `size_bytes`: of those that are carried.
+    `invalid_fields`: how many values of fields no index can have.
     """
 
     records: Records
     end_offset: int
     newest_timestamp_ms: int
+    size_bytes: int
+    invalid_fields: int = 0
 
-    def with_fields(self, options: Options, decode: Decode = decode_none) -> tuple[Folded, int]:
-        """Add what indexes of fields have of the records; returns how many values no index can have.
-
-        Errors as of `field_entries`.
-        """
+    def with_fields(self, options: Options, decode: Decode = decode_none) -> Folded:
+        """Add what indexes of fields have of the records. Errors as of `field_entries`."""
         if not options.fields:
-            return self, 0
+            return self
         entries, invalid = field_entries(self.records.values, options, decode)
-        return replace(self, records=replace(self.records, fields=entries)), invalid
-
-    def encode(
-        self, key_prefix: bytes, source_partition: int | None = None, in_order: InOrder | None = None
-    ) -> Chunk:
-        """Encode as RESP; `key_prefix` precedes each key in Redis, a source partition marks strays."""
-        records = self.records
-        arguments = encode_records(records, key_prefix, source_partition)
-        return Chunk(
-            self.end_offset,
-            self.newest_timestamp_ms,
-            len(records),
-            records.values.null_count > 0,
-            arguments,
-            encode_in_order(records, key_prefix, in_order, arguments) if in_order else None,
-        )
+        return replace(self, records=replace(self.records, fields=entries), invalid_fields=invalid)
 
 
-def encode_together(
-    chunks: Sequence[Folded], key_prefixes: Sequence[bytes], are_msets: Sequence[bool]
+def encode_chunks(
+    chunks: Sequence[Folded], deliveries: Sequence[Delivery], source_partition: int | None = None
 ) -> list[Chunk]:
-    """As `Folded.encode` of chunks of different lanes, at least one.
-
-    `are_msets`: whether the lane takes the chunk as an MSET and nothing else; it is `ordered` then.
-    """
+    """Encode chunks of different lanes, at least one; a source partition marks strays."""
     records = Records.joined([chunk.records for chunk in chunks])
     counts = [len(chunk.records) for chunk in chunks]
-    tombstones = np.add.reduceat(records.tombstones, np.cumsum([0, *counts[:-1]])).tolist()
-    encoded = encode_of_lanes(records, counts, key_prefixes)
+    prefixes = [delivery.key_prefix for delivery in deliveries]
+    encoded = encode_of_lanes(records, counts, prefixes, source_partition)
+    have_tombstones = [False] * len(chunks)
+    if records.values.null_count:
+        begins = np.cumsum([0, *counts[:-1]])
+        have_tombstones = np.logical_or.reduceat(records.tombstones, begins).tolist()
     return [
         Chunk(
             chunk.end_offset,
             chunk.newest_timestamp_ms,
-            count,
-            bool(deleted),
+            len(chunk.records),
+            deleted,
             arguments,
-            OrderedWrites(count, arguments, (), 0) if is_mset else None,
+            encode_in_order(chunk.records, prefix, in_order, arguments) if in_order else None,
+            chunk.invalid_fields,
         )
-        for chunk, count, deleted, arguments, is_mset in zip(
-            chunks, counts, tombstones, encoded, are_msets, strict=True
+        for chunk, (prefix, in_order), deleted, arguments in zip(
+            chunks, deliveries, have_tombstones, encoded, strict=True
         )
     ]
 
 
-def fold_together(
-    records: Records, counts: Sequence[int], options: Options
-) -> tuple[list[Folded], list[int]]:
-    """The folds of several lanes' records, one lane behind the other, and their bytes: each is one chunk.
+@dataclass(slots=True)
+class OpenChunk:
+    """The chunk of a lane that has room for more, and its limits; `folded`: None while it has no record."""
 
-    `counts`: how many records each lane has, at least one. No key is in two lanes.
-    """
-    ends: NDArray[np.int64] = np.cumsum(counts)
-    begins = ends - np.array(counts, np.int64)
-    offsets = (records.offsets[ends - 1] + 1).tolist()
-    newest_ms = np.maximum.reduceat(records.timestamps_ms, begins).tolist()
-    repeats = _repeats(records)
-    if repeats is not None and most_per_key(options, len(records)) > 1:
-        parts = zip(begins.tolist(), ends.tolist(), strict=True)
-        alone = [_fold_alone(records.part(begin, end), options) for begin, end in parts]
-        return alone, [int(each.records.sizes.sum()) for each in alone]
-    if repeats is not None:
-        if _order_falls(records.order, repeats.previous):
-            records = replace(records, order_ms=risen(repeats, records.order))
-        last = repeats.following == len(records)
-        records = records.where(last)
-        ends = np.cumsum(np.add.reduceat(last, begins))
-    bounds = [0, *ends.tolist()]
-    folded = [
-        Folded(records.part(begin, end), offset, newest)
-        for (begin, end), offset, newest in zip(pairwise(bounds), offsets, newest_ms, strict=True)
-    ]
-    return folded, np.add.reduceat(records.sizes, bounds[:-1]).tolist()
-
-
-def _fold_alone(records: Records, options: Options) -> Folded:
-    """The fold of a lane's records."""
-    keyed = _KeyedRecords(records, options)
-    return replace(keyed.fold(0, len(keyed), 0), end_offset=int(records.offsets[-1]) + 1)
-
-
-class Folder:
-    """Cuts the records of one lane into folded chunks, however they are spread over batches.
-
-    Between two calls of `add` it keeps the fold of the open chunk, which still has room. That is within a
-    chunk's bounds, unless one record alone is larger, and a copy, so that no batch is kept alive.
-    """
-
-    def __init__(
-        self, options: Options = _PLAIN, max_records: int = MAX_RECORDS, max_bytes: int = MAX_BYTES
-    ) -> None:
-        self._options = options
-        self._max_records = max_records
-        self._max_bytes = max_bytes
-        self._open: Folded | None = None
-        self.open_bytes = 0
-
-    def add(self, records: Records, max_records: int | None = None) -> Iterator[Folded]:
-        """Add records in offset order; yields the chunks that are full. `max_records`: from now on."""
-        if not len(records):
-            return
-        self._max_records = max_records or self._max_records
-        if self._open is not None and len(self._open.records) > self._max_records:
-            # Divided it would lack what its later records have replaced.
-            yield self._open
-            self._open = None
-        end_offset = int(records.offsets[-1]) + 1
-        newest_ms = 0
-        if self._open is not None:
-            newest_ms = self._open.newest_timestamp_ms
-            records = Records.joined([self._open.records, records])
-        self._open = None
-        keyed = _KeyedRecords(records, self._options)
-        start = 0
-        while (end := keyed.chunk_end(start, self._max_records, self._max_bytes)) < len(keyed):
-            yield keyed.fold(start, end, newest_ms)
-            start, newest_ms = end, 0
-        rest = keyed.fold(start, end, newest_ms)
-        self._open = replace(rest, records=rest.records.copy(), end_offset=end_offset)
-        self.open_bytes = int(rest.records.sizes.sum())
-
-    def hold(self, folded: Folded, size_bytes: int) -> None:
-        """Take the fold of some records as the open chunk: there is none yet."""
-        self._open, self.open_bytes = folded, size_bytes
+    max_records: int = MAX_RECORDS
+    max_bytes: int = MAX_BYTES
+    folded: Folded | None = None
 
     @property
-    def open_chunk(self) -> Folded | None:
-        """What `take` would return."""
-        return self._open
+    def size_bytes(self) -> int:
+        """The size of its records."""
+        return self.folded.size_bytes if self.folded else 0
 
     def take(self) -> Folded | None:
-        """Close the open chunk and return it; None when there is none."""
-        taken, self._open, self.open_bytes = self._open, None, 0
+        """Close the chunk and return it; None where it has no record."""
+        taken, self.folded = self.folded, None
         return taken
 
 
-class _KeyedRecords:
-    """Records of one lane, and which of them have the same key."""
+def add_records(
+    open_chunk_of: Callable[[int], OpenChunk], records: Records, lanes: NDArray[np.integer], options: Options
+) -> dict[int, list[Folded]]:
+    """Add records, at least one, to the open chunks of their lanes; returns those that are full, by lane.
 
-    def __init__(self, records: Records, options: Options) -> None:
-        self._repeats = _repeats(records)
-        if self._repeats is not None and first_set_stays(options):
-            needless = needless_sets(self._repeats, records.tombstones)
-            if needless.any():
-                records = records.where(~needless)
-                self._repeats = _repeats(records)
-        self._records = records
-        self._options = options
-        self._sizes = records.sizes
-        self._most_per_key = most_per_key(options, len(records))
-        if self._repeats is None:
-            self._replaced = np.full(len(records), -1, np.int64)
-        elif self._most_per_key == 1:
-            self._replaced = self._repeats.previous
+    `lanes`: the number of each record's lane, for `open_chunk_of`. Records of a lane are in offset order,
+    those of different lanes in any, and the same key in two lanes is two keys.
+
+    An open chunk is a copy, so that it keeps no batch alive. Lanes share one where each begins its chunk, and
+    none is full.
+    """
+    runs = np.concatenate(([0], np.flatnonzero(lanes[1:] != lanes[:-1]) + 1))
+    numbers = lanes[runs]
+    is_sorted = bool((numbers[1:] > numbers[:-1]).all())
+    numbers = (numbers if is_sorted else np.unique(numbers)).tolist()
+    opened = {number: open_chunk_of(number) for number in numbers}
+    full: dict[int, list[Folded]] = {}
+    begun: dict[int, Folded] = {}
+    for number, chunk in opened.items():
+        if (folded := chunk.folded) is None:
+            continue
+        if len(folded.records) > chunk.max_records:
+            # Divided it would lack what its later records have replaced.
+            full[number] = [folded]
         else:
-            self._replaced = self._repeats.previous_but(self._most_per_key)
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def chunk_end(self, start: int, max_records: int, max_bytes: int) -> int:
-        """The row at which the chunk that begins at `start` ends: within both limits, but one row at least.
-
-        A record that replaces an earlier one adds no record, and only the difference in bytes; where more
-        than one record of a key is kept, all of its bytes.
-        """
-        window = max_records
-        while True:
-            stop = min(start + window, len(self))
-            replaced = self._replaced[start:stop]
-            is_more = replaced < start
-            sizes = self._sizes[start:stop]
-            if self._most_per_key == 1:
-                sizes = sizes - np.where(is_more, 0, self._sizes[replaced])
-            over = (np.cumsum(is_more) > max_records) | (np.cumsum(sizes) > max_bytes)
-            if over.any():
-                return start + max(1, int(over.argmax()))
-            if stop == len(self):
-                return stop
-            window *= 4
-
-    def fold(self, start: int, end: int, newest_ms: int) -> Folded:
-        """Fold the rows [start, end)."""
-        rows = self._records.part(start, end)
-        end_offset = int(rows.offsets[-1]) + 1
-        newest_ms = max(newest_ms, int(rows.timestamps_ms.max()))
-        if self._repeats is not None:
-            rows = self._fold_repeats(self._repeats, rows, start, end)
-        return Folded(rows, end_offset, newest_ms)
-
-    def _fold_repeats(self, repeats: Repeats, rows: Records, start: int, end: int) -> Records:
-        before = repeats.previous[start:end] - start
-        if (before < 0).all():
-            return rows
-        order_falls = _order_falls(rows.order, before)
-        if self._most_per_key == 1 and not order_falls:
-            return rows.where(repeats.following[start:end] >= end)
-        own = Repeats(repeats.codes[start:end])
-        if order_falls:
-            rows = replace(rows, order_ms=risen(own, rows.order))
-        return rows.where(kept(own, rows.timestamps_ms, rows.tombstones, self._options))
+            begun[number] = folded
+    if begun:
+        records = Records.joined([*(folded.records for folded in begun.values()), records])
+        is_sorted = len(numbers) == 1
+    begins = runs
+    if not is_sorted:
+        before = [np.full(len(folded.records), number) for number, folded in begun.items()]
+        lanes = np.concatenate((*before, lanes), dtype=np.int64)
+        order = np.argsort(lanes, kind="stable")
+        records, begins = records.take(order), np.searchsorted(lanes[order], numbers)
+    elif len(numbers) > 1:
+        records = records.copy()
+    limits = [(opened[number].max_records, opened[number].max_bytes) for number in numbers]
+    newest_ms = [begun[number].newest_timestamp_ms if number in begun else 0 for number in numbers]
+    folds = fold(records, begins, options, limits, newest_ms)
+    share = len(numbers) > 1 and not begun and all(len(chunks) == 1 for chunks in folds)
+    for number, (*closed, rest) in zip(numbers, folds, strict=True):
+        opened[number].folded = rest if share else replace(rest, records=rest.records.copy())
+        if closed:
+            full.setdefault(number, []).extend(closed)
+    return full
 
 
-def _order_falls(order: NDArray[np.int64], before: NDArray[np.int64]) -> bool:
-    """Whether a row's order is lower than that of the row of its key before it; `before`: < 0 for none."""
-    again = np.flatnonzero(before >= 0)
-    return bool((order[before[again]] > order[again]).any())
+def fold(
+    records: Records,
+    begins: Ints,
+    options: Options,
+    limits: Sequence[tuple[int, int]],
+    newest_ms: Sequence[int],
+) -> list[list[Folded]]:
+    """The folded chunks of several lanes' records, one lane behind the other.
+
+    `begins`: where each lane begins, in rising order. `limits`: of each lane, how many records and bytes a
+    chunk may have. `newest_ms`: of each lane, the newest timestamp of what its first records replace.
+    """
+    end_offsets = records.offsets[_ends(begins, len(records)) - 1] + 1
+    repeats = _repeats(records, begins)
+    if repeats is not None and first_set_stays(options):
+        needed = ~needless_sets(repeats, records.tombstones)
+        if not needed.all():
+            records, begins = records.where(needed), _begins_within(begins, needed)
+            repeats = _repeats(records, begins)
+    sizes = records.sizes
+    firsts, starts = _cut(begins, sizes, repeats, most_per_key(options, len(records)), limits)
+    lasts = _ends(firsts, len(starts)) - 1
+    chunk_ends = records.offsets[_ends(starts, len(records)) - 1] + 1
+    chunk_ends[lasts] = end_offsets
+    newest = np.maximum(np.maximum.reduceat(records.timestamps_ms, starts), 0)
+    newest[firsts] = np.maximum(newest[firsts], newest_ms)
+    if repeats is not None and (repeats := repeats.within(starts)).any():
+        if _order_falls(records.order, repeats.previous):
+            records = replace(records, order_ms=risen(repeats, records.order))
+        mask = kept(repeats, records.timestamps_ms, records.tombstones, options)
+        if not mask.all():
+            records, sizes, starts = records.where(mask), sizes[mask], _begins_within(starts, mask)
+    found = [
+        Folded(records.part(begin, end), *rest)
+        for (begin, end), *rest in zip(
+            pairwise([*starts.tolist(), len(records)]),
+            chunk_ends.tolist(),
+            newest.tolist(),
+            np.add.reduceat(sizes, starts).tolist(),
+            strict=True,
+        )
+    ]
+    return [found[first : last + 1] for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True)]
 
 
-def _repeats(records: Records) -> Repeats | None:
+def _repeats(records: Records, begins: Ints) -> Repeats | None:
+    """Where keys repeat within lanes; None where no key is there twice."""
     encoded = records.keys.dictionary_encode()
     if len(encoded.dictionary) == len(records):
         return None
-    return Repeats(encoded.indices.to_numpy(zero_copy_only=False))
+    return Repeats(encoded.indices.to_numpy(zero_copy_only=False)).within(begins)
+
+
+def _ends(begins: Ints, count: int) -> Ints:
+    """Where parts of so many rows end, by where they begin."""
+    return np.concatenate((begins[1:], (count,)))
+
+
+def _begins_within(begins: Ints, mask: NDArray[np.bool_]) -> Ints:
+    """Where parts begin once the mask has been applied, which leaves a row of each."""
+    counts = np.add.reduceat(mask, begins)
+    return np.cumsum(counts) - counts
+
+
+def _cut(
+    begins: Ints, sizes: Ints, repeats: Repeats | None, most: int, limits: Sequence[tuple[int, int]]
+) -> tuple[Ints, Ints]:
+    """Cut lanes into chunks: of each lane the number of its first chunk, of each chunk its first row.
+
+    `most`: how many records of a key a chunk may carry.
+    """
+    ends = _ends(begins, len(sizes))
+    max_records, max_bytes = np.array(limits, np.int64).T
+    does_not_fit = (ends - begins > max_records) | (np.add.reduceat(sizes, begins) > max_bytes)
+    if not does_not_fit.any():
+        return np.arange(len(begins)), begins
+    if repeats is None:
+        replaced: Ints = np.full(len(sizes), -1, np.int64)
+    else:
+        replaced = repeats.previous if most == 1 else repeats.previous_but(most)
+    firsts: list[int] = []
+    starts: list[int] = []
+    for lane, (begin, end) in enumerate(zip(begins.tolist(), ends.tolist(), strict=True)):
+        firsts.append(len(starts))
+        start = begin
+        while start < end:
+            starts.append(start)
+            start = _chunk_end(start, end, sizes, replaced, most, limits[lane]) if does_not_fit[lane] else end
+    return np.array(firsts), np.array(starts)
+
+
+def _chunk_end(start: int, end: int, sizes: Ints, replaced: Ints, most: int, limit: tuple[int, int]) -> int:
+    """The row at which the chunk that begins at `start` ends: within both limits, but one row at least.
+
+    A record that replaces an earlier one adds no record, and only the difference in bytes; where more than
+    one record of a key is kept, all of its bytes.
+    """
+    max_records, max_bytes = limit
+    window = max_records
+    while True:
+        stop = min(start + window, end)
+        before = replaced[start:stop]
+        is_more = before < start
+        added = sizes[start:stop]
+        if most == 1:
+            added = added - np.where(is_more, 0, sizes[before])
+        over = (np.cumsum(is_more) > max_records) | (np.cumsum(added) > max_bytes)
+        if over.any():
+            return start + max(1, int(over.argmax()))
+        if stop == end:
+            return stop
+        window *= 4
+
+
+def _order_falls(order: Ints, before: Ints) -> bool:
+    """Whether a row's order is lower than that of the row of its key before it; `before`: < 0 for none."""
+    again = np.flatnonzero(before >= 0)
+    return bool((order[before[again]] > order[again]).any())

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from keylane.state import codec
 from keylane_spark.rows.headers import binary_array, encode_numbers
-from keylane_spark.rows.records import Records, lengths_of
+from keylane_spark.rows.records import Records, bounds_of, lengths_of
 
 _HEADER = np.dtype([("version", "u1"), ("flags", "u1"), ("offset", ">u8"), ("timestamp", ">u8")])
 _STRAY_HEADER = np.dtype([*_HEADER.descr, ("source", ">u4")])
@@ -23,13 +23,8 @@ _HISTORY_HEADER = np.dtype([("offset", ">u8"), ("version", "u1"), ("flags", "u1"
 
 def content_of(strings: pa.BinaryArray) -> memoryview:
     """The bytes of all strings, one behind the other."""
-    bounds = _bounds(strings)
+    bounds = bounds_of(strings)
     return memoryview(strings.buffers()[2])[bounds[0] : bounds[-1]]
-
-
-def _bounds(strings: pa.BinaryArray) -> NDArray[np.int32]:
-    """Where in their buffer each string begins, and the last one ends."""
-    return np.frombuffer(strings.buffers()[1], np.int32)[strings.offset :][: len(strings) + 1]
 
 
 def encode_records(
@@ -56,12 +51,17 @@ def encode_history(rows: Records, key_prefix: bytes) -> memoryview:
     )
 
 
-def encode_of_lanes(rows: Records, counts: Sequence[int], key_prefixes: Sequence[bytes]) -> list[memoryview]:
+def encode_of_lanes(
+    rows: Records, counts: Sequence[int], key_prefixes: Sequence[bytes], source_partition: int | None = None
+) -> list[memoryview]:
     """As `encode_records` for rows of several lanes, one lane behind the other, each with its own prefix."""
+    if len(counts) == 1:
+        return [encode_records(rows, key_prefixes[0], source_partition)]
     prefixes = pa.array(key_prefixes, pa.binary()).take(pa.array(np.repeat(np.arange(len(counts)), counts)))
     lengths = pc.add(pc.binary_length(rows.keys), pc.binary_length(prefixes))
-    arguments = _encode([decimal(lengths, 0, b"$", b"\r\n"), prefixes, rows.keys], rows, None, b"")
-    bounds = _bounds(arguments)[np.cumsum([0, *counts])]
+    before_key = decimal(lengths, 0, b"$", b"\r\n")
+    arguments = _encode([before_key, prefixes, rows.keys], rows, source_partition, b"")
+    bounds = bounds_of(arguments)[np.cumsum([0, *counts])]
     content = content_of(arguments)
     begins = (bounds - bounds[0]).tolist()
     return [content[begin:end] for begin, end in pairwise(begins)]

@@ -43,11 +43,6 @@ class InOrder:
     history_prefix: bytes = b""
     past_keys: tuple[bytes, ...] = ()
 
-    @property
-    def has_records_only(self) -> bool:
-        """Whether nothing in the lane depends on its records: a chunk without tombstones is one MSET."""
-        return not (self.index_keys or self.field_keys or self.history_count)
-
 
 @dataclass(frozen=True, slots=True)
 class OrderedWrites:

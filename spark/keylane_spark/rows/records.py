@@ -73,19 +73,19 @@ class Rows(_Columns):
 
     @classmethod
     def joined(cls, parts: Sequence[Rows]) -> Rows:
-        """A copy of the rows of all parts, one behind the other; all have headers, or none."""
-        headers = [part.headers for part in parts if part.headers is not None]
+        """The rows of all parts, one behind the other, a copy if there are several.
+
+        All have headers, or none, and so with what SQL has made of them.
+        """
+        if len(parts) == 1:
+            return parts[0]
         return Rows(
             np.concatenate([part.offsets for part in parts]),
             np.concatenate([part.timestamps_ms for part in parts]),
             pa.concat_arrays([part.keys for part in parts]),
             pa.concat_arrays([part.values for part in parts]),
-            pa.concat_arrays(headers) if headers else None,
+            *(_concatenated(parts, name) for name in ("headers", "wanted", "selected")),
         )
-
-    def with_keys(self) -> Rows:
-        """The rows that have a key."""
-        return self.where(_mask(self.keys.is_valid())) if self.keys.null_count else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Records(_Columns):
     @property
     def tombstones(self) -> NDArray[np.bool_]:
         """Which values are null."""
-        return _mask(self.values.is_null())
+        return _mask(self.values.is_null()) if self.values.null_count else np.zeros(len(self), np.bool_)
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -129,28 +129,24 @@ class Records(_Columns):
         array: NDArray[np.int64] = sizes.to_numpy(zero_copy_only=False).astype(np.int64)
         return array + codec.HEADER_BYTES
 
-    @property
-    def total_bytes(self) -> int:
-        """Bytes of all records, those of the values that are left in Kafka included."""
-        columns = [self.keys, self.values, *([] if self.headers is None else [self.headers])]
-        total = sum(pc.sum(pc.binary_length(column)).as_py() or 0 for column in columns)
-        left = 0 if self.left_bytes is None else int(self.left_bytes.sum())
-        return total + left + len(self) * codec.HEADER_BYTES
-
     def copy(self) -> Records:
         """A copy of all rows."""
         return self.where(np.ones(len(self), np.bool_))
 
     @classmethod
     def joined(cls, parts: Sequence[Records]) -> Records:
-        """A copy of the rows of all parts, one behind the other."""
-        headers = left_bytes = order_ms = None
+        """The rows of all parts, one behind the other, a copy if there are several."""
+        if len(parts) == 1:
+            return parts[0]
+        headers = left_bytes = order_ms = fields = None
         if any(part.headers is not None for part in parts):
-            headers = pa.concat_arrays([_headers(part) for part in parts])
+            headers = pa.concat_arrays([_or_empty(part.headers, part) for part in parts])
         if any(part.left_bytes is not None for part in parts):
             left_bytes = np.concatenate([_left_bytes(part) for part in parts])
         if any(part.order_ms is not None for part in parts):
             order_ms = np.concatenate([part.order for part in parts])
+        if any(part.fields is not None for part in parts):
+            fields = pa.concat_arrays([_or_empty(part.fields, part) for part in parts])
         return Records(
             pa.concat_arrays([part.keys for part in parts]),
             pa.concat_arrays([part.values for part in parts]),
@@ -159,6 +155,7 @@ class Records(_Columns):
             headers,
             left_bytes,
             order_ms,
+            fields,
         )
 
 
@@ -187,6 +184,11 @@ def tails_of(values: pa.BinaryArray, begin: int) -> pa.BinaryArray:
     return pc.binary_slice(values, begin, max(begin, longest))
 
 
+def bounds_of(strings: pa.BinaryArray) -> NDArray[np.int32]:
+    """Where in their buffer each string begins, and the last one ends."""
+    return np.frombuffer(strings.buffers()[1], np.int32)[strings.offset :][: len(strings) + 1]
+
+
 def lengths_of(values: pa.BinaryArray) -> pa.Int32Array:
     """The bytes of each value, 0 where it is null."""
     lengths = pc.binary_length(values)
@@ -205,8 +207,13 @@ def stored_records(rows: Rows, options: Options) -> Records:
     return Records(rows.keys, values, rows.offsets, rows.timestamps_ms, headers, left_bytes)
 
 
-def _headers(records: Records) -> pa.BinaryArray:
-    return pa.repeat(pa.scalar(b""), len(records)) if records.headers is None else records.headers
+def _concatenated(parts: Sequence[Rows], name: str) -> pa.Array | None:
+    columns = [column for part in parts if (column := getattr(part, name)) is not None]
+    return pa.concat_arrays(columns) if columns else None
+
+
+def _or_empty(column: pa.BinaryArray | None, records: Records) -> pa.BinaryArray:
+    return pa.repeat(pa.scalar(b""), len(records)) if column is None else column
 
 
 def _left_bytes(records: Records) -> NDArray[np.int64]:

@@ -1,40 +1,35 @@
 """Writes one micro-batch into its lanes, on the driver (small batches) or in a task (large ones).
 
-Rows of many partitions go through each step together, if those of each fit into a chunk; others are a
-partition's own, see `partition_chunks`.
+Rows of any number of a topic's partitions go through each step at once: what is stored of them, the lanes,
+the fold, and the encoding of chunks that stay open until the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+import pyarrow as pa
 
+from keylane.errors import RegistryUnavailable
 from keylane.model.kafka import TopicPartition
 from keylane.model.records import Layout
-from keylane_spark.lanes.lane import LaneTarget, OffsetRange
-from keylane_spark.lanes.lane_writer import PAYS_FROM_RECORDS, LaneWriter
-from keylane_spark.rows.chunks import (
-    MAX_BYTES,
-    MAX_RECORDS,
-    Chunk,
-    Folded,
-    encode_together,
-    fold_together,
-)
-from keylane_spark.rows.records import Records, Rows, stored_records
-from keylane_spark.rows.routing import lane_column
+from keylane_spark.lanes.lane import OffsetRange
+from keylane_spark.lanes.lane_writer import LaneWriter
+from keylane_spark.rows.chunks import MAX_BYTES, MAX_RECORDS, Folded, OpenChunk, add_records
+from keylane_spark.rows.records import Rows
+from keylane_spark.rows.stored_rows import LANES, StoredRows, store_rows
 from keylane_spark.rows.transforms import TopicTransform
 from keylane_spark.schemas.framed_values import NO_REGISTRY, FramedReaders
-from keylane_spark.stream.partition_chunks import NOWHERE, ChunkSender, PartitionChunks, ValueRules
+from keylane_spark.stream.partition_chunks import NOWHERE, ChunkSender, PartitionChunks, encode_open
 from keylane_spark.telemetry.tally import Tally
 
 NO_TRANSFORMS: Mapping[str, TopicTransform] = {}
 MAX_OPEN_BYTES = 64 * 1024 * 1024
 """The most that the open chunks of all lanes may hold: a task's partition may have thousands of stripes."""
-MAX_TOGETHER_BYTES = 4 * 1024 * 1024
-"""Rows of several partitions that go through the steps together: each step costs the same for few."""
+MAX_GROUP_BYTES = 4 * 1024 * 1024
+"""So many rows wait for those of other partitions, since each step costs the same for few; so much of open
+chunks is encoded at once."""
 
 
 class BatchWriter:
@@ -58,8 +53,6 @@ class BatchWriter:
         self._sender = ChunkSender(lanes)
         self._framed = framed
         self._transforms = transforms
-        self._alone = {topic for topic, each in layouts.items() if self._rules_of(each).changes_values(each)}
-        """Topics whose values are changed before they are stored."""
         self._partitions: dict[TopicPartition, PartitionChunks] = {}
         self._open_bytes = 0
         self._waiting: dict[TopicPartition, Rows] = {}
@@ -89,16 +82,19 @@ class BatchWriter:
     @property
     def held_back(self) -> dict[TopicPartition, str]:
         """Partitions that go no further, each with the reason."""
+        self._add_waiting()
         return {source: each.held_back for source, each in self._partitions.items() if each.held_back}
 
     @property
     def stopped(self) -> dict[TopicPartition, int]:
         """Partitions that go no further, each with the offset of the record on which its transform failed."""
+        self._add_waiting()
         return {source: each.stopped_at for source, each in self._partitions.items() if each.is_stopped}
 
     @property
     def failures(self) -> dict[TopicPartition, str]:
         """Why the transform failed on the first record of each partition on which it did; for the log."""
+        self._add_waiting()
         return {source: each.failure for source, each in self._partitions.items() if each.failure}
 
     def write(self, source: TopicPartition, rows: Rows) -> None:
@@ -108,95 +104,67 @@ class BatchWriter:
         """
         if source not in self.ranges:
             return
+        layout, size_bytes = self._layouts[source[0]], rows.held_bytes
         is_first = source not in self._partitions and source not in self._waiting
-        if is_first and source[0] not in self._alone and len(rows) <= MAX_RECORDS:
-            held_bytes = rows.held_bytes
-            if held_bytes <= MAX_BYTES:
-                self._waiting[source] = rows
-                self._waiting_bytes += held_bytes
-                if self._waiting_bytes > MAX_TOGETHER_BYTES:
-                    self._add_waiting()
-                return
-        if source in self._waiting:
-            self._add(source, self._waiting.pop(source))
-        self._add(source, rows)
-
-    def _add(self, source: TopicPartition, rows: Rows) -> None:
+        if is_first and len(rows) <= MAX_RECORDS and size_bytes <= MAX_BYTES:
+            self._waiting[source] = rows
+            self._waiting_bytes += size_bytes
+            if (
+                self._waiting_bytes > MAX_GROUP_BYTES
+                or self._open_bytes + self._waiting_bytes > MAX_OPEN_BYTES
+            ):
+                self._add_waiting()
+            return
+        # There are enough rows of this partition by itself.
         chunks = self._chunks(source)
-        before = chunks.open_bytes
-        chunks.add(rows)
-        self._note_open(chunks.open_bytes - before)
-
-    def _note_open(self, more_bytes: int) -> None:
-        self._open_bytes += more_bytes
-        if self._open_bytes > MAX_OPEN_BYTES:
-            for each in self._partitions.values():
-                each.send_strays()
-            for each in self._partitions.values():
-                each.send_own()
-            self._open_bytes = 0
+        if (before := self._waiting.pop(source, None)) is not None:
+            self._waiting_bytes -= before.held_bytes
+            self._add(layout, [(chunks, before)])
+        self._add(layout, [(chunks, rows)])
 
     def _add_waiting(self) -> None:
-        """Add the rows that wait, those of a topic together."""
+        """Add the rows that wait, those of a topic at once."""
         waiting, self._waiting, self._waiting_bytes = self._waiting, {}, 0
-        topics: dict[str, dict[TopicPartition, Rows]] = {}
+        topics: dict[str, list[tuple[PartitionChunks, Rows]]] = {}
         for source, rows in waiting.items():
-            topics.setdefault(source[0], {})[source] = rows
-        for topic, own in topics.items():
-            together = self._add_together(self._layouts[topic], own) if len(own) > 1 else {}
-            for source, rows in own.items():
-                if source not in together:
-                    self._add(source, rows)
+            topics.setdefault(source[0], []).append((self._chunks(source), rows))
+        for topic, given in topics.items():
+            self._add(self._layouts[topic], given)
         ended, self._read_to_end = self._read_to_end, set()
         for source in ended:
             self.note_range_read(source)
 
-    def _add_together(
-        self, layout: Layout, waiting: Mapping[TopicPartition, Rows]
-    ) -> Collection[TopicPartition]:
-        """Add rows of a topic's partitions that have no chunks; returns those of which the rows were added.
+    def _add(self, layout: Layout, given: Sequence[tuple[PartitionChunks, Rows]]) -> None:
+        """Add rows of a topic's partitions to the chunks of their lanes; send the chunks that are full."""
+        taken = [(chunks, rows) for chunks, rows in given if chunks.takes(rows)]
+        if not taken:
+            return
+        try:
+            stored = store_rows(
+                [(chunks.partition, rows) for chunks, rows in taken],
+                layout,
+                self._framed.judge,
+                self._transforms.get(layout.topic),
+            )
+        except RegistryUnavailable as error:
+            if len(taken) == 1:
+                taken[0][0].hold_back(str(error))
+                return
+            for each in taken:  # the others go on
+                self._add(layout, [each])
+            return
+        partitions = [chunks for chunks, _ in taken]
+        for chunks, counts in zip(partitions, stored.counts, strict=True):
+            chunks.note(counts)
+        if len(stored.records):
+            before = sum(chunks.open_bytes for chunks in partitions)
+            _add_records(partitions, stored, layout)
+            self._note_open(sum(chunks.open_bytes for chunks in partitions) - before)
 
-        The others have rows without a key, strays, or more rows than a chunk of theirs carries.
-        """
-        parts = [
-            (source, rows)
-            for source, rows in sorted(waiting.items())
-            if not rows.keys.null_count and self._chunks(source).fits_one_chunk(len(rows))
-        ]
-        if not parts:
-            return ()
-        records = stored_records(Rows.joined([rows for _, rows in parts]), layout.options)
-        numbers = lane_column(records.keys, layout)
-        partitions = np.repeat([partition for (_, partition), _ in parts], [len(rows) for _, rows in parts])
-        with_strays = np.unique(partitions[numbers // layout.stripes != partitions])
-        if len(with_strays):
-            own = ~np.isin(partitions, with_strays)
-            records, numbers, partitions = records.where(own), numbers[own], partitions[own]
-            parts = [each for each in parts if each[0][1] not in with_strays]
-        if not parts:
-            return ()
-        sizes = records.sizes
-        ends = np.cumsum([len(rows) for _, rows in parts])
-        left_bytes = 0 if records.left_bytes is None else records.left_bytes
-        totals = np.add.reduceat(sizes + left_bytes, [0, *ends[:-1]]).tolist()
-        begin = 0
-        for (source, rows), end, total in zip(parts, ends.tolist(), totals, strict=True):
-            self._chunks(source).note_own(rows, records.part(begin, end), total)
-            begin = end
-        self._hold_together(layout, records, numbers)
-        return {source for source, _ in parts}
-
-    def _hold_together(self, layout: Layout, records: Records, numbers: NDArray[np.int32]) -> None:
-        """Fold records, those of a partition behind those of another, and hold the folds as chunks."""
-        if layout.stripes > 1:
-            order = np.argsort(numbers, kind="stable")
-            records, numbers = records.take(order), numbers[order]
-        begins = np.flatnonzero(np.diff(numbers, prepend=-1))
-        counts = np.diff(begins, append=len(numbers)).tolist()
-        chunks, sizes = fold_together(records, counts, layout.options)
-        for number, folded, held_bytes in zip(numbers[begins].tolist(), chunks, sizes, strict=True):
-            self._partitions[layout.topic, number // layout.stripes].hold(number, folded, held_bytes)
-            self._note_open(held_bytes)
+    def _note_open(self, more_bytes: int) -> None:
+        self._open_bytes += more_bytes
+        if self._open_bytes > MAX_OPEN_BYTES:
+            self._send(dict.fromkeys(self._partitions))
 
     def finish(self, partitions: Collection[TopicPartition]) -> None:
         """Move the watermarks of these partitions, with or without records, and wait for all replies."""
@@ -235,7 +203,7 @@ class BatchWriter:
             chunks.reached = self.ranges[source].end
             self._read.append(source)
             self._read_bytes += chunks.open_bytes
-            if self._read_bytes > MAX_TOGETHER_BYTES:
+            if self._read_bytes > MAX_GROUP_BYTES:
                 self._finish_read()
 
     def note_written(
@@ -267,44 +235,29 @@ class BatchWriter:
         ranges = {each: self.ranges[each] for each in read}
         self._send({each: OffsetRange(given.begin, given.end) for each, given in ranges.items()})
 
-    def _send(self, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
-        """Send all that is open of these partitions, and move their watermarks."""
+    def _send(self, ranges: Mapping[TopicPartition, OffsetRange | None]) -> None:
+        """Send all that is open of these partitions, and move their watermarks where a range is given."""
         for source in ranges:
             chunks = self._chunks(source)
             self._open_bytes -= chunks.open_bytes
             chunks.send_strays()
         for sources in self._in_groups(ranges):
-            encoded = self._encode_together(sources)
+            own = (chunk for source in sources for chunk in self._chunks(source).own.values())
+            encode_open(own, self._framed.decode)
             for source in sources:
-                self._chunks(source).finish(ranges[source], encoded.get(source, {}))
+                self._chunks(source).send_own(ranges[source])
 
     def _in_groups(self, sources: Iterable[TopicPartition]) -> Iterator[list[TopicPartition]]:
-        """The partitions, so many at a time that their open chunks are not too large together."""
+        """The partitions, so many at a time that their open chunks are not too large in total."""
         group: list[TopicPartition] = []
         group_bytes = 0
         for source in sources:
             group.append(source)
             group_bytes += self._chunks(source).open_bytes
-            if group_bytes > MAX_TOGETHER_BYTES:
+            if group_bytes > MAX_GROUP_BYTES:
                 yield group
                 group, group_bytes = [], 0
         yield group
-
-    def _encode_together(self, sources: Iterable[TopicPartition]) -> dict[TopicPartition, dict[int, Chunk]]:
-        """The open chunks that can be encoded together, by partition and lane number."""
-        found = [
-            (source, number, chunk.lane.key_prefix, folded, is_mset)
-            for source in sources
-            for number, chunk in self._chunks(source).own.items()
-            if (folded := chunk.folder.open_chunk) and (is_mset := _is_mset(chunk.lane, folded)) is not None
-        ]
-        encoded: dict[TopicPartition, dict[int, Chunk]] = {}
-        if len(found) > 1:
-            _, _, prefixes, chunks, are_msets = zip(*found, strict=True)
-            together = encode_together(chunks, prefixes, are_msets)
-            for (source, number, *_), chunk in zip(found, together, strict=True):
-                encoded.setdefault(source, {})[number] = chunk
-        return encoded
 
     def _chunks(self, source: TopicPartition) -> PartitionChunks:
         chunks = self._partitions.get(source)
@@ -314,21 +267,27 @@ class BatchWriter:
 
     def _new_chunks(self, source: TopicPartition, begin: int) -> PartitionChunks:
         topic, partition = source
-        layout = self._layouts[topic]
-        return PartitionChunks(self._sender, layout, partition, begin, self._rules_of(layout))
-
-    def _rules_of(self, layout: Layout) -> ValueRules:
-        return ValueRules(self._framed, self._transforms.get(layout.topic))
+        return PartitionChunks(self._sender, self._layouts[topic], partition, begin, self._framed.decode)
 
 
-def _is_mset(lane: LaneTarget, folded: Folded) -> bool | None:
-    """Whether a chunk may go as a transaction of one MSET, or goes as a call.
+def _add_records(partitions: Sequence[PartitionChunks], stored: StoredRows, layout: Layout) -> None:
+    """Add records to the open chunks of their lanes, and send the chunks that are full."""
+    strays: dict[int, list[int]] = {}
 
-    None where it has more than its records: it is encoded by itself.
-    """
-    if lane.options.fields:
-        return None
-    in_order = lane.in_order
-    if in_order is None or len(folded.records) < PAYS_FROM_RECORDS:
-        return False
-    return True if in_order.has_records_only and not folded.records.values.null_count else None
+    def open_chunk_of(number: int) -> OpenChunk:
+        # Each partition has chunks of its own for the lanes of its strays.
+        part, lane = divmod(number, LANES)
+        if lane not in partitions[part].own:
+            strays.setdefault(part, []).append(number)
+        return partitions[part].to_add_to(lane)
+
+    found = add_records(open_chunk_of, stored.records, stored.lanes, layout.options)
+    for part, numbers in strays.items():
+        keys = stored.records.keys.filter(pa.array(np.isin(stored.lanes, numbers)))
+        partitions[part].tally.add_strays(keys, partitions[part].partition, layout)
+    full: dict[int, dict[int, list[Folded]]] = {}
+    for number, chunks in found.items():
+        part, lane = divmod(number, LANES)
+        full.setdefault(part, {})[lane] = chunks
+    for part in sorted(full):
+        partitions[part].send_full(full[part])

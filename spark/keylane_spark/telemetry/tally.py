@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from keylane.model.records import WHOLE_KEY, Layout
 from keylane.routing import PARTITIONERS
-from keylane_spark.rows.records import Records
 from keylane_spark.rows.routing import partition_column, partition_keys
+from keylane_spark.rows.stored_rows import PartCounts
 
 EXPLANATIONS = (*PARTITIONERS, "whole_key")
 """What may have placed a stray: fields of `Tally`."""
@@ -49,29 +49,19 @@ class Tally:
         """How many strays there are, and how many of them each of EXPLANATIONS explains."""
         return {name: getattr(self, name) for name in ("strays", *EXPLANATIONS)}
 
-    def add_rows(self, count: int, with_keys: int) -> None:
-        """Count rows, and those of them that have a key."""
-        self.records += count
-        self.null_keys += count - with_keys
-
-    def add(self, records: Records, record_bytes: int | None = None) -> None:
-        """Count records as they are stored. `record_bytes`: their total, if known."""
-        self.tombstones += records.values.null_count
-        self.record_bytes += records.total_bytes if record_bytes is None else record_bytes
-        if records.left_bytes is not None:
-            self.left_in_kafka += int(np.count_nonzero(records.left_bytes))
-
-    def add_invalid(self, offsets: NDArray[np.int64]) -> None:
-        """Count values that are not change events, by their offsets in rising order."""
-        self.invalid_events += len(offsets)
-        if self.first_invalid < 0 and len(offsets):
-            self.first_invalid = int(offsets[0])
-
-    def add_failed(self, offsets: NDArray[np.int64]) -> None:
-        """Count records on which the transform fails, by their offsets in rising order."""
-        self.failed += len(offsets)
-        if self.first_failed < 0 and len(offsets):
-            self.first_failed = int(offsets[0])
+    def add(self, counts: PartCounts) -> None:
+        """Count rows, and what became of them."""
+        self.records += counts.rows
+        self.null_keys += counts.null_keys
+        self.tombstones += counts.tombstones
+        self.record_bytes += counts.record_bytes
+        self.left_in_kafka += counts.left_in_kafka
+        self.invalid_events += len(counts.invalid_offsets)
+        self.first_invalid = _first(self.first_invalid, counts.invalid_offsets)
+        if counts.transformed is not None:
+            self.left_out += counts.transformed.left_out
+            self.failed += len(counts.transformed.failed_offsets)
+            self.first_failed = _first(self.first_failed, counts.transformed.failed_offsets)
 
     def add_strays(self, keys: pa.BinaryArray, partition: int, layout: Layout) -> None:
         """Count strays in a partition by their keys."""
@@ -83,3 +73,8 @@ class Tally:
         if layout.partition_by != WHOLE_KEY:
             by_whole_key = partition_column(keys, layout.partition_count, layout.partitioner)
             self.whole_key += int((by_whole_key == partition).sum())
+
+
+def _first(known: int, offsets: NDArray[np.int64]) -> int:
+    """The first offset that was counted; `offsets` rise."""
+    return int(offsets[0]) if known < 0 and len(offsets) else known

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support import lanes as t
 
-from keylane_spark.lanes import lane_writer
+from keylane_spark.lanes import lane as lane_module
 
 if TYPE_CHECKING:
     from keylane_spark.lanes.lane import LaneTarget
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def every_chunk_may_be_a_transaction(monkeypatch) -> None:
     """Tests send few records, and mean chunks of any size."""
-    monkeypatch.setattr(lane_writer, "PAYS_FROM_RECORDS", 1)
+    monkeypatch.setattr(lane_module, "PAYS_FROM_RECORDS", 1)
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from tests.support.lanes import Event
 from keylane.errors import CorruptState, Fenced, LaneBehind
 from keylane.model.records import Options, Watermark
 from keylane.state import codec
-from keylane_spark.lanes import lane_writer
+from keylane_spark.lanes import lane as lane_module
 from keylane_spark.lanes.lane import LaneTarget, OffsetRange
-from keylane_spark.rows.chunks import Folder
+from keylane_spark.rows.chunks import Delivery
 from keylane_spark.rows.ordered_writes import FieldChanges
 from keylane_spark.rows.records import Records, Rows, stored_records
 
@@ -64,7 +64,7 @@ def test_chunks_of_sets_run_no_function_and_a_tombstone_does(redis_cluster, lane
 
 
 def test_few_records_are_no_transaction(redis_cluster, monkeypatch, lane, lanes):
-    monkeypatch.setattr(lane_writer, "PAYS_FROM_RECORDS", 2)
+    monkeypatch.setattr(lane_module, "PAYS_FROM_RECORDS", 2)
     with primary_of(redis_cluster, lane) as primary:
         functions = calls(primary, "fcall")
         put(lanes, lane, 0)
@@ -178,7 +178,7 @@ def records_of(events: list[Event], options: Options) -> Records:
 
 
 def encoded(lane: LaneTarget, folded: Folded) -> Chunk:
-    return folded.with_fields(lane.options)[0].encode(lane.key_prefix, in_order=lane.in_order)
+    return t.encode(folded.with_fields(lane.options), lane.delivery(len(folded.records)))
 
 
 def content(nodes: str, lane: LaneTarget) -> dict[bytes, object]:
@@ -236,12 +236,12 @@ def test_a_log_leaves_what_the_function_would_have_left(redis_cluster, monkeypat
     events = [Event(offset, source.choice(keys), any_value(source)) for offset in range(300)]
     left = []
     for pays in (1, 10**6):
-        monkeypatch.setattr(lane_writer, "PAYS_FROM_RECORDS", pays)
+        monkeypatch.setattr(lane_module, "PAYS_FROM_RECORDS", pays)
         lane = t.new_lane(**options)
         lanes = t.opened(redis_cluster, lane)
         with primary_of(redis_cluster, lane) as primary:
             functions = calls(primary, "fcall")
-            folder, begin = Folder(lane.options, 7), 0
+            folder, begin = t.Folder(lane.options, 7), 0
             for at in range(0, len(events), 40):
                 folded = [*folder.add(records_of(events[at : at + 40], lane.options), 7)]
                 for chunk in (encoded(lane, each) for each in folded):
@@ -262,8 +262,8 @@ def test_another_type_in_the_way_of_the_index_is_refused(redis_cluster):
     assert lane.in_order
     with primary_of(redis_cluster, lane) as primary:
         primary.set(lane.in_order.index_keys[0], b"no set")
-    (folded,) = Folder(lane.options, 1).add(t.columns([Event(0, b"a", b"v"), Event(1, b"b", b"v")]))
-    lanes.apply(lane, OffsetRange(0, 1), folded.encode(lane.key_prefix, in_order=lane.in_order))
+    (folded,) = t.Folder(lane.options, 1).add(t.columns([Event(0, b"a", b"v"), Event(1, b"b", b"v")]))
+    lanes.apply(lane, OffsetRange(0, 1), t.encode(folded, Delivery(lane.key_prefix, lane.in_order)))
     with pytest.raises(CorruptState):
         lanes.flush()
 
@@ -277,10 +277,10 @@ def test_a_lane_with_an_index_and_strays_is_known_to_compare_and_takes_the_chunk
     stray = codec.encode_record(b"stray", 7, t.BASE_MS + 50, source_partition=5)
     others.put_strays(lane, t.chunk_of(lane, (b"a", stray), end_offset=8), 5)
     others.flush()
-    folded, _ = Folder(lane.options, 1).add(
+    folded, _ = t.Folder(lane.options, 1).add(
         t.columns([Event(0, b"a", b"v"), Event(1, b"b", b"v"), Event(2, b"c", b"v")])
     )
-    lanes.apply(lane, OffsetRange(0, 1), folded.encode(lane.key_prefix, in_order=lane.in_order))
+    lanes.apply(lane, OffsetRange(0, 1), t.encode(folded, Delivery(lane.key_prefix, lane.in_order)))
     lanes.flush()
     assert lanes.is_compared(lane)
     assert values(redis_cluster, lane, b"a") == {b"a": b"stray"}
@@ -296,7 +296,7 @@ def put_status(lanes: LaneWriter, lane: LaneTarget, offset: int, **statuses: str
         Event(offset + at, key.encode(), status and json.dumps({"status": status}).encode())
         for at, (key, status) in enumerate(statuses.items())
     ]
-    folder = Folder(lane.options)
+    folder = t.Folder(lane.options)
     assert list(folder.add(t.columns(events))) == []
     folded = folder.take()
     assert folded
@@ -381,13 +381,13 @@ def test_entries_longer_than_what_is_looked_at_are_removed_by_the_function(redis
     lanes = t.opened(redis_cluster, lane)
     with primary_of(redis_cluster, lane) as primary:
         events = [Event(0, b"a", json.dumps({"tags": ["x" * 60, "y" * 60, "z"]}).encode())]
-        (folded,) = Folder(lane.options, 1).add(t.columns([*events, Event(1, b"b", b"{}")]))
+        (folded,) = t.Folder(lane.options, 1).add(t.columns([*events, Event(1, b"b", b"{}")]))
         lanes.apply(lane, OffsetRange(0, 1), encoded(lane, folded))
         lanes.flush()
         assert len(members(primary, lane)) == 3
         functions = calls(primary, "fcall")
         events = [Event(1, b"a", b'{"tags": ["z"]}'), Event(2, b"b", b"{}")]
-        (folded,) = Folder(lane.options, 1).add(t.columns(events))
+        (folded,) = t.Folder(lane.options, 1).add(t.columns(events))
         lanes.apply(lane, OffsetRange(1, 2), encoded(lane, folded))
         lanes.flush()
         assert calls(primary, "fcall") == functions + 1

@@ -95,6 +95,7 @@ def test_what_is_asked_of_kafka_is_in_the_metrics(server: StandingServer):
     eventually(asked)
 
 
+@pytest.mark.long
 def test_the_only_process_is_started_again_each_time_it_dies_and_not_too_often(
     server: StandingServer, topic: str
 ):

@@ -31,8 +31,8 @@ MUTANTS = (
     mutant(
         "members of strays",
         "spark/keylane_spark/stream/partition_chunks.py",
-        "encoded = indexed.encode(chunk.lane.key_prefix, self._partition)",
-        "encoded = folded.encode(chunk.lane.key_prefix, self._partition)",
+        "(encoded,) = encode_chunks([indexed], [delivery], source)",
+        "(encoded,) = encode_chunks([indexed if source is None else folded], [delivery], source)",
         configuration="kept",
         topics=("mixed",),
         test=_STATES,

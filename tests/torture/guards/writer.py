@@ -6,7 +6,6 @@ from tests.torture.guards.mutant import Mutant, Replacement, mutant, rare_mutant
 
 _LANES = "spark/keylane_spark/lanes/library/lanes.lua"
 _WATERMARK = "spark/keylane_spark/lanes/library/watermark.lua"
-_COLUMNS = "spark/keylane_spark/rows/chunks.py"
 _FOLDING = "spark/keylane_spark/rows/fold.py"
 _TRANSACTIONS = "spark/keylane_spark/lanes/chunk_transactions.py"
 _TASKS = "spark/keylane_spark/stream/tasks.py"
@@ -52,23 +51,14 @@ MUTANTS = (
         test="tests/integration/lanes/test_lanes.py::test_a_chunk_that_does_not_follow_is_refused_and_so_is_all_behind_it",
     ),
     # Within a chunk all sets come after all tombstones, as in a sink that sends deletes first.
-    Mutant(
+    mutant(
         "tombstone order",
-        (
-            Replacement(
-                _COLUMNS,
-                "return rows.where(repeats.following[start:end] >= end)",
-                "pass",
-            ),
-            Replacement(
-                _FOLDING,
-                "    last: Mask = repeats.following == len(timestamps_ms)\n",
-                "    by_kind = np.lexsort((~tombstones, repeats.codes))\n"
-                "    last: Mask = np.zeros(len(tombstones), np.bool_)\n"
-                "    ends = np.append(repeats.codes[by_kind][1:] != repeats.codes[by_kind][:-1], True)\n"
-                "    last[by_kind[ends]] = True\n",
-            ),
-        ),
+        _FOLDING,
+        "    last: Mask = repeats.following == len(timestamps_ms)\n",
+        "    by_kind = np.lexsort((~tombstones, repeats.codes))\n"
+        "    last: Mask = np.zeros(len(tombstones), np.bool_)\n"
+        "    ends = np.append(repeats.codes[by_kind][1:] != repeats.codes[by_kind][:-1], True)\n"
+        "    last[by_kind[ends]] = True\n",
         test="tests/unit/spark/test_chunks.py::test_after_each_chunk_the_state_is_the_fold_of_the_log_up_to_there",
     ),
     # What a transaction relies on may change before it is carried out.

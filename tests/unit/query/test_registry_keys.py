@@ -129,7 +129,7 @@ def test_an_avro_key_is_asked_for_as_it_is_shown(kind, shown):
         (["null", "int"], "x", "is not one of null, int"),
         (logical("bytes", "decimal", precision=9, scale=2), "1.005", "more than 2 digits"),
         (logical("bytes", "decimal", precision=9, scale=2), "a", "is not a string of decimal digits"),
-        ({**logical("fixed", "decimal", precision=9), "name": "D", "size": 1}, "128", "is too large"),
+        ({**logical("fixed", "decimal", precision=2), "name": "D", "size": 1}, "128", "is too large"),
         ({**logical("fixed", "uuid"), "name": "U", "size": 16}, "7d", "is not a UUID"),
         (logical("int", "date"), "2013-02-30", "is not a date"),
         (logical("int", "time-millis"), "10:61:00", "is not a time"),

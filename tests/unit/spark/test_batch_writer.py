@@ -17,6 +17,7 @@ from keylane.errors import RegistryUnavailable
 from keylane.model.records import Layout, Options
 from keylane.state import codec
 from keylane_spark.config.transforms import Transform
+from keylane_spark.lanes import lane as lane_module
 from keylane_spark.lanes.lane import LaneTarget, OffsetRange
 from keylane_spark.rows.headers import HEADERS
 from keylane_spark.rows.records import Rows
@@ -231,6 +232,27 @@ def test_a_partition_with_an_event_whose_schema_is_not_read_is_held_back_and_the
     assert unread_schema("it has a stray for lane orders/2.0, which is parked") is None
 
 
+def test_of_partitions_that_are_written_at_once_only_that_with_an_unread_schema_is_held_back():
+    def judge(values):
+        if any(value.endswith(b"\x07") for value in values.to_pylist()):
+            raise RegistryUnavailable("schema 7: away")
+        return np.zeros(len(values), np.int8)
+
+    layout = Layout("orders", 3, options=Options(envelope="debezium"))
+    lanes = NotedLanes()
+    sources = [("orders", partition) for partition in range(3)]
+    ranges = {source: OffsetRange(0, 10, 77, 88) for source in sources}
+    writer = BatchWriter(lanes, {"orders": layout}, ranges, FramedReaders(judge=judge))
+    for source in sources:
+        (key,), schema = keys_of(source[1], 1), 7 if source[1] == 1 else 6
+        writer.write(source, some_rows((key, b"\0\0\0\0%c" % schema)))
+    writer.finish(sources)
+    sent = [(lane.partition, end, len(records)) for _, lane, _, end, records, _ in lanes.named("apply")]
+    assert sent == [(0, 10, 1), (2, 10, 1)]
+    assert writer.held_back == {("orders", 1): "schema 7: away"}
+    assert [writer.tallies[source].records for source in sources] == [1, 0, 1]
+
+
 def test_a_partition_that_is_left_claims_what_came_and_no_time_and_the_others_claim_their_ranges():
     lanes, writer = a_writer()
     for partition in (0, 1):
@@ -439,7 +461,7 @@ OPTIONS = [
     st.sampled_from(OPTIONS),
     st.integers(2, 9),
 )
-def test_rows_of_many_partitions_are_written_together_as_they_are_one_by_one(
+def test_rows_of_many_partitions_are_written_at_once_as_they_are_one_by_one(
     rows_of, can_stray, stripes, options, step
 ):
     layout = Layout("orders", 6, stripes=stripes, options=options)
@@ -454,12 +476,12 @@ def test_rows_of_many_partitions_are_written_together_as_they_are_one_by_one(
         times = np.array([time for *_, time in rows], np.int64)
         return replace(some_rows(*found, first_offset=first_offset, headers=headers), timestamps_ms=times)
 
-    def written(*, together_bytes=10**6, **alone):
+    def written(*, group_bytes=10**6, **at_once):
         lanes, writer = a_writer(layout)
         lanes.pays_from = 3
         with pytest.MonkeyPatch.context() as patch:
-            changed = {"PAYS_FROM_RECORDS": 3, "MAX_TOGETHER_BYTES": together_bytes, **alone}
-            for name, value in changed.items():
+            patch.setattr(lane_module, "PAYS_FROM_RECORDS", 3)
+            for name, value in {"MAX_GROUP_BYTES": group_bytes, **at_once}.items():
                 patch.setattr(batch_module, name, value)
             for name, most in {"MAX_RECORDS": 6, "COMPARED_RECORDS": 4}.items():
                 patch.setattr(chunks_module, name, most)
@@ -478,10 +500,11 @@ def test_rows_of_many_partitions_are_written_together_as_they_are_one_by_one(
         strays = {lane: sorted(map(repr, calls)) for lane, calls in sent.items()}
         return own, strays, writer.tallies, reached, before
 
-    one_by_one = written(MAX_RECORDS=0, _is_mset=lambda *_: None)
+    # No rows wait for others, and each chunk is encoded by itself.
+    one_by_one = written(MAX_RECORDS=0, encode_open=lambda *_: None)
     assert written() == one_by_one
     # Where more waits than may, what was read to its end is sent before the rest comes.
-    assert written(together_bytes=20)[:4] == one_by_one[:4]
+    assert written(group_bytes=20)[:4] == one_by_one[:4]
 
 
 def test_rows_that_wait_are_written_though_only_their_number_is_asked_for():
@@ -499,7 +522,7 @@ STOPPING = TopicTransform(Transform(where="x"), "stop")
 
 
 def with_results(rows: Rows, *wanted: bool | None) -> Rows:
-    return replace(rows, wanted=pa.array(wanted, pa.bool_()))
+    return replace(rows, wanted=pa.array(wanted, pa.bool_()), selected=pa.nulls(len(wanted), pa.string()))
 
 
 def test_a_partition_whose_transform_fails_moves_its_watermark_to_the_record_and_takes_no_later_rows():

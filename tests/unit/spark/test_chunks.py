@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.lanes import Event, chunks, columns, fold
+from tests.support.lanes import Event, Folder, chunks, columns, encode, fold
 
 from keylane.model.records import Options
 from keylane.state import codec
-from keylane_spark.rows.chunks import Folder
+from keylane_spark.rows.chunks import Delivery, OpenChunk, add_records
 from keylane_spark.rows.records import Records
 
 KEYS = st.binary(min_size=1, max_size=3)
@@ -138,7 +138,7 @@ def test_a_chunk_carries_what_a_plain_fold_of_its_records_keeps(kind, log, cuts,
     begin = 0
     for folded in in_batches(log, cuts, options, *limits):
         events = [event for event in log if begin <= event.offset < folded.end_offset]
-        assert arguments_of(folded.encode(b"")) == plain_fold(events, options)
+        assert arguments_of(encode(folded, Delivery(b""))) == plain_fold(events, options)
         assert folded.newest_timestamp_ms == max(0, *(event.timestamp_ms for event in events))
         begin = folded.end_offset
     assert begin == log[-1].offset + 1
@@ -190,12 +190,35 @@ def test_a_chunk_over_several_batches_stays_within_its_limits_too(kind, log, cut
 def test_a_key_whose_time_went_back_carries_the_highest_time_of_what_it_replaces():
     log = [Timed(7, b"a", b"x", 50), Timed(8, b"b", b"y", 60), Timed(9, b"a", None, 40)]
     (folded,) = in_batches(log, [1, 2], Options(), 9, 999)
-    assert arguments_of(folded.encode(b"")) == [
+    assert arguments_of(encode(folded, Delivery(b""))) == [
         b"b",
         codec.encode_record(b"y", 8, 60),
         b"a",
         codec.encode_record(None, 9, 40, order_ms=50),
     ]
+
+
+def test_a_chunk_over_several_batches_has_the_newest_time_of_what_it_has_replaced():
+    log = [Timed(7, b"a", b"x", 50), Timed(8, b"a", b"y", 40), Timed(9, b"b", b"z", 45)]
+    (folded,) = in_batches(log, [1, 2], Options(), 9, 999)
+    assert (len(folded.records), folded.newest_timestamp_ms) == (2, 50)
+
+
+def test_the_same_key_in_two_lanes_is_two_keys():
+    opened = [OpenChunk(), OpenChunk()]
+    events = [Event(1, b"a", b"x"), Event(2, b"a", b"y"), Event(3, b"a", b"z")]
+    assert add_records(opened.__getitem__, columns(events), np.array([1, 0, 1]), Options()) == {}
+    found = [encode(chunk.take(), Delivery(b"")) for chunk in opened]
+    assert [chunk.end_offset for chunk in found] == [3, 4]
+    assert [codec.decode_record(b"a", arguments_of(chunk)[1], 0).value for chunk in found] == [b"y", b"z"]
+
+
+def test_chunks_that_lanes_begin_at_once_keep_no_batch_alive():
+    before, opened = pa.total_allocated_bytes(), [OpenChunk(), OpenChunk()]
+    batch = columns([Event(row, b"%d" % row, bytes(100_000)) for row in range(20)])
+    add_records(opened.__getitem__, batch.part(4, 6), np.array([0, 1]), Options())
+    del batch
+    assert pa.total_allocated_bytes() - before < 1_000_000
 
 
 ROWS = st.lists(
@@ -230,7 +253,7 @@ def test_whatever_an_envelope_has_it_is_the_codec_s_own_bytes(rows, source):
     folded = folder.take()
     assert folded
     with_fields = replace(folded.records, fields=pa.array(fields, pa.binary()))
-    chunk = replace(folded, records=with_fields).encode(b"", source)
+    chunk = encode(replace(folded, records=with_fields), Delivery(b""), source)
     assert arguments_of(chunk)[1::2] == [
         codec.encode_record(
             codec.LeftInKafka(size) if gone else value,
@@ -280,7 +303,7 @@ def test_an_open_chunk_keeps_no_batch_alive():
         events = [Event(40 * number + row, b"%d" % row, bytes(100_000)) for row in range(40)]
         list(folder.add(columns(events)))
         assert pa.total_allocated_bytes() - before < 1_000_000
-        assert folder.open_bytes < 600_000
+        assert folder.opened.size_bytes < 600_000
 
 
 @pytest.mark.parametrize("size", [1, 1000])

@@ -7,14 +7,14 @@ from itertools import pairwise
 
 import hiredis
 import pytest
-from tests.support.lanes import Event, columns
+from tests.support.lanes import Event, Folder, columns, encode
 
 from keylane.model.records import Layout, Options
 from keylane.state import codec, redis_keys
 from keylane.state.lanes import lane_at
 from keylane.state.ordered import encode_number
 from keylane_spark.lanes.lane import LaneTarget
-from keylane_spark.rows.chunks import Chunk, Folder
+from keylane_spark.rows.chunks import Chunk, Delivery
 
 EVENTS = [
     Event(3, b"zebra", b"1"),
@@ -34,7 +34,7 @@ def chunk_for(lane: LaneTarget, events: list[Event]) -> Chunk:
     assert list(folder.add(columns(events))) == []
     folded = folder.take()
     assert folded is not None
-    return folded.encode(lane.key_prefix, in_order=lane.in_order)
+    return encode(folded, Delivery(lane.key_prefix, lane.in_order))
 
 
 def commands_of(chunk: Chunk) -> list[list[bytes]]:
@@ -177,7 +177,7 @@ def with_fields(lane: LaneTarget, events: list[Event]) -> Chunk:
     assert list(folder.add(columns(events))) == []
     folded = folder.take()
     assert folded is not None
-    return folded.with_fields(lane.options)[0].encode(lane.key_prefix, in_order=lane.in_order)
+    return encode(folded.with_fields(lane.options), Delivery(lane.key_prefix, lane.in_order))
 
 
 def test_new_keys_enter_the_indexes_of_their_fields_in_the_order_of_members():

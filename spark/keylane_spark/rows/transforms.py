@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from keylane.errors import WriterError
-from keylane.formats.json_text import parse
+from keylane.formats.json_text import NestedTooDeeply, parse
 from keylane_spark.config.transforms import OnError, Transform
 from keylane_spark.engine.record_sql import NULL_RESULT, UNREAD, UNREAD_NULL
 from keylane_spark.rows.record_function import FunctionCode, call_on_rows
@@ -172,6 +172,8 @@ def _without_marks(
 def _is_json(value: bytes | None) -> bool:
     try:
         parse(value or b"")
-    except (ValueError, RecursionError):
+    except NestedTooDeeply:
+        return True  # it may well be
+    except ValueError:
         return False
     return True

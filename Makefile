@@ -123,12 +123,13 @@ lint-infra: setup-check  ## cfn-lint, checkov, parliament on all combinations of
 audit: setup-check  ## SBOMs of layer, job and images into build/sbom, and pip-audit, where its advisories can be reached
 	$(BIN)/python -m keylane_build.audit
 
-generate: setup-python  ## Write what is made from the code: OpenAPI, the template's routes, events, settings, monitoring, sizing
+generate: setup-python  ## Write what is made from the code: OpenAPI, the template's routes, events, settings, errors, monitoring, sizing
 	@$(BIN)/python -m keylane_build.openapi
 	@$(BIN)/python -m keylane_build.gateway
 	@$(BIN)/python -m tests.e2e.examples
 	@$(BIN)/python -m keylane_build.console_reference
 	@$(BIN)/python -m keylane_build.settings
+	@$(BIN)/python -m keylane_build.errors
 	@$(BIN)/python -m keylane_build.monitoring
 	@$(BIN)/python -m keylane_build.sizing --document
 

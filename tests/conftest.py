@@ -20,7 +20,6 @@ from tests.support import cpu_profile, last_logs
 from tests.support.only_if_named import leave_out
 from tests.support.order import shuffle_within_files
 
-from keylane.formats import json_text
 from keylane_local.process.ports import HOST, Ports
 from keylane_local.servers.localstack import LocalStack
 from keylane_local.stack.plan import StackOptions
@@ -45,10 +44,6 @@ shorten_jvm_starts()
 settings.register_profile("keylane", deadline=None, derandomize=True)
 settings.register_profile("random", deadline=None, print_blob=True)
 settings.load_profile("keylane")
-
-# The first JSON that a process parses raises Python's recursion limit. Hypothesis fails the test in which it
-# changes, so a test alone would fail that passes behind others.
-json_text.parse(b"0")
 
 
 LONGEST_FIRST = (

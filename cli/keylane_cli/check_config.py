@@ -12,7 +12,7 @@ from keylane.config.settings import SettingsTable
 from keylane.errors import BadConfig, SettingsError, ask_meant
 from keylane.model.records import MAX_LANES
 from keylane_local import env_file
-from keylane_spark.config.topics import Config, line_of, load
+from keylane_spark.config.topics import Config, InvalidConfigFile, line_of, load
 from keylane_spark.preview import read_code
 
 if TYPE_CHECKING:
@@ -49,16 +49,10 @@ def check_file(path: Path) -> tuple[list[CheckFinding], ValidConfig | None]:
     """Return what is wrong with a keylane.toml, and the file itself if the job would take it."""
     try:
         config = load(path)
-    except BadConfig as error:
-        return [_parse_fault(line) for line in str(error).splitlines()], None
+    except InvalidConfigFile as error:
+        return [CheckFinding("wrong", where, what) for where, what in error.faults], None
     valid = ValidConfig(path, path.read_text(encoding="utf-8"), config)
     return list(_check_topics(valid)), valid
-
-
-def _parse_fault(line: str) -> CheckFinding:
-    """Split what `load` says, FILE:LINE: FIELD: REASON, or FILE: REASON."""
-    where, _, what = line.partition(": ")
-    return CheckFinding("wrong", where, what)
 
 
 def _check_topics(valid: ValidConfig) -> Iterator[CheckFinding]:

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import pyarrow as pa
 
 from keylane.errors import ask_meant
-from keylane.explore.log import find_ends
 from keylane.model.records import MAX_LANES
-from keylane.ports import Deadline
 from keylane.state.field_index import indexes_of, split_entries
 from keylane_cli.check_config import CheckFinding, ValidConfig
-from keylane_cli.new_project import first_records, shard_numbers
+from keylane_cli.survey.cluster import describe_missing, reach
 from keylane_cli.survey.key_memory import (
     END_BYTES,
     LARGEST_PART_MB,
@@ -27,30 +25,25 @@ from keylane_cli.survey.key_memory import (
     index_megabytes,
 )
 from keylane_cli.survey.lane_balance import FULLEST, count_lanes, fullness, propose_stripes
-from keylane_cli.survey.partitioner_guess import guess_partitioner
+from keylane_cli.survey.sample import TopicSample
 from keylane_cli.survey.table_guess import (
     find_event_faults,
     find_key_faults,
     guess_key_schema,
-    has_change_events,
     has_registry_keys,
 )
-from keylane_local.env_file import KAFKA, REDIS
-from keylane_local.stack.outside import TIMEOUT_MS, Outside, describe_missing, reach
 from keylane_spark.preview import field_entries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from keylane.model.kafka import KafkaTopic, LogRecord
+    from keylane.model.kafka import LogRecord
     from keylane.model.records import Options
     from keylane_spark.config.topics import TopicConfig
     from keylane_spark.config.views import ViewConfig
 
-_PARTITIONS = 20
 _KEY_SETTINGS = ("key_fields", "key_schema", "key_format")
 _GIB = 1 << 30
-_WHERE = {"kafka": KAFKA, "redis": REDIS}
 
 
 class InFields(NamedTuple):
@@ -79,25 +72,16 @@ class InFields(NamedTuple):
         return cls(entries / count, values / count, {each: size / count for each, size in members.items()})
 
 
-class Sample(NamedTuple):
-    """Of a topic: its first records, each with its partition, and how many records there are at most."""
-
-    topic: KafkaTopic
-    records: Sequence[tuple[int, LogRecord]]
-    record_count: int
-
-
 def look_at(valid: ValidConfig, environment: Mapping[str, str]) -> list[CheckFinding]:
     """Compare the file with Kafka, and with the shards of Redis if there is one.
 
     Raises PartUnreachable, KeylaneError.
     """
-    with reach(environment, _WHERE) as outside:
-        present = outside.metadata.topics(Deadline.after_ms(TIMEOUT_MS, outside.clock))
-        found = list(_find_missing(valid, present))
-        shards = shard_numbers(outside) if outside.state else []
+    with reach(environment) as survey:
+        found = list(_find_missing(valid, survey.topics))
+        shards = survey.find_shards()
         used = {*valid.config.topics, *(view.topic for view in valid.config.views.values())}
-        samples = {name: _sample(outside, name) for name in sorted(used & present.keys())}
+        samples = {name: survey.sample(name, counts=True) for name in sorted(used & survey.topics.keys())}
     for name, topic in valid.config.topics.items():
         if name in samples:
             found += check_topic(valid, name, topic, samples[name], shards)
@@ -122,55 +106,44 @@ def _find_missing(valid: ValidConfig, present: Mapping[str, int]) -> Iterator[Ch
                 yield CheckFinding("wrong", valid.place("views", name, "topic"), sentence)
 
 
-def _sample(outside: Outside, name: str) -> Sample:
-    topic = outside.metadata.topic(name, Deadline.after_ms(TIMEOUT_MS, outside.clock))
-    count = 0
-    for partition in topic.partitions:
-        deadline = Deadline.after_ms(TIMEOUT_MS, outside.clock)
-        low, high = find_ends(outside.reader, topic, partition.number, deadline)
-        count += high - low
-    return Sample(topic, list(first_records(outside, topic, _PARTITIONS)), count)
-
-
 def check_topic(
-    valid: ValidConfig, name: str, topic: TopicConfig, sample: Sample, shards: Sequence[int]
+    valid: ValidConfig, name: str, topic: TopicConfig, sample: TopicSample, shards: Sequence[int]
 ) -> Iterator[CheckFinding]:
     """Yield what a topic's records say of its table. `shards`: the shard of each slot, [] if not known."""
     place = valid.place("topics", name)
-    partitions = len(sample.topic.partitions)
+    partitions = sample.partition_count
     if partitions * topic.stripes > MAX_LANES:
         what = f"{partitions} partitions x {topic.stripes} stripes are more than {MAX_LANES} lanes"
         yield CheckFinding("wrong", valid.place("topics", name, "stripes"), what)
         return
-    keyed = [(partition, record) for partition, record in sample.records if record.key is not None]
-    if sample.records and not keyed:
+    keyed = sample.keyed
+    if sample.records and not keyed.records:
         yield CheckFinding("warning", place, "the first records have no keys: nothing can be found by one")
         return
-    if keyed and topic.partition_by == "key":
-        guess = guess_partitioner(((partition, record.key) for partition, record in keyed), partitions)
+    if keyed.records and topic.partition_by == "key":
+        guess = sample.guess_partitioner()
         if guess.reason.startswith("it explains") and guess.partitioner != topic.partitioner:
             what = f"{guess.partitioner!r} is the partitioner of the producers, not {topic.partitioner!r}"
             yield CheckFinding(
                 "warning", valid.place("topics", name, "partitioner"), f"{what}: {guess.reason}"
             )
-    if keyed:
-        yield from _check_memory(valid, name, topic, sample, [record for _, record in keyed])
-        yield from _check_table(valid, name, topic, [record for _, record in keyed])
+    if keyed.records:
+        yield from _check_memory(valid, name, topic, keyed)
+        yield from _check_table(valid, name, topic, keyed)
     if shards:
         yield from _check_balance(valid, name, topic, partitions, shards)
 
 
 def _check_table(
-    valid: ValidConfig, name: str, topic: TopicConfig, keyed: Sequence[LogRecord]
+    valid: ValidConfig, name: str, topic: TopicConfig, keyed: TopicSample
 ) -> Iterator[CheckFinding]:
     """Yield what does not fit the options of a database's table."""
-    values = [record.value for record in keyed if record.value is not None]
-    keys = {record.key for record in keyed if record.key is not None}
+    values, keys = keyed.values, keyed.keys
     if topic.envelope != "none":
         if faults := list(find_event_faults(values)):
             what = f"{len(faults)} of {len(values)} values are not change events: {faults[0]}"
             yield CheckFinding("warning", valid.place("topics", name, "envelope"), what)
-    elif has_change_events(values):
+    elif keyed.has_events:
         what = 'the values are change events of a table: envelope = "debezium" serves its rows'
         yield CheckFinding("note", valid.place("topics", name), what)
     options = topic.options
@@ -185,24 +158,25 @@ def _check_table(
 
 
 def _check_memory(
-    valid: ValidConfig, name: str, topic: TopicConfig, sample: Sample, keyed: Sequence[LogRecord]
+    valid: ValidConfig, name: str, topic: TopicConfig, keyed: TopicSample
 ) -> Iterator[CheckFinding]:
     """Yield the memory that the topic needs at most: each of its records may have a key of its own."""
-    key_bytes = sum(len(record.key or b"") for record in keyed) / len(keyed)
-    value_bytes = sum(len(record.value or b"") for record in keyed) / len(keyed)
-    options, in_fields = topic.options, InFields.of(topic.options, keyed)
+    records = [record for _, record in keyed.records]
+    key_bytes = sum(len(record.key or b"") for record in records) / len(records)
+    value_bytes = sum(len(value) for value in keyed.values) / len(records)
+    options, in_fields = topic.options, InFields.of(topic.options, records)
     of_fields = bytes_of_fields(key_bytes, in_fields.entries, in_fields.values)
     of_key = bytes_of_key(len(name), key_bytes, value_bytes, indexed=options.index > 0) + of_fields
-    total = sample.record_count * of_key * REBUILD / MEMORY_USED
+    total = keyed.record_count * of_key * REBUILD / MEMORY_USED
     size = f"{of_key:.0f} bytes" + (f" ({of_fields:.0f} of them for its fields)" if of_fields else "")
-    what = f"at most {sample.record_count:,} keys of {size}: {total / _GIB:.2f} GiB of nodes"
+    what = f"at most {keyed.record_count:,} keys of {size}: {total / _GIB:.2f} GiB of nodes"
     yield CheckFinding("note", valid.place("topics", name), f"{what} (docs/operate/sizing.md)")
     if topic.definition is None:  # else other values than these are stored
-        yield from _check_fields(valid, name, options, in_fields, [record.value for record in keyed])
+        yield from _check_fields(valid, name, options, in_fields, [record.value for record in records])
     if not options.index:
         return
-    lanes = len(sample.topic.partitions) * topic.stripes
-    megabytes = index_megabytes(sample.record_count / lanes, max(key_bytes, *in_fields.members.values(), 0))
+    lanes = keyed.partition_count * topic.stripes
+    megabytes = index_megabytes(keyed.record_count / lanes, max(key_bytes, *in_fields.members.values(), 0))
     if megabytes / topic.index_parts > LARGEST_PART_MB:
         what = (
             f"an index of a lane may reach {megabytes / topic.index_parts:.0f} MB, and ElastiCache"
@@ -240,11 +214,12 @@ def _check_balance(
         yield CheckFinding("warning", valid.place("topics", name, "stripes"), what)
 
 
-def check_view(valid: ValidConfig, name: str, view: ViewConfig, sample: Sample) -> Iterator[CheckFinding]:
+def check_view(
+    valid: ValidConfig, name: str, view: ViewConfig, sample: TopicSample
+) -> Iterator[CheckFinding]:
     """Yield the fields that a view names and no record has."""
-    values = [value for _, record in sample.records if (value := _json_object(record.value)) is not None]
-    with_value = [record for _, record in sample.records if record.value is not None]
-    if with_value and not values:
+    values = [value for each in sample.values if (value := _json_object(each)) is not None]
+    if sample.values and not values:
         what = f"no first record of topic {view.topic!r} is a JSON object: a view reads its fields"
         yield CheckFinding("warning", valid.place("views", name, "topic"), what)
         return

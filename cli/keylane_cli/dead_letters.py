@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from keylane.adapters.aws.client import AwsRefused, client, translate_aws_errors
+from keylane.adapters.aws.client import AwsRefused, QueueUnreachable, client, translate_aws_errors
 from keylane.adapters.aws.sqs import BATCH_MESSAGES
 from keylane.config.queue import aws_settings
 from keylane.drain import drain
@@ -42,11 +42,11 @@ def translate_queue_errors() -> Iterator[None]:
             yield
     except AwsRefused as error:
         raise _refused(error) from error
+    except QueueUnreachable as error:
+        advice = "is the URL right, and may this machine reach it?"
+        raise QueueFailed(f"{error}: {advice}", ExitCode.UNREACHABLE) from error
     except QueueUnavailable as error:
-        is_away = "reached" in str(error)
-        advice = "is the URL right, and may this machine reach it?" if is_away else "try again later"
-        exit_code = ExitCode.UNREACHABLE if is_away else ExitCode.UNAVAILABLE
-        raise QueueFailed(f"{error}: {advice}", exit_code) from error
+        raise QueueFailed(f"{error}: try again later", ExitCode.UNAVAILABLE) from error
     except KeylaneError as error:
         raise StackError(str(error)) from error
 

@@ -10,15 +10,16 @@ from typing import Literal
 
 import httpx
 import redis
+from redis.exceptions import RedisClusterException
 
 from keylane import errors
-from keylane.ports import Deadline
+from keylane_cli.survey import cluster
 from keylane_client import Client, ClientOptions, KeylaneError, RetryPolicy
 from keylane_local import env_file, tools
 from keylane_local.errors import StackError
 from keylane_local.process.ports import is_free, owner_of
 from keylane_local.setup.prerequisites import JAVA, REDIS, install_command
-from keylane_local.stack import outside, topics
+from keylane_local.stack import topics
 from keylane_local.stack.stack import Stack
 
 Result = Literal["ok", "warning", "failed"]
@@ -136,14 +137,13 @@ def check_kafka(variables: Mapping[str, str], config: Path) -> Iterator[Check]:
         yield Check("kafka cluster", "warning", "not looked at", f"set {env_file.KAFKA} to look at Kafka")
         return
     try:
-        with outside.reach({**variables, env_file.REDIS: ""}, {"kafka": env_file.KAFKA}) as reached:
-            present = reached.metadata.topics(Deadline.after_ms(outside.TIMEOUT_MS, reached.clock))
+        present = cluster.find_topics({**variables, env_file.REDIS: ""})
         yield Check("kafka cluster", "ok", f"answers, with {len(present)} topics")
         wanted = topics.load_topics(config) if config.exists() else {}
     except (StackError, errors.KeylaneError) as error:
         yield Check("kafka cluster", "failed", str(error), f"see {_TROUBLE}")
         return
-    for missing in outside.describe_missing(wanted, present):
+    for missing in cluster.describe_missing(wanted, present):
         yield Check("topics", "failed", missing, f"correct {config}, or let the job create it: create_topics")
 
 
@@ -168,7 +168,7 @@ def check_redis(variables: Mapping[str, str]) -> Iterator[Check]:
             policies = cluster.config_get("maxmemory-policy", target_nodes=redis.RedisCluster.PRIMARIES)
             found = policies.values() if isinstance(next(iter(policies.values())), dict) else [policies]
             named = {each["maxmemory-policy"] for each in found}
-    except (redis.RedisError, OSError, ValueError, KeyError) as error:
+    except (redis.RedisError, RedisClusterException, OSError, ValueError, KeyError) as error:
         yield Check(
             "maxmemory-policy", "warning", f"cannot be read at {nodes[0]}: {' '.join(str(error).split())}"
         )

@@ -3,18 +3,15 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from keylane.errors import UnknownTopic
-from keylane.explore.log import read_records
 from keylane.formats.connect_keys import keys_with_schema
-from keylane.model.kafka import EARLIEST, READ_COMMITTED, KafkaTopic, LogRange, LogRecord
 from keylane.model.records import KeyFields
-from keylane.ports import Deadline
-from keylane.routing import SLOTS
+from keylane_cli.survey.cluster import PARTITIONS, Survey, describe_missing, reach
 from keylane_cli.survey.key_memory import BYTES_PER_ENTRY
 from keylane_cli.survey.lane_balance import FULLEST, Proposal, propose_stripes
-from keylane_cli.survey.partitioner_guess import USUAL, PartitionerGuess, guess_partitioner
+from keylane_cli.survey.partitioner_guess import USUAL, PartitionerGuess
 from keylane_cli.survey.table_guess import (
     decode_registered,
     guess_key_fields,
@@ -24,18 +21,13 @@ from keylane_cli.survey.table_guess import (
 )
 from keylane_local.env_file import KAFKA, REDIS
 from keylane_local.errors import BadInput
-from keylane_local.stack.outside import TIMEOUT_MS, Outside, describe_missing, reach
 
-_PARTITIONS, _RECORDS, _BYTES = 20, 200, 1 << 20
-"""The records that are looked at: these of each of the first partitions."""
 _READS = 200
 """Of many topics, fewer partitions of each are looked at: so many in all."""
 NEW_PARTITIONS = 9
 _INTERNAL = "_"
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 """A name that TOML takes without quotes."""
-_FRAME = 5
-"""Bytes before a value of a Schema Registry: zero, and the number of its schema."""
 OPTIONS = {"kafka": "--kafka", "redis": "--redis"}
 
 
@@ -74,30 +66,6 @@ class TopicFound:
 _NOT_LOOKED_AT = TopicFound(None, PartitionerGuess(USUAL, is_guarded=False, reason="nothing was looked at"))
 
 
-@dataclass(slots=True)
-class _Sample:
-    """Some records of a topic, each with its partition."""
-
-    records: list[tuple[int, LogRecord]] = field(default_factory=list)
-
-    @property
-    def has_keys(self) -> bool:
-        return not self.records or any(record.key is not None for _, record in self.records)
-
-    @property
-    def values(self) -> list[bytes]:
-        return [record.value for _, record in self.records if record.value is not None]
-
-    @property
-    def keys(self) -> set[bytes]:
-        return {record.key for _, record in self.records if record.key is not None}
-
-    @property
-    def has_schemas(self) -> bool:
-        values = self.values
-        return bool(values) and all(len(value) > _FRAME and value[0] == 0 for value in values)
-
-
 def without_a_look(project: NewProject) -> dict[str, TopicFound]:
     """Return the topics that were named, of which nothing is known."""
     return dict.fromkeys(project.topics, _NOT_LOOKED_AT)
@@ -112,17 +80,16 @@ def look_at(
     that Kafka does not have. Raises PartUnreachable, KeylaneError, BadInput.
     """
     given = {**environment, KAFKA: project.bootstrap, REDIS: project.redis_nodes}
-    with reach(given, OPTIONS) as outside:
-        present = outside.metadata.topics(Deadline.after_ms(TIMEOUT_MS, outside.clock))
-        names = project.topics or sorted(name for name in present if not name.startswith(_INTERNAL))
-        missing = describe_missing(names, present)
+    with reach(given, OPTIONS) as survey:
+        names = project.topics or sorted(name for name in survey.topics if not name.startswith(_INTERNAL))
+        missing = describe_missing(names, survey.topics)
         if missing and not creates:
             raise BadInput(f"{'; '.join(missing)} (--create-topics lets the job create it)")
         if not names:
             raise BadInput("Kafka has no topics yet: name one with --topic, and add --create-topics")
-        shards = shard_numbers(outside) if outside.state else None
-        partitions = max(1, min(_PARTITIONS, _READS // len(names)))
-        found = {name: _look_at_topic(outside, name, partitions, shards) for name in names}
+        shards = survey.find_shards()
+        partitions = max(1, min(PARTITIONS, _READS // len(names)))
+        found = {name: _look_at_topic(survey, name, partitions, shards) for name in names}
     return {name: _with_schemas(topic, values, environment) for name, (topic, values) in found.items()}
 
 
@@ -134,23 +101,27 @@ def _with_schemas(topic: TopicFound, values: list[bytes], environment: Mapping[s
 
 
 def _look_at_topic(
-    outside: Outside, name: str, partitions: int, shards: list[int] | None
+    survey: Survey, name: str, partitions: int, shards: list[int]
 ) -> tuple[TopicFound, list[bytes]]:
     """Return what is known of a topic, and the values that were looked at."""
     try:
-        topic = outside.metadata.topic(name, Deadline.after_ms(TIMEOUT_MS, outside.clock))
+        sample = survey.sample(name, partitions)
     except UnknownTopic:
         reason = "Kafka does not have the topic yet: this is that of Java clients"
         guess = PartitionerGuess(USUAL, is_guarded=False, reason=reason)
         return TopicFound(0, guess, propose_stripes(NEW_PARTITIONS, shards) if shards else None), []
-    count = len(topic.partitions)
-    sample = _Sample(list(first_records(outside, topic, partitions)))
-    guess = guess_partitioner(((partition, record.key) for partition, record in sample.records), count)
-    stripes = propose_stripes(count, shards) if shards else None
-    has_schemas = sample.has_schemas
-    has_events = not has_schemas and has_change_events(sample.values)
-    keys = guess_key_fields(sample.keys), guess_key_schema(sample.keys), has_registry_keys(sample.keys)
-    found = TopicFound(count, guess, stripes, sample.has_keys, has_schemas, has_events, *keys)
+    keys = sample.keys
+    found = TopicFound(
+        sample.partition_count,
+        sample.guess_partitioner(),
+        propose_stripes(sample.partition_count, shards) if shards else None,
+        has_keys=not sample.records or bool(sample.keys),
+        has_schemas=sample.has_schemas,
+        has_events=sample.has_events,
+        key_fields=guess_key_fields(keys),
+        key_schema=guess_key_schema(keys),
+        has_registry_keys=has_registry_keys(keys),
+    )
     return found, sample.values
 
 
@@ -173,23 +144,6 @@ def summarize(found: Mapping[str, TopicFound]) -> list[dict[str, object]]:
         }
         for name, each in found.items()
     ]
-
-
-def shard_numbers(outside: Outside) -> list[int]:
-    """Return the number of the shard that has each slot."""
-    assert outside.state is not None  # noqa: S101 (for the type checker)
-    hosts = outside.state.hosts(range(SLOTS), Deadline.after_ms(TIMEOUT_MS, outside.clock))
-    numbers = {host: number for number, host in enumerate(dict.fromkeys(hosts))}
-    return [numbers[host] for host in hosts]
-
-
-def first_records(outside: Outside, topic: KafkaTopic, partitions: int) -> Iterator[tuple[int, LogRecord]]:
-    """Yield the first records of the first partitions, each with its partition."""
-    for partition in topic.partitions[:partitions]:
-        wanted = LogRange(topic.name, partition.number, 0, 0, _RECORDS, _BYTES, READ_COMMITTED)
-        deadline = Deadline.after_ms(TIMEOUT_MS, outside.clock)
-        page = read_records(outside.metadata, outside.reader, wanted, EARLIEST, deadline)
-        yield from ((partition.number, record) for record in page.batch.records)
 
 
 def render_topics(found: Mapping[str, TopicFound]) -> str:

@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING
 from keylane.config.settings import is_set
 from keylane.config.table import SETTINGS
 from keylane.errors import KeylaneError
-from keylane.ports import Deadline
 from keylane_cli import doctor_checks
+from keylane_cli.survey import cluster
 from keylane_local import env_file, tools
 from keylane_local.errors import BadInput, StackError, ToolMissing
-from keylane_local.stack import outside, topics
+from keylane_local.stack import topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from keylane_local.stack.plan import StackOptions
-
-_FROM = {"kafka": env_file.KAFKA, "redis": env_file.REDIS}
 
 
 def check(options: StackOptions, config: Path | None) -> Mapping[str, int]:
@@ -35,15 +33,14 @@ def check(options: StackOptions, config: Path | None) -> Mapping[str, int]:
         return {}
     given = {**os.environ, env_file.KAFKA: options.outside_kafka, env_file.REDIS: options.outside_redis or ""}
     try:
-        with outside.reach(given, _FROM) as reached:
-            present = reached.metadata.topics(Deadline.after_ms(outside.TIMEOUT_MS, reached.clock))
+        present = cluster.find_topics(given)
     except KeylaneError as error:
         raise StackError(str(error)) from error
     if options.outside_redis:
         _check_redis(given)
     if config and not _creates(config):
         wanted = topics.load_topics(config)
-        if unknown := outside.describe_missing(wanted, present):
+        if unknown := cluster.describe_missing(wanted, present):
             advice = f"correct {config}, or let the job create it with [job] create_topics = true"
             raise BadInput(f"{'; '.join(unknown)}. {advice}")
     return present
@@ -58,11 +55,9 @@ def _check_redis(variables: Mapping[str, str]) -> None:
 
 def _creates(config: Path) -> bool:
     """Whether the job creates topics, as it decides it itself."""
-    from keylane_spark.config.topics import load  # noqa: PLC0415 - its import takes long
-
     if is_set(os.environ, "KEYLANE_CREATE_TOPICS"):
         return bool(SETTINGS.read(os.environ, "KEYLANE_CREATE_TOPICS"))
-    return load(config).job.create_topics
+    return topics.load_config(config).job.create_topics
 
 
 def _missing_programs(options: StackOptions) -> Iterator[str]:

@@ -7,11 +7,9 @@ import sys
 from typing import TYPE_CHECKING
 
 from keylane.errors import UnknownTopic
-from keylane.ports import Deadline
-from keylane_cli.new_project import first_records
-from keylane_local.env_file import KAFKA, REDIS
+from keylane_cli.survey.cluster import reach
+from keylane_local.env_file import KAFKA
 from keylane_local.errors import BadInput
-from keylane_local.stack.outside import TIMEOUT_MS, reach
 from keylane_spark.config.topics import load
 from keylane_spark.preview import TransformedRecord, TransformPreview
 
@@ -20,8 +18,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from keylane.model.kafka import LogRecord
-
-_WHERE = {"kafka": KAFKA, "redis": REDIS}
 
 
 def transform_sample(
@@ -46,12 +42,11 @@ def transform_sample(
 
 def _sample(topic: str, environment: Mapping[str, str], count: int) -> dict[int, list[LogRecord]]:
     """Return records with keys and values, as many of each partition as there are."""
-    with reach(environment, _WHERE) as outside:
-        deadline = Deadline.after_ms(TIMEOUT_MS, outside.clock)
-        if topic not in outside.metadata.topics(deadline):
+    with reach(environment) as survey:
+        if topic not in survey.topics:
             raise UnknownTopic(topic, "Kafka has no topic of this name")
-        described = outside.metadata.topic(topic, Deadline.after_ms(TIMEOUT_MS, outside.clock))
-        found = first_records(outside, described, len(described.partitions))
-        taken = itertools.islice((each for each in found if each[1].key and each[1].value is not None), count)
+        described = survey.find_topic(topic)
+        found = survey.first_records(described, len(described.partitions))
+        taken = itertools.islice((each for each in found if None not in (each[1].key, each[1].value)), count)
         by_partition = itertools.groupby(taken, key=lambda each: each[0])
         return {number: [record for _, record in records] for number, records in by_partition}

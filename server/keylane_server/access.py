@@ -10,7 +10,7 @@ from keylane.app.authorizer import AccessRequest, NotAuthorized, decide
 from keylane.errors import KeylaneError, SettingsUnavailable
 from keylane.ports import Clock
 from keylane.wiring.authorizer import GrantsSource
-from keylane_server.greenlets import call_in_thread
+from keylane_server.greenlets import begin, call_in_thread
 from keylane_server.received import ReceivedRequest
 
 __all__ = ["NotAllowed", "NotAuthorized", "TokenAuthorizer"]
@@ -41,11 +41,11 @@ class TokenAuthorizer:
         self._replace(call_in_thread(self._executor, self._source.current))
 
     @property
-    def is_due(self) -> bool:
+    def _is_due(self) -> bool:
         """Whether to look now whether the grants are due to be read again."""
         return time.monotonic() >= self._look_at_s
 
-    def reload_or_log(self) -> None:
+    def _reload_or_log(self) -> None:
         """Read the grants where that is due; where they can't be read for long, nobody is allowed."""
         try:
             self.reload()
@@ -64,8 +64,10 @@ class TokenAuthorizer:
         """Return whether the token of an Authorization header grants what a request needs.
 
         What was granted is remembered until the grants are read again. False may mean only that `caller_of`
-        has to decide.
+        has to decide, or that it has to have the grants read again.
         """
+        if self._is_due:
+            return False
         asked = authorization, need
         if asked in self._granted:
             return True
@@ -78,7 +80,12 @@ class TokenAuthorizer:
         return True
 
     def caller_of(self, request: ReceivedRequest) -> str:
-        """Return the name of the token, from Authorization or x-api-key. Raises NotAuthorized, NotAllowed."""
+        """Return the name of the token, from Authorization or x-api-key. Raises NotAuthorized, NotAllowed.
+
+        It has the grants read again where that is due, and does not wait for them.
+        """
+        if self._is_due:
+            begin(self._reload_or_log, _ignore)
         headers = request.last
         authorization = headers.get("authorization", "")
         if not authorization and (key := headers.get("x-api-key")):
@@ -88,3 +95,8 @@ class TokenAuthorizer:
         if not is_allowed:
             raise NotAllowed
         return caller
+
+
+def _ignore(_: object, error: BaseException | None) -> None:
+    if error is not None:
+        _log.error("%s", error)

@@ -3,14 +3,14 @@
 granian speaks HTTP. Its own interface, RSGI, decodes the path, so that a key with `%2F`, or with bytes that
 are not UTF-8, could not be read; ASGI passes the path as it was sent.
 
-    0. A plain look-up of a key has a short way (lookups), and so has a plain write (writes).
+    0. A plain look-up of a key has a fast path (lookups).
     1. What the HTTP parser lets through and we do not: 400 (received).
     2. Where the request leads: its route, for all that follows.
     3. Access, if tokens are required (access): a stranger's body is not read.
     4. The body, within its bounds (bodies).
     5. AdmissionControl: over a bound, 503 (admission).
-    6. The operation: in a greenlet (greenlets); for `explore`, or a large body, in another process
-       (side_process).
+    6. The operation: in a greenlet (greenlets), in the explore process, or in the body parser if the body is
+       large (child_process).
 """
 
 from __future__ import annotations
@@ -26,12 +26,11 @@ from keylane.model.changes import PROBLEM, ChangeEvent
 from keylane.model.routes import EXPLORE, PRODUCE, READS, STREAMS
 from keylane_server import refusals
 from keylane_server.bodies import Body
-from keylane_server.greenlets import RequestCancelled, begin, begin_awaited
+from keylane_server.greenlets import RequestCancelled, begin_awaited
 from keylane_server.lookups import PlainLookups
 from keylane_server.received import ReceivedRequest, new_request_id
 from keylane_server.refusals import ServerStops
 from keylane_server.streams import EventStream
-from keylane_server.writes import PlainWrites
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from keylane_server.applications import Applications
     from keylane_server.pages import OwnPages
     from keylane_server.request_spans import RequestSpans
-    from keylane_server.writes import PlainHead
 
     Scope = dict[str, Any]
     Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -93,10 +91,7 @@ class ServerApp:
         self._spans = spans
         # Their requests have no span and no line in the log.
         is_watched = logs_access or spans is not None
-        self._lookups = self._writes = None
-        if not is_watched:
-            self._lookups = PlainLookups.open(applications.query, admission, authorizer)
-            self._writes = PlainWrites.open(applications.produce, admission, authorizer)
+        self._lookups = None if is_watched else PlainLookups.open(applications.query, admission, authorizer)
         self._answering: set[asyncio.Task[Any]] = set()
         self._is_over = False
 
@@ -115,42 +110,21 @@ class ServerApp:
             if found is not None:
                 await self._send_response(send, found, lookup.request_id)
                 return
-        request_id = new_request_id()
+        request = ReceivedRequest(scope, new_request_id())
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - for the type checker
         self._answering.add(task)
         try:
-            if self._writes is not None and (write := self._writes.find(scope, request_id)) is not None:
-                body = await self._write(write, receive, send)
-                if body is None:
-                    return
-                receive = _Again(body, receive).receive
-            await self._answer_any(ReceivedRequest(scope, request_id), scope["http_version"], receive, send)
+            await self._answer_any(request, scope["http_version"], receive, send)
         except RequestCancelled:
             return
         except asyncio.CancelledError:
             if not self._is_over:
                 raise
             task.uncancel()
-            await self._send_response(send, self._refused(ServerStops(), request_id), request_id)
+            await self._send_response(send, self._refused(ServerStops(), request.id), request.id)
         finally:
             self._answering.discard(task)
-
-    async def _write(self, write: PlainHead, receive: Receive, send: Send) -> bytes | None:
-        """Answer a plain write; return its body where it has to take the way of all requests."""
-        assert self._writes is not None  # noqa: S101 - for the type checker
-        body = Body(self._admission, is_write=True)
-        try:
-            await body.read(receive, write.size_bytes)
-            response = await self._writes.answer(write, body.data)
-        except refusals.REFUSED as error:
-            response = await self._refuse(error, write.request_id, body, receive)
-        finally:
-            body.release()
-        if response is None:
-            return body.data
-        await self._send_response(send, response, write.request_id)
-        return None
 
     async def _answer_any(
         self, request: ReceivedRequest, http_version: str, receive: Receive, send: Send
@@ -211,7 +185,7 @@ class ServerApp:
         """Answer a request whose body is there, once it has a place; a stream keeps it. Raises Overloaded."""
         admission, function, route = self._admission, request.target.function, request.target.route
         if function == EXPLORE:
-            return await self._applications.exploring.respond(complete, request.target)
+            return await self._applications.explore_process.respond(complete, request.target)
         if request.is_long_poll or (route is not None and route.name in STREAMS):
             admission.enter_long_poll()
             is_streaming = False
@@ -269,18 +243,14 @@ class ServerApp:
 
     def _authorize(self, request: ReceivedRequest) -> str:
         """Return the caller's name, empty where anyone may call. Raises NotAuthorized, NotAllowed."""
-        if self._authorizer is None:
-            return ""
-        if self._authorizer.is_due:
-            begin(self._authorizer.reload_or_log, _ignore)
-        return self._authorizer.caller_of(request)
+        return "" if self._authorizer is None else self._authorizer.caller_of(request)
 
     def _begin(
         self, request: ReceivedRequest, complete: Request, receive: Receive
     ) -> Awaitable[Response[Any]]:
         """Begin what answers the request: in a greenlet, or in another process."""
         if complete.body and _takes_long(complete):
-            return self._applications.parsing.respond(complete, request.target)
+            return self._applications.body_parser.respond(complete, request.target)
         answer = partial(self._applications.respond, complete, request.target)
         if request.is_long_poll:
             return _run_while_wanted(answer, receive)
@@ -328,21 +298,6 @@ def _start_of(status: int, headers: dict[str, str]) -> dict[str, Any]:
     return {"type": "http.response.start", "status": status, "headers": pairs}
 
 
-class _Again:
-    """What is received once more: a body that was read, then what follows."""
-
-    def __init__(self, body: bytes, receive: Receive) -> None:
-        self._body: bytes | None = body
-        self._receive = receive
-
-    async def receive(self) -> dict[str, Any]:
-        """Return the body as one message, then each further one."""
-        body, self._body = self._body, None
-        if body is None:
-            return await self._receive()
-        return {"type": "http.request", "body": body, "more_body": False}
-
-
 async def _run_while_wanted(answer: Callable[[], Response[Any]], receive: Receive) -> Response[Any]:
     """Run a request that ends when its client goes."""
     running, ended = begin_awaited(answer, is_cancellable=True)
@@ -359,8 +314,3 @@ async def _call_when_gone(receive: Receive, call: Callable[[], None]) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     call()
-
-
-def _ignore(_: object, error: BaseException | None) -> None:
-    if error is not None:
-        _log.error("%s", error)

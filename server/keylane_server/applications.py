@@ -1,7 +1,7 @@
 """The applications of the layer, as one process of the server has them.
 
 Those of `query` and `produce` are built once: their requests are greenlets. What would hold up or end the
-process is answered beside it: `explore`, and large bodies (side_process).
+process is answered by a child process: `explore`, and large bodies (child_process).
 """
 
 import logging
@@ -17,8 +17,8 @@ from keylane.errors import SettingsError
 from keylane.model.routes import PRODUCE, QUERY, Target
 from keylane.wiring.application import read_api_settings
 from keylane.wiring.runtime import Runtime
+from keylane_server.child_process import ChildProcess
 from keylane_server.greenlets import run_request
-from keylane_server.side_process import SideProcess
 
 _log = logging.getLogger("keylane.serve")
 
@@ -26,18 +26,20 @@ _log = logging.getLogger("keylane.serve")
 class Applications:
     """The applications of a runtime and an environment. `settings`: what they serve, once they are open.
 
-    `exploring` answers the requests of `explore`, `parsing` those with large bodies.
+    `explore_process` answers the requests of `explore`, `body_parser` those with large bodies.
     """
 
     def __init__(self, runtime: Runtime, environment: Mapping[str, str]) -> None:
         self._environment = environment
         self.query = query.build(runtime, environment)
-        self.produce = produce.build(runtime, environment)
-        self._in_loop: dict[str, Application[Any]] = {QUERY: self.query, PRODUCE: self.produce}
+        self._in_loop: dict[str, Application[Any]] = {
+            QUERY: self.query,
+            PRODUCE: produce.build(runtime, environment),
+        }
         self.settings = ApiSettings()
         metrics = runtime.open_metrics("")
-        self.exploring = SideProcess("asks Kafka", environment, metrics)
-        self.parsing = SideProcess("takes large bodies", environment, metrics)
+        self.explore_process = ChildProcess("asks Kafka", environment, metrics)
+        self.body_parser = ChildProcess("takes large bodies", environment, metrics)
 
     async def open(self) -> None:
         """Read what is served, and build what the applications in the loop work with.
@@ -67,5 +69,5 @@ class Applications:
 
     async def close(self) -> None:
         """End the processes beside this one."""
-        await self.exploring.close()
-        await self.parsing.close()
+        await self.explore_process.close()
+        await self.body_parser.close()

@@ -1,8 +1,9 @@
-"""The short way of the server's most frequent request: a plain GET of one key.
+"""The fast path of the server's most frequent request: a plain GET of one key.
 
 A request is plain if nothing but its path decides on its answer: no query, no body, no header that a read of
-a key looks at. Its look-up is planned and sent in the loop, without a greenlet; what is not plain, or has no
-answer on this way (see `keylane.query.lookup`), takes the way of all requests, from its beginning.
+a key looks at. Its plan is sent in the loop, without a greenlet. Plan, answer and rendering are those of
+every read of a key; what is not plain, or whose answer is not final, takes the way of all requests, from its
+beginning. It answers half as many look-ups again: docs/decisions/server.md has the figures.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from keylane.access.grants import Need
 from keylane.adapters.redis.error_replies import RedisTimeoutError
 from keylane.api.http.preferences import prefers_bytes
 from keylane.api.reads.key import plain_read, render_record
-from keylane.errors import KeylaneError
+from keylane.errors import BadRequest, CorruptState, KeylaneError
+from keylane.model.keys import KEY_LIMIT_BYTES
 from keylane.model.routes import BY_NAME, PermissionKind
 from keylane.ports import Deadline
-from keylane.query.lookup import LookupPlan, Lookups, answer_of
+from keylane.query.lookup import Lookup, answer_of, is_final, plan_lookup
+from keylane.query.typed_keys import record_key
 from keylane_server.greenlets import Arrival
 from keylane_server.received import KEY_PATH, new_request_id, plain_headers, without_base
 
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from keylane.adapters.redis.state import RedisState
     from keylane.api.http.response import Response
     from keylane.app.query import QueryApp
+    from keylane.model.records import Answer
     from keylane.wiring.query import QueryParts
     from keylane_server.access import TokenAuthorizer
     from keylane_server.admission import AdmissionControl
@@ -44,13 +48,13 @@ NOT_PLAIN = frozenset(
 _ANYTHING = b"*/*"
 
 
-class Lookup(NamedTuple):
+class SentLookup(NamedTuple):
     """A request whose command has been sent."""
 
     request_id: str
     begun_s: float
     accept: str | None
-    plan: LookupPlan
+    lookup: Lookup
     asked: Ask
     exchange: Exchange
 
@@ -63,8 +67,8 @@ class PlainLookups:
     ) -> None:
         """Raises SettingsError, SettingsUnavailable."""
         self._application = application
-        self._parts: QueryParts = application.parts()
-        state: Any = self._parts.store.state
+        parts: QueryParts = application.parts()
+        state: Any = parts.store.state
         self._state: RedisState = state
         self._connections: dict[Node, SharedConnection] = state.cluster.connections
         self._admission = admission
@@ -73,8 +77,9 @@ class PlainLookups:
         settings = application.settings()
         self._base_path = settings.base_path.encode()
         self._served = settings.topics
-        self._lookups = Lookups(self._parts.store.layouts)
-        self._decoder = self._parts.decoder(self._parts.registry_wait(), as_bytes=False)
+        self._layouts, self._clock = parts.store.layouts, parts.store.clock
+        self._timeout_ms = parts.settings.state_timeout_ms
+        self._decoder = parts.decoder(parts.registry_wait(), as_bytes=False)
 
     @classmethod
     def open(
@@ -86,7 +91,7 @@ class PlainLookups:
         except KeylaneError:
             return None
 
-    def ask(self, scope: Scope) -> Lookup | None:
+    def ask(self, scope: Scope) -> SentLookup | None:
         """Send what a plain request asks for; None for any other request, and where it can't be sent now."""
         if scope["method"] != "GET" or self._counts_addresses:
             return None
@@ -99,12 +104,12 @@ class PlainLookups:
         topic, key = found[1].decode(), found[2]
         if prefers_bytes(accept) or not self._may_read(headers, topic):
             return None
-        plan = self._lookups.plan(topic, key)
-        return None if plan is None else self._send(plan, begun_s, accept)
+        lookup = self._plan(topic, key)
+        return None if lookup is None else self._send(lookup, begun_s, accept)
 
-    async def answer(self, lookup: Lookup) -> Response[Any] | None:
+    async def answer(self, sent: SentLookup) -> Response[Any] | None:
         """Wait for the reply and render it; None where the request has to take the way of all."""
-        exchange = lookup.exchange
+        exchange, lookup = sent.exchange, sent.lookup
         try:
             if exchange.missing and exchange.error is None:
                 arrival = exchange.waiting = Arrival()
@@ -113,31 +118,51 @@ class PlainLookups:
             self._admission.reads.leave()
         if exchange.error is not None:
             if isinstance(exchange.error, RedisTimeoutError):
-                self._state.note_late(lookup.asked)
+                self._state.note_late(sent.asked)
             return None
-        answer = answer_of(lookup.plan, exchange.replies[0])
+        answer = _answer_of(lookup, exchange.replies[0])
         if answer is None:
             return None
-        read = plain_read(answer.layout.topic, lookup.plan.key, lookup.request_id, lookup.accept)
-        response = render_record(answer, read, self._decoder, self._parts.now_ms)
-        return self._application.finish(response, ROUTE, lookup.request_id, lookup.begun_s)
+        read = plain_read(answer.layout.topic, lookup.key, sent.request_id, sent.accept)
+        response = render_record(answer, read, self._decoder, self._clock.now_ms())
+        return self._application.finish(response, ROUTE, sent.request_id, sent.begun_s)
 
-    def _send(self, plan: LookupPlan, begun_s: float, accept: str | None) -> Lookup | None:
-        if plan.layout.options.value_format == "registry" or not self._served.is_served(plan.layout.topic):
+    def _plan(self, topic: str, key: bytes) -> Lookup | None:
+        """Return what to ask for a key; None where something else has to be asked, too."""
+        layout = self._layouts.known(topic)
+        if layout is None or len(key) > KEY_LIMIT_BYTES or not self._served.is_served(topic):
             return None
-        deadline = Deadline.after_ms(self._parts.settings.state_timeout_ms, self._parts.store.clock)
-        asked = self._state.ask_primary(plan.slot, plan.packed, deadline)
+        options = layout.options
+        if options.key_format == "registry" or options.value_format == "registry":
+            return None
+        try:
+            return plan_lookup(layout, record_key(options, key))
+        except BadRequest:
+            return None
+
+    def _send(self, lookup: Lookup, begun_s: float, accept: str | None) -> SentLookup | None:
+        deadline = Deadline.after_ms(self._timeout_ms, self._clock)
+        asked = self._state.ask_primary(lookup.lane.slot, (b"MGET", *lookup.names), deadline)
         if asked is None or not self._admission.reads.enter_at_once():
             return None
         exchange = self._connections[asked.node].send(asked.packed, 1, asked.deadline.at_s)
-        return Lookup(new_request_id(), begun_s, accept, plan, asked, exchange)
+        return SentLookup(new_request_id(), begun_s, accept, lookup, asked, exchange)
 
     def _may_read(self, headers: dict[bytes, bytes], topic: str) -> bool:
         authorizer = self._authorizer
         if authorizer is None:
             return True
         need = Need(PermissionKind.READ, (topic,))
-        return not authorizer.is_due and authorizer.is_granted(headers.get(b"authorization", b""), need)
+        return authorizer.is_granted(headers.get(b"authorization", b""), need)
+
+
+def _answer_of(lookup: Lookup, reply: Any) -> Answer | None:
+    """Return what a reply says; None where it is an error, or the key has to be read with more care."""
+    try:
+        answer = answer_of(lookup, reply) if isinstance(reply, list) else None
+    except CorruptState:
+        return None
+    return answer if is_final(answer) else None
 
 
 def _accept_of(headers: dict[bytes, bytes]) -> str | None:

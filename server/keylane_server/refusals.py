@@ -6,7 +6,7 @@ from keylane.errors import BadRequest
 from keylane_server.access import NotAllowed, NotAuthorized
 from keylane_server.admission import AddressBusy, Overloaded
 from keylane_server.bodies import BodyBroken, BodyTimeout, BodyTooLarge
-from keylane_server.side_process import SideEnded
+from keylane_server.child_process import ChildEnded
 
 UNAUTHORIZED = Problem(401, "unauthorized", "The request has no valid credentials")
 FORBIDDEN = Problem(403, "forbidden", "The caller is not allowed to do this")
@@ -31,7 +31,7 @@ _PROBLEMS: dict[type[Exception], tuple[Problem, str, dict[str, str]]] = {
     BodyBroken: (BAD_REQUEST, "{error}", {}),
     BodyTooLarge: (BODY_TOO_LARGE, "{error}", {}),
     ServerStops: (TIMEOUT, "the server stops: a write may have happened", {}),
-    SideEnded: (TIMEOUT, "the process that takes large bodies has ended: a write may have happened", {}),
+    ChildEnded: (TIMEOUT, "the process that takes large bodies has ended: a write may have happened", {}),
     BodyTimeout: (BODY_TIMEOUT, "the rest of the body did not arrive", {}),
 }
 REFUSED = tuple(_PROBLEMS)

@@ -98,6 +98,7 @@ def test_records_of_every_kind_of_schema_are_found_by_their_fields(client, key, 
     assert find(f"dest={dest}&order=delay") == ["avro", "protobuf"]
 
 
+@pytest.mark.long
 def test_an_undecodable_value_is_422_a_hanging_registry_503_and_raw_bytes_always_work(
     stack, client, key, registry, produce
 ):

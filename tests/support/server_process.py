@@ -1,6 +1,6 @@
 """A process of the server in a loop of its own, which is asked without a socket.
 
-Its answers say whether they came the short way of plain requests.
+Its answers say whether they took the fast path of plain look-ups.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from keylane_local.process.ports import HOST
 from keylane_server.lookups import PlainLookups
 from keylane_server.options import ServerOptions
 from keylane_server.worker import ServerProcess
-from keylane_server.writes import PlainWrites
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -34,7 +33,7 @@ class Answer(NamedTuple):
     status: int
     headers: list[tuple[str, str]]
     body: bytes
-    is_short: bool
+    is_fast: bool
 
     @property
     def lasting(self) -> tuple[int, list[tuple[str, str]], Any]:
@@ -56,7 +55,7 @@ class Process:
         self._process = ServerProcess(ServerOptions(HOST, 0, **options), variables)
         self._loop.add_signal_handler = lambda *_: None  # type: ignore[assignment,method-assign]  # a thread has none
         self.run(self._process._open())
-        self.short = 0
+        self.fast = 0
 
     @property
     def app(self) -> ServerApp:
@@ -98,15 +97,14 @@ class Process:
                 await asyncio.Event().wait()  # nothing more comes: the client stays
             return {"type": "http.request", "body": left.pop(0), "more_body": bool(left)}
 
-        before = self.short
+        before = self.fast
         with pytest.MonkeyPatch.context() as patch:
-            for short in (PlainLookups, PlainWrites):
-                patch.setattr(short, "answer", self._counted(short.answer))
+            patch.setattr(PlainLookups, "answer", self._counted(PlainLookups.answer))
             self.run(self.app.answer(scope, receive, send))
         start, *bodies = sent
         headers_of = [(name.decode(), value.decode()) for name, value in start["headers"]]
         body = b"".join(each["body"] for each in bodies)
-        return Answer(start["status"], headers_of, body, self.short > before)
+        return Answer(start["status"], headers_of, body, self.fast > before)
 
     def close(self) -> None:
         self.run(self._process._close())
@@ -117,7 +115,7 @@ class Process:
     def _counted(self, answer: Callable[..., Any]) -> Callable[..., Any]:
         async def counted(*arguments: Any) -> Any:
             found = await answer(*arguments)
-            self.short += found is not None
+            self.fast += found is not None
             return found
 
         return counted

@@ -138,7 +138,7 @@ class Schedule:
     def prefix(self) -> bytes:
         """What all its keys begin with: schedules share no keys.
 
-        No byte of a key needs percent-encoding, so the server reads it in the short way.
+        No byte of a key needs percent-encoding, so the server reads it on its fast path.
         """
         return b"%d.%d-" % (self.seed, self.run) if self.run else b"%d-" % self.seed
 

@@ -92,6 +92,7 @@ def test_a_library_that_import_rules_forbid_is_one_that_the_code_imports():
 
 
 def test_the_command_line_may_not_know_any_module_of_the_job_but_those_that_its_import_rule_leaves_out():
-    name = "The command line knows the job by its settings and its preview; `keylane job` starts it"
+    name = "keylane_cli, keylane_local: know the job by its settings and its preview; `keylane job` starts it"
     listed = {each.removeprefix("keylane_spark.") for each in CONTRACTS[name]["forbidden_modules"]}
     assert listed == children("keylane_spark") - {"config", "preview", "__main__"}
+    assert {"keylane_cli", "keylane_local"} <= {*CONTRACTS[name]["source_modules"]}

@@ -169,8 +169,6 @@ _BY_TYPE: dict[str, type[ProblemError]] = {
     "unknown-topic": UnknownTopic,
     "unknown-view": UnknownView,
     "view-not-opened": ViewNotOpened,
-    "history-too-short": HistoryTooShort,
-    "precondition-failed": PreconditionFailed,
     "position-not-reached": PositionNotReached,
     "value-left-in-kafka": ValueNotReadable,
     "value-not-decodable": ValueNotReadable,

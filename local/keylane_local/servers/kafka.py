@@ -21,6 +21,8 @@ _FORMAT_TIMEOUT_S = 60.0
 _JVM = (
     *("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
     "-Djava.awt.headless=true",
+    # Kafka makes names of its settings in the machine's language: in Turkish it does not know its own.
+    *("-Duser.language=en", "-Duser.country=US"),
 )
 # An archive that does not fit is ignored, and that is no news to anyone.
 _QUIET_ARCHIVE = ("-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from keylane_spark.config.topics import TopicConfig
+    from keylane_spark.config.topics import Config, TopicConfig
 
 _OTHERS = "KEYLANE_PARTITIONERS"
 USUAL = "murmur2"
@@ -25,14 +25,19 @@ USUAL = "murmur2"
 _TIMEOUT_S = 20.0
 
 
-def load_topics(config: Path) -> dict[str, TopicConfig]:
-    """Return the topics in `config` by name; raise BadInput, with line and field, if it is invalid."""
+def load_config(config: Path) -> Config:
+    """Return what is in `config`; raise BadInput, with line and field, if it is invalid."""
     from keylane_spark.config.topics import load  # noqa: PLC0415 - its import takes longer than `status`
 
     try:
-        return load(config).topics
+        return load(config)
     except BadConfig as error:
         raise BadInput(str(error)) from error
+
+
+def load_topics(config: Path) -> dict[str, TopicConfig]:
+    """Return the topics in `config` by name; raise BadInput as `load_config` does."""
+    return load_config(config).topics
 
 
 def render_placement(topics: Mapping[str, TopicConfig]) -> dict[str, str]:

@@ -19,17 +19,13 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from keylane.adapters.kafka.clients import RejectionListener
 from keylane.adapters.kafka.errors import LOCAL_TIMED_OUT, is_fatal
-from keylane.ports import Deadline
-from keylane_server.greenlets import Arrival, SharedCall, Suspension, call_in_thread, pause_s
+from keylane_server.greenlets import SharedCall, Suspension, call_in_thread, pause_s
 from keylane_server.time_limits import TimeLimits
 
 POLL_S = 0.1
 ROOM_S = 0.002
 """How long a request waits before it looks again for room in a full queue."""
-LOOK_AT_CLIENT_S = 0.05
-"""How often a request that waits for reports looks whether a broker has rejected its client."""
 LOOK_S = 0.01
 """How late the time limit of a wait for reports may be noticed."""
 LAST_REPORTS_S = 60.0
@@ -151,7 +147,7 @@ class RequestClient:
 
     def __init__(self, shared: SharedClient) -> None:
         self._shared = shared
-        self._waiting: Suspension[None] | Arrival | None = None
+        self._waiting: Suspension[None] | None = None
         self.unreported = 0
 
     def produce(self, *arguments: Any, **more: Any) -> None:
@@ -178,20 +174,6 @@ class RequestClient:
         if self.unreported and shared.fatal is not None:
             raise KafkaException(shared.fatal)
         return self.unreported
-
-    async def reported(self, deadline: Deadline, listener: RejectionListener) -> None:
-        """Wait in a coroutine until the records are reported, or nothing more is to be waited for here."""
-        shared = self._shared
-        while self.unreported and deadline.remaining_s and shared.fatal is None and listener.refusal is None:
-            arrival = self._waiting = Arrival()
-            shared.limits.begin(self, min(deadline.remaining_s, LOOK_AT_CLIENT_S))
-            shared.waiting.add(self)
-            try:
-                await arrival.future
-            finally:
-                shared.waiting.discard(self)
-                shared.limits.end(self)
-                self._waiting = None
 
     def give_up(self) -> None:
         """Let the request go on without all reports: its time is over."""

@@ -6,9 +6,10 @@ no secrets: they come from the environment, as for the functions.
 
 import re
 import tomllib
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, field_validator, model_validator
 
@@ -16,16 +17,20 @@ from keylane.errors import BadConfig, ask_meant
 from keylane.formats.connect_keys import keys_with_schema
 from keylane.model.kafka import NewTopic
 from keylane.model.records import (
-    FIELD_TYPES,
+    ENVELOPES,
+    KEY_FORMATS,
+    KEY_KINDS,
     MOST_INDEXES,
     MOST_TOGETHER,
+    VALUE_FORMATS,
     WHOLE_KEY,
     Options,
     is_topic_name,
 )
-from keylane.routing import separator_of
+from keylane.routing import PARTITIONERS, separator_of
+from keylane.state.field_types import FIELD_TYPES
 from keylane.state.windows import NAME_LIMIT, Definition, state_name
-from keylane_spark.config.table import ConfigTable, Milliseconds, SomeMilliseconds
+from keylane_spark.config.table import ConfigTable, Milliseconds, OneOf, SomeMilliseconds
 from keylane_spark.config.transforms import OnError, Transform
 from keylane_spark.config.views import ViewConfig
 
@@ -107,7 +112,7 @@ def _field_types(tables: Any) -> dict[str, str]:
 class TopicConfig(ConfigTable):
     """One topic."""
 
-    partitioner: Literal["murmur2", "crc32", "fnv1a"] = "murmur2"
+    partitioner: Annotated[str, OneOf(PARTITIONERS)] = "murmur2"
     partition_by: Annotated[str, AfterValidator(_partition_by)] = WHOLE_KEY
     stripes: Annotated[int, Field(ge=1, le=16384)] = 1
     partitions: Annotated[int, Field(ge=1, le=16384)] | None = None
@@ -122,11 +127,11 @@ class TopicConfig(ConfigTable):
     guarded: bool = False
     max_value_bytes: Annotated[int, Field(ge=1, le=512 * 1024 * 1024 - 1024)] = Options().max_value_bytes
     tombstone_marker: Milliseconds = Options().marker_ms
-    value_format: Literal["auto", "json", "text", "bytes", "registry"] = "auto"
-    envelope: Literal["none", "debezium"] = "none"
-    key_fields: dict[str, Literal["integer", "string", "boolean"]] = Field(default_factory=dict)
+    value_format: Annotated[str, OneOf(VALUE_FORMATS)] = "auto"
+    envelope: Annotated[str, OneOf(ENVELOPES)] = "none"
+    key_fields: dict[str, Annotated[str, OneOf(KEY_KINDS)]] = Field(default_factory=dict)
     key_schema: Annotated[str, AfterValidator(_key_schema)] = ""
-    key_format: Literal["text", "registry"] = "text"
+    key_format: Annotated[str, OneOf(KEY_FORMATS)] = "text"
     where: Annotated[str, Field(min_length=1)] | None = None
     select: Annotated[str, Field(min_length=1)] | None = None
     transform: Annotated[str, AfterValidator(_function)] | None = None
@@ -173,7 +178,7 @@ class TopicConfig(ConfigTable):
             for part in parts:
                 if part not in self.fields:
                     raise ValueError(f"the index {name} is of {part}, which is not one of the topic's fields")
-                if self.fields[part] == "texts":
+                if FIELD_TYPES[self.fields[part]].is_many:
                     raise ValueError(f"the index {name} is of {part}, which has several values")
         if len(self.fields) + len(self.indexes) > MOST_INDEXES:
             raise ValueError(f"a topic has at most {MOST_INDEXES} fields and indexes")
@@ -296,38 +301,56 @@ class Config(ConfigTable):
         return [*self.job.forget_topics, *map(state_name, self.job.forget_views)]
 
 
+class ConfigFault(NamedTuple):
+    """What is wrong with a file. `where`: FILE:LINE, or FILE; `what`: FIELD: REASON, or the reason alone."""
+
+    where: str
+    what: str
+
+
+class InvalidConfigFile(BadConfig):
+    """The file can't be served, for these faults."""
+
+    def __init__(self, faults: Sequence[ConfigFault]) -> None:
+        super().__init__("\n".join(f"{each.where}: {each.what}" for each in faults))
+        self.faults = tuple(faults)
+
+
 def load(path: Path) -> Config:
-    """Read and validate the file. Raises BadConfig, which names line and field of every error."""
+    """Read and validate the file. Raises InvalidConfigFile, which names line and field of every fault."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise BadConfig(f"{path}: can't be read: {error}") from error
+        raise InvalidConfigFile([ConfigFault(str(path), f"can't be read: {error}")]) from error
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise BadConfig(f"{path}: is not valid TOML: {error}") from error
+        raise InvalidConfigFile([ConfigFault(str(path), f"is not valid TOML: {error}")]) from error
     try:
         config = Config.model_validate(data)
     except ValidationError as error:
-        faults = [_sentence(str(path), text, fault) for fault in error.errors()]
-        raise BadConfig("\n".join(faults)) from error
+        raise InvalidConfigFile([_fault(path, text, each) for each in error.errors()]) from error
     refused = [
-        f"{path}:{line_of(text, ['views', name, *field])}: {'.'.join(['views', name, *field])}: {reason}"
+        _fault_of(path, text, ["views", name, *field], reason)
         for name, view in config.views.items()
         for field, reason in (view.refusals_of_rows() if config.definition(name).has_rows else ())
     ]
     if refused:
-        raise BadConfig("\n".join(refused))
+        raise InvalidConfigFile(refused)
     return config
 
 
-def _sentence(path: str, text: str, fault: Any) -> str:
+def _fault_of(path: Path, text: str, field: list[str], what: str) -> ConfigFault:
+    return ConfigFault(f"{path}:{line_of(text, field)}", f"{'.'.join(field)}: {what}")
+
+
+def _fault(path: Path, text: str, fault: Any) -> ConfigFault:
     field = [str(part) for part in fault["loc"] if part != "[key]"]
     given = "" if fault["type"] == "missing" else f", not {fault['input']!r}"
     reason = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "extra_forbidden":
         reason, given = f"there is no such field{_nearest(field)}", ""
-    return f"{path}:{line_of(text, field)}: {'.'.join(field)}: {reason}{given}"
+    return _fault_of(path, text, field, f"{reason}{given}")
 
 
 def _nearest(field: list[str]) -> str:

@@ -5,6 +5,7 @@ They see the columns that the `where` of a view sees: `key`, `value`, `json`, `t
 
     wanted      boolean: whether `where` holds, null where it fails
     selected    string: the JSON of `select`, "" where that is NULL; null where it fails, and without `select`
+                Where Spark has no `json` of the value, UNREAD is before it: see `rows.transforms`.
 """
 
 from __future__ import annotations
@@ -20,11 +21,18 @@ from pyspark.sql import types as t
 
 from keylane_spark.config.transforms import Transform
 from keylane_spark.engine.try_eval import never_failing
+from keylane_spark.engine.variants import parsed_json
 
+UNREAD = "\0"
+"""Begins `selected` where Spark can't read the value as JSON. No JSON begins so."""
+UNREAD_NULL = "\0\0"
+"""UNREAD of a `selected` that is null."""
 NULL_RESULT = ""
 """`selected` where `select` is NULL: no JSON is empty."""
 
 _COLUMNS = "key binary, value string, json variant, timestamp timestamp, partition int, offset bigint"
+_MOST_MS = 9_223_372_036_854_775
+"""Spark's times are microseconds in 64 bits. The `timestamp` of a record with any other is null."""
 _RAW = "raw_"
 _WITH_NULLS = {"ignoreNullFields": "false"}
 _UNNAMED = re.compile(r"col\d+")
@@ -94,10 +102,11 @@ def with_results(rows: DataFrame, transforms: Mapping[str, Transform]) -> DataFr
         "key",
         "partition",
         "offset",
-        f.timestamp_millis("ms").alias("timestamp"),
+        f.when(f.col("ms").between(-_MOST_MS, _MOST_MS), f.timestamp_millis("ms")).alias("timestamp"),
         text.alias("value"),
-        f.try_parse_json(text).alias("json"),
+        parsed_json(text).alias("json"),
     )
+    seen = seen.withColumn("unread", f.col("value").isNotNull() & f.col("json").isNull())
     events = [topic for topic, each in transforms.items() if each.envelope != "none"]
     if events:
         seen = _with_rows_of_events(seen, f.col(f"{_RAW}topic").isin(events))
@@ -105,7 +114,9 @@ def with_results(rows: DataFrame, transforms: Mapping[str, Transform]) -> DataFr
     seen = seen.withColumn("wanted", _of_topic(by_topic))
     selects = {topic: each.select for topic, each in transforms.items() if each.select is not None}
     selected = _of_topic({topic: _json(select) for topic, select in selects.items()})
-    seen = seen.withColumn("selected", f.when(f.col("wanted"), selected))
+    selected = f.when(f.col("wanted"), selected)
+    marked = f.coalesce(f.concat(f.lit(UNREAD), selected), f.lit(UNREAD_NULL))
+    seen = seen.withColumn("selected", f.when(f.col("unread"), marked).otherwise(selected))
     return seen.select(
         *(f.col(f"{_RAW}{name}").alias(name) for name in names),
         "wanted",

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import pyspark
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -24,6 +24,7 @@ from keylane_spark.engine import kafka_options
 GATEWAY_ERRORS = (Py4JError, OSError)
 """What calls of the JVM raise: its errors, and what is left of the connection where it is gone."""
 
+Refusal: TypeAlias = PySparkException | Py4JJavaError
 REFUSALS = (PySparkException, Py4JJavaError)
 """What Spark raises where it does not do what it is asked: see `words_of`."""
 

@@ -24,9 +24,10 @@ from keylane.adapters.redis.resp import encode_command
 from keylane.errors import CorruptState, Fenced, KeylaneError, LaneBehind, StateUnavailable, StraysLost
 from keylane.model.keys import printable
 from keylane.ports import Clock, Deadline
+from keylane_spark.lanes.option_arguments import lua_names
 
 _FILES = ("watermark", "records", "writes", "fields", "merge", "lanes", "full", "layouts", "views", "removal")
-"""The library's source, in this order: a file may use what those before it define."""
+"""The library's source, in this order: a file may use what those before it define, and `lua_names`."""
 
 
 def named(source: bytes) -> tuple[str, bytes]:
@@ -36,7 +37,7 @@ def named(source: bytes) -> tuple[str, bytes]:
 
 
 _FOLDER = files(__package__).joinpath("library")
-VERSION, CODE = named(b"".join(_FOLDER.joinpath(f"{name}.lua").read_bytes() for name in _FILES))
+VERSION, CODE = named(lua_names() + b"".join(_FOLDER.joinpath(f"{name}.lua").read_bytes() for name in _FILES))
 _NAMES = (
     "apply",
     "whole",

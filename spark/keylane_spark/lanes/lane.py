@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 from keylane.adapters.redis.resp import encode_words
@@ -196,14 +195,3 @@ def lost_strays(starts: Mapping[LaneTarget, LaneStart]) -> Iterator[tuple[LaneTa
             has = starts[lane].taken.get(source.partition, 0)
             if has < to:
                 yield lane, source.partition, has
-
-
-@cache
-def option_arguments(options: Options, prefix_bytes: int) -> tuple[bytes, ...]:
-    """A topic's options as arguments of the library (`rules_of` in merge.lua): numbers, 0 for none.
-
-    `prefix_bytes`: the length of a Redis key before the record's own key.
-    """
-    kept = (options.ttl_ms or 0, options.history_count or 0, options.history_age_ms or 0)
-    numbers = (options.marker_ms, options.compared, prefix_bytes, *kept, options.insert_once, options.index)
-    return tuple(b"%d" % min(number, LONGEST_MS) for number in numbers)

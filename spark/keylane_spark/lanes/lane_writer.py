@@ -26,7 +26,8 @@ from keylane.state import codec
 from keylane_spark.lanes import function_library as library
 from keylane_spark.lanes.call_pipeline import CallPipeline
 from keylane_spark.lanes.function_library import FunctionLibrary
-from keylane_spark.lanes.lane import LaneCall, LaneStart, LaneTarget, OffsetRange, option_arguments
+from keylane_spark.lanes.lane import LaneCall, LaneStart, LaneTarget, OffsetRange
+from keylane_spark.lanes.option_arguments import option_arguments
 from keylane_spark.lanes.parked_slots import ParkedSlots
 from keylane_spark.rows.chunks import Chunk
 

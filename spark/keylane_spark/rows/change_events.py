@@ -1,7 +1,8 @@
 """Change events of databases, as columns: which of them delete their row, and which are not events.
 
-What an event is says `keylane.formats.change_events`. Of JSON, Arrow's parser reads the few members that
-decide; only documents that it refuses are read by that module, one by one.
+What an event is says `keylane.formats.change_events`, for readers too. Of JSON, Arrow's parser reads the few
+members that decide; that module reads, one by one, the documents that Arrow's refuses and those that it may
+take although they are not JSON. So a verdict does not depend on what comes together.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pyarrow.json
 from numpy.typing import NDArray
 
 from keylane.formats.change_events import DELETE, SETS, parse_event
+from keylane.formats.json_text import MAX_NESTING
 from keylane_spark.rows.records import Rows
 
 Verdicts: TypeAlias = NDArray[np.int8]
@@ -25,6 +27,8 @@ SET, DELETION, INVALID = np.arange(3, dtype=np.int8)
 
 FEW = 16
 """So many events are read one by one as fast as in columns, which take half a millisecond to begin."""
+_NAN, _INF = (np.frombuffer(word, np.uint8) for word in (b"NaN", b"Inf"))
+"""Arrow's parser takes these for numbers."""
 _MARKS = [("op", pa.string()), ("__deleted", pa.string()), ("after", pa.struct([]))]
 _DOCUMENT = pa.struct([*_MARKS, ("payload", pa.struct(_MARKS))])
 _PARSING = pyarrow.json.ParseOptions(
@@ -67,6 +71,12 @@ def judge_json(documents: pa.BinaryArray) -> Verdicts:
     """Return the verdicts of documents, of which none is null."""
     if len(documents) <= FEW:
         return judge_each(documents, bytes.decode)
+    is_doubtful = _is_doubtful(documents)
+    if is_doubtful.any():
+        verdicts = np.empty(len(documents), np.int8)
+        verdicts[is_doubtful] = judge_each(documents.filter(pa.array(is_doubtful)), bytes.decode)
+        verdicts[~is_doubtful] = judge_json(documents.filter(pa.array(~is_doubtful)))
+        return verdicts
     try:
         events = _parse(documents)
     except pa.ArrowInvalid:
@@ -97,12 +107,31 @@ def _judge(value: bytes, as_json: Callable[[bytes], str]) -> np.int8:
         return INVALID
 
 
+def _is_doubtful(documents: pa.BinaryArray) -> NDArray[np.bool_]:
+    """Which documents Arrow's parser may take although they are not JSON. Those not in UTF-8 it refuses."""
+    is_doubtful = np.zeros(len(documents), np.bool_)
+    _, ends, data = documents.buffers()
+    bounds = np.frombuffer(ends, np.int32, len(documents) + 1, 4 * documents.offset)
+    text = np.frombuffer(data or b"", np.uint8)[bounds[0] : bounds[-1]]
+    begins = np.flatnonzero((text[:-2] == _NAN[0]) | (text[:-2] == _INF[0]))
+    words = np.stack([text[begins], text[begins + 1], text[begins + 2]], axis=1)
+    found = begins[(words == _NAN).all(axis=1) | (words == _INF).all(axis=1)]
+    is_doubtful[np.searchsorted(bounds, found + bounds[0], "right") - 1] = True
+    is_long = np.asarray(pc.binary_length(documents)) > MAX_NESTING
+    if is_long.any():
+        long = documents.filter(pa.array(is_long))
+        openings = pc.add(pc.count_substring(long, "{"), pc.count_substring(long, "["))
+        is_doubtful[is_long] |= np.asarray(openings) > MAX_NESTING
+    return is_doubtful
+
+
 def _parse(documents: pa.BinaryArray) -> pa.StructArray:
     """Parse each document as the only member of a line.
 
     No document can spoil its neighbours: a line ends where no string and no document can go on, for what
     follows begins another object. So as many objects as lines are one for each. Raises ArrowInvalid.
     """
+    documents.cast(pa.string())  # what it passes over need not be UTF-8 for Arrow's parser
     lines = pc.binary_join_element_wise(b'{"event":', documents, b"}\n", b"")
     text = lines.buffers()[2]
     reading = pyarrow.json.ReadOptions(use_threads=False, block_size=text.size + 1)

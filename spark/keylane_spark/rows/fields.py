@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from keylane.formats.change_events import parse_event
-from keylane.formats.json_text import parse_verbatim
+from keylane.formats.json_text import may_be_deep, parse_verbatim
 from keylane.model.records import Options
 from keylane.state import ordered
 from keylane.state.field_index import HEADS, LONGEST_ENTRIES, Field, FieldIndexes, indexes_of
@@ -166,7 +166,9 @@ class _FieldReader(NamedTuple):
         documents, alone = [], {}
         for at, text in enumerate(texts):
             document = nothing
-            if text:
+            if text and may_be_deep(text, 0, len(text)):
+                alone[at] = text  # msgspec's bound is another one
+            elif text:
                 try:
                     document = decode(text)
                 except (msgspec.MsgspecError, RecursionError):

@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from keylane.errors import WriterError
+from keylane.formats.json_text import NestedTooDeeply, parse
 from keylane_spark.config.transforms import OnError, Transform
-from keylane_spark.engine.record_sql import NULL_RESULT
+from keylane_spark.engine.record_sql import NULL_RESULT, UNREAD, UNREAD_NULL
 from keylane_spark.rows.record_function import FunctionCode, call_on_rows
 from keylane_spark.rows.records import Rows
 
@@ -134,15 +135,45 @@ def _outcome_of(rows: Rows, partition: int, transform: TopicTransform) -> Outcom
 
 
 def _sql_outcome(rows: Rows, definition: Transform) -> Outcome:
-    if rows.wanted is None:
+    if rows.wanted is None or rows.selected is None:
         raise WriterError("rows of a topic with SQL came without its results")
+    selected, is_unread = _without_marks(rows.selected, rows.values)
     wanted = np.asarray(pc.fill_null(rows.wanted, False))
     failed, values = np.asarray(rows.wanted.is_null()), None
     results = np.where(wanted, KEPT, LEFT_OUT).astype(np.int8)
-    if definition.select is not None and rows.selected is not None:
-        values = rows.selected.cast(pa.binary())
-        failed |= wanted & np.asarray(rows.selected.is_null())
-        is_null = np.asarray(pc.fill_null(pc.equal(rows.selected, NULL_RESULT), True))
+    if definition.select is not None:
+        values = selected.cast(pa.binary())
+        failed |= wanted & np.asarray(selected.is_null())
+        is_null = np.asarray(pc.fill_null(pc.equal(selected, NULL_RESULT), True))
         results = np.where(wanted & ~is_null, SET, LEFT_OUT).astype(np.int8)
-    results[failed] = FAILED
-    return Outcome(results, values, "its SQL fails on it" if failed.any() else "")
+    results[failed | is_unread] = FAILED
+    why = "Spark can't read its JSON" if is_unread.any() else "its SQL fails on it" if failed.any() else ""
+    return Outcome(results, values, why)
+
+
+def _without_marks(
+    selected: pa.StringArray, values: pa.BinaryArray
+) -> tuple[pa.StringArray, NDArray[np.bool_]]:
+    """Return `selected` without UNREAD, and the rows whose values are JSON for readers, but not for Spark.
+
+    SQL would see no field of theirs, and a row that it wants would be left out: its key would be deleted.
+    """
+    is_marked = np.asarray(pc.fill_null(pc.starts_with(selected, UNREAD), False))
+    if not is_marked.any():
+        return selected, is_marked
+    is_null = pc.equal(selected, UNREAD_NULL)
+    plain = pc.if_else(pc.starts_with(selected, UNREAD), pc.utf8_slice_codeunits(selected, 1), selected)
+    is_unread = is_marked.copy()
+    for row in np.flatnonzero(is_marked).tolist():
+        is_unread[row] = _is_json(values[row].as_py())
+    return pc.if_else(is_null, None, plain), is_unread
+
+
+def _is_json(value: bytes | None) -> bool:
+    try:
+        parse(value or b"")
+    except NestedTooDeeply:
+        return True  # it may well be
+    except ValueError:
+        return False
+    return True

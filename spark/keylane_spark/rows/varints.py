@@ -33,12 +33,14 @@ def read_varints(
     longer = np.flatnonzero(first & _MORE)
     for shift in range(7, 7 * _LONGEST_BYTES, 7):
         if not len(longer):
-            return (values >> 1) & _MAX ^ -(values & 1), at
+            break
         more = data[at[longer]]
         values[longer] |= (more & _BITS).astype(np.int64) << shift
         at[longer] += 1
         longer = longer[(more & _MORE) != 0]
-    raise ValueError("a number has more than ten bytes")
+    if len(longer):
+        raise ValueError("a number has more than ten bytes")
+    return (values >> 1) & _MAX ^ -(values & 1), at
 
 
 _MAX = np.int64(2**63 - 1)

@@ -1,4 +1,4 @@
-"""What the job counts and measures, by topic and view. `reporting` says where it goes."""
+"""What the job counts and measures, by topic and view. `emf` and `openmetrics` say where it goes."""
 
 import threading
 from collections import Counter, defaultdict

@@ -67,7 +67,8 @@ def time_of(path: str) -> Expression:
         f.when(
             text.rlike(r"^\d{8}"), f.coalesce(*(f.try_to_timestamp(text, f.lit(form)) for form in _BASIC))
         ),
-        f.when(~text.rlike(r"^\d{5,}$"), f.try_variant_get("json", path_of(path), "timestamp")),
+        # Spark takes a time of the day for one of today.
+        f.when(text.rlike(r"^\s*\d{4}\s*(-|$)"), f.try_variant_get("json", path_of(path), "timestamp")),
     )
     in_date = f.when(kind.isin("STRING", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ"), date)
     is_in_range = f.unix_millis(in_date).between(_FIRST_MS, _LAST_MS)

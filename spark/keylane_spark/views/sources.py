@@ -5,14 +5,13 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.errors import PythonException
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as f
+from pyspark.sql import DataFrame
 
 from keylane.adapters.registry.login import RegistrySettings
 from keylane.state.windows import Definition
 from keylane_spark.lanes.lane import LaneTarget
 from keylane_spark.lanes.view_lanes import ViewLanes
-from keylane_spark.views.closings import Offsets, Stretch
+from keylane_spark.views.closings import Stretch
 from keylane_spark.views.partials import PartialWindow, check_where, parse_partials, partials
 from keylane_spark.views.table_rows import failed_changes, row_changes
 from keylane_spark.views.values import decoded, registry_error
@@ -102,15 +101,3 @@ def _collect(rows: DataFrame) -> pa.Table:
         if unavailable is None:
             raise
         raise unavailable from error
-
-
-def rows_of_batch(rows: DataFrame, begin: Offsets, end: Offsets, stretch: Stretch) -> DataFrame:
-    """The rows of a stretch of a batch, which has exactly those of [begin, end)."""
-    if (stretch.begin, stretch.end) == (begin, end):
-        return rows
-    return rows.where((f.col("offset") >= _of(stretch.begin)) & (f.col("offset") < _of(stretch.end)))
-
-
-def _of(offsets: Offsets) -> Column:
-    """The offset of a row's partition."""
-    return f.element_at(f.lit(list(offsets)), f.col("partition") + 1)

@@ -16,9 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pyspark.errors import PySparkException
 
 from keylane.state.windows import Definition, decode_rows, encode_window, window_key
+from keylane_spark.engine.session import REFUSALS
+from keylane_spark.engine.value_errors import is_about_a_value
 from keylane_spark.lanes.lane import LaneTarget
 from keylane_spark.lanes.view_lanes import Changes
 from keylane_spark.rows.routing import lane_column
@@ -51,13 +52,12 @@ class TableWriter(ViewWriter):
             return self._fold_parts(source, stretch.halves(), lanes)
         try:
             changes = source.read_changes(stretch)
-        except PySparkException as error:
-            if not self.is_about_a_value(error):
+        except REFUSALS as error:
+            if not is_about_a_value(error):
                 raise
             if stretch.size > 1:
                 return self._fold_parts(source, stretch.halves(), lanes)
-            self.pass_by(stretch, error)
-            changes = source.read_failed(stretch)
+            changes = _failed_change(source, stretch, *self.pass_by(stretch, error))
         counts = FoldCounts()
         for each in _slices(changes, stretch):
             counts.add(self._write_slice(each, lanes, is_last=each.end == stretch.end))
@@ -143,7 +143,8 @@ class TableWriter(ViewWriter):
 
     def _note_newest(self, changes: pa.Table) -> None:
         now_ms = self._clock.now_ms()
-        for row in changes.group_by("partition").aggregate([("ms", "max")]).to_pylist():
+        timed = changes.filter(changes.column("ms").is_valid())
+        for row in timed.group_by("partition").aggregate([("ms", "max")]).to_pylist():
             newest_ms, partition = min(row["ms_max"], now_ms), row["partition"]
             self._times[partition] = max(newest_ms, self._times[partition] or newest_ms)
 
@@ -154,6 +155,25 @@ class TableWriter(ViewWriter):
             "INCOMPLETE: rows have changes in several partitions, and some came after newer ones: "
             "the topic has grown, or another producer writes to it"
         )
+
+
+def _failed_change(source: RowSource, stretch: Stretch, partition: int, offset: int) -> pa.Table:
+    """What is known of the one record of a stretch, on which Spark fails: its key, if it can be read."""
+    try:
+        return source.read_failed(stretch)
+    except REFUSALS as error:
+        if not is_about_a_value(error):
+            raise
+    return pa.table(
+        {
+            "partition": pa.array([partition], pa.int32()),
+            "offset": pa.array([offset], pa.int64()),
+            "ms": pa.array([None], pa.int64()),
+            "key": pa.array([None], pa.binary()),
+            "kind": pa.array([FAILED], pa.int8()),
+            "group": pa.array([None], pa.binary()),
+        }
+    )
 
 
 def _slices(changes: pa.Table, stretch: Stretch) -> Iterator[TableSlice]:

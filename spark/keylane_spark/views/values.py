@@ -9,6 +9,7 @@ from pyspark.sql import functions as f
 from keylane.adapters.registry.login import RegistrySettings
 from keylane.errors import RegistryUnavailable
 from keylane.state.windows import Definition
+from keylane_spark.engine.variants import parsed_json
 from keylane_spark.schemas.framed_values import SCHEMA, UNDECODABLE, DecodeValues
 
 
@@ -32,7 +33,7 @@ def parsed(rows: DataFrame) -> DataFrame:
         "timestamp",
         f.col("key"),
         f.col("value").cast("string").alias("value"),
-        f.try_parse_json(f.col("value").cast("string")).alias("json"),
+        parsed_json(f.col("value").cast("string")).alias("json"),
         (f.col(UNDECODABLE) if _marks(rows) else f.lit(False)).alias(UNDECODABLE),
     )
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import asdict
-from functools import partial
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
@@ -17,7 +16,7 @@ from keylane_spark.stream.freshness import ObservedEnds, topic_complete_as_of_ms
 from keylane_spark.stream.leaders import Leaders
 from keylane_spark.views.closings import Offsets, Stretch
 from keylane_spark.views.open_view import ViewOpening
-from keylane_spark.views.sources import GapCheck, RowSource, check_view, rows_of_batch
+from keylane_spark.views.sources import GapCheck, RowSource, check_view
 from keylane_spark.views.view_writer import FoldCounts
 
 EVERY = "1 second"
@@ -131,7 +130,12 @@ class ViewQuery(BatchQuery):
         caught_up = self._caught_up(self._leaders.wait(ends, self.is_ending), end)
         count = sum(end) - sum(self._positions)
         begin, writer = self._positions, self._opening.writer
-        rows_of = partial(rows_of_batch, self._in_few_tasks(rows), begin, end)
+        whole = self._in_few_tasks(rows)
+
+        def rows_of(stretch: Stretch) -> DataFrame:
+            # Spark's source may fail on a record itself: a part of the batch is read without the others.
+            return whole if (stretch.begin, stretch.end) == (begin, end) else self._read_log(stretch)
+
         counts = writer.fold(self._source(self._opening.lanes.lanes, rows_of), begin, end)
         writer.close_windows(caught_up)
         self._positions = end

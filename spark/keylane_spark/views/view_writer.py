@@ -14,13 +14,13 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
-from pyspark.errors import PySparkException
-
 from keylane.errors import TooLarge, WriterError
 from keylane.model.records import Layout
 from keylane.ports import Clock
 from keylane.state.lanes import lane_of_key
 from keylane.state.windows import Closing, Definition, Progress
+from keylane_spark.engine.session import REFUSALS, Refusal, words_of
+from keylane_spark.engine.value_errors import is_about_a_value
 from keylane_spark.lanes.lane import LaneTarget
 from keylane_spark.lanes.view_lanes import NO_CHANGES, Changes, LaneWindows, ViewLanes, ViewLaneState
 from keylane_spark.views import closings
@@ -39,8 +39,6 @@ MAX_STORED_BYTES = 8 * 1024 * 1024
 """Bytes of the windows that one call changes: the driver holds them as they were and as they are written."""
 MAX_FAILED = 100
 """Records of one fold on which Spark may fail: each costs a reading of the range for each halving."""
-_DATA_EXCEPTION = "22"
-"""The class of SQLSTATE of errors that are about a value. Others pass, or are the cluster's."""
 
 
 @dataclass(slots=True)
@@ -213,20 +211,15 @@ class ViewWriter:
         """
         try:
             return source.read(stretch)
-        except PySparkException as error:
-            if not self.is_about_a_value(error):
+        except REFUSALS as error:
+            if not is_about_a_value(error):
                 raise
             if stretch.size > 1:
                 return None
             partition, offset = self.pass_by(stretch, error)
             return [PartialWindow(partition, None, 0, None, 1, None, [], failed=True, last_offset=offset)]
 
-    @staticmethod
-    def is_about_a_value(error: PySparkException) -> bool:
-        """Whether Spark fails on a record, and not for a reason that passes or is the cluster's."""
-        return (error.getSqlState() or "").startswith(_DATA_EXCEPTION)
-
-    def pass_by(self, stretch: Stretch, error: PySparkException) -> tuple[int, int]:
+    def pass_by(self, stretch: Stretch, error: Refusal) -> tuple[int, int]:
         """Say that the one record of a stretch failed, and return its position.
 
         Raises WriterError where there are too many.
@@ -236,7 +229,7 @@ class ViewWriter:
             for partition, (low, high) in enumerate(zip(stretch.begin, stretch.end, strict=True))
             if low < high
         )
-        reason = str(error).strip().partition("\n")[0]
+        reason = words_of(error)
         self._say(f"FAILED: the record at {partition}:{offset} can't be computed and is passed by: {reason}")
         self._passed_by += 1
         if self._passed_by > MAX_FAILED:

@@ -91,6 +91,7 @@ def test_broker_that_goes_away_is_503_in_time_and_read_again_when_it_is_back(
     assert_readable_again(get, topic)
 
 
+@pytest.mark.long
 def test_broker_that_hangs_is_503_in_time_and_read_again_when_it_goes_on(broker: Kafka, topic: str, get: Get):
     assert get(f"/topics/{topic}/partitions/0/records")[0] == 200
     process = broker.program.process

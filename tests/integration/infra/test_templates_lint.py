@@ -144,6 +144,17 @@ CIRCLE = """
   Topic: {Type: AWS::SNS::Topic, Properties: {KmsMasterKeyId: alias/own, TopicName: !GetAtt Other.TopicName}}
   Other: {Type: AWS::SNS::Topic, Properties: {KmsMasterKeyId: alias/own, TopicName: !GetAtt Topic.TopicName}}
 """
+CIRCLE_OF_SAM = """
+Transform: AWS::Serverless-2016-10-31
+Resources:
+  Topic: {Type: AWS::SNS::Topic, Properties: {KmsMasterKeyId: alias/own, TopicName: !GetAtt Other.TopicName}}
+  Other: {Type: AWS::SNS::Topic, DependsOn: Third, Properties: {KmsMasterKeyId: alias/own}}
+  Third: {Type: AWS::SNS::Topic, Properties: {KmsMasterKeyId: alias/own, TopicName: !Sub "a-${Topic}"}}
+"""
+DEPENDENT = """
+  Topic: {Type: AWS::SNS::Topic, Condition: IsHere, Properties: {KmsMasterKeyId: alias/own}}
+  Other: {Type: AWS::SNS::Topic, DependsOn: Topic, Properties: {KmsMasterKeyId: alias/own}}
+"""
 LOGGED = (
     FUNCTION
     + "      LoggingConfig: {LogGroup: !Ref Group}\n%s"
@@ -166,6 +177,8 @@ ALARM = """
 BROKEN |= {
     "a Fargate size that does not exist": ("E3047", TASK),
     "a circle of references": ("E3004", CIRCLE),
+    "a circle of references in a template with SAM's transform": ("E3004", CIRCLE_OF_SAM),
+    "a dependency on what is not always created": ("E3005", DEPENDENT),
     "variables of more than 4 KB": (
         "E3697",
         LOGGED % f"      Environment: {{Variables: {{NAME: {'x' * 4096}}}}}\n",

@@ -427,6 +427,7 @@ def finish_the_mark(redis_cluster: str, state: State) -> None:
     reader.close()
 
 
+@pytest.mark.long
 def test_a_job_ends_and_names_its_successor_though_it_slept_or_has_nothing_to_write(state_of, restarts):
     """The first sleeps while the second starts; the second notices the third by its heartbeat."""
     topic, jobs_of = restarts

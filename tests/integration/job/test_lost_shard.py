@@ -311,6 +311,7 @@ def test_a_job_that_starts_while_a_shard_is_away_serves_the_others(served: Serve
     eventually(lambda: served.has(ALL) and served.is_fresh(ALL))
 
 
+@pytest.mark.long
 def test_a_migration_that_is_stuck_stops_its_own_lane_alone(served: Served):
     job = served.begin()
     lane = LaneTarget.of(Layout(served.topic, PARTITIONS, generation=1), 0, 0)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from pyspark.sql import functions as f
 
 from keylane.state.windows import Column, Definition
+from keylane_spark.engine.session import REFUSALS
+from keylane_spark.engine.value_errors import is_about_a_value
 from keylane_spark.views.partials import parse_partials, partials
 
 GAP_MS = 20_000
@@ -78,6 +82,10 @@ TIMES = [
     ("true", None),
     ("{}", None),
     ('"some day"', None),
+    ('"10:15:00"', None),
+    ('"T10:15"', None),
+    ('"1:5"', None),
+    ('"now"', None),
 ]
 
 
@@ -130,6 +138,24 @@ def test_numbers_are_exact_and_what_is_no_number_is_skipped(numbers, value, tota
     assert (states[3] and states[3][3]) == latest
 
 
+DEEP = '{"a":' * 900 + "1" + "}" * 900
+
+
+@pytest.mark.parametrize("field", ["at", "k"])
+def test_a_value_that_is_nested_too_deeply_is_invalid_and_ends_nothing(spark, field):
+    view = replace(NUMBERS, key="k", time="at", size_ms=86_400_000)
+    texts = {"k": '"a"', "at": '"2013-07-04"', "v": "1"} | {field: DEEP}
+    [found] = partials_of(
+        spark, view, "{" + ",".join(f'"{name}":{text}' for name, text in texts.items()) + "}"
+    )
+    assert (found.key, found.records, found.failed) == (None, 1, False)
+
+
+def test_a_field_beside_one_that_is_nested_deeply_is_not_counted_either(spark):
+    [found] = partials_of(spark, NUMBERS, f'{{"v": 1, "other": {DEEP}}}', '{"v": 2}')
+    assert found.states[0] == "2"
+
+
 def test_of_a_name_that_an_object_has_twice_the_last_one_counts(spark):
     [found] = partials_of(spark, NUMBERS, '{"v": 1, "v": 2}')
     assert found.states[0] == "2"
@@ -166,3 +192,16 @@ def test_records_on_which_a_condition_fails_are_counted_apart(spark, where, valu
     assert sum(each.records for each in lost) == len(failed)
     assert all(each.failed for each in lost)
     assert max((each.last_offset for each in lost), default=None) == max(failed, default=None)
+
+
+def test_an_exception_of_java_about_a_value_is_about_a_value(spark):
+    """Spark's Kafka source has it for a record's time that is no microseconds in 64 bits."""
+    time = f.timestamp_millis(f.col("id") + f.lit(2**62))
+    for rows, is_of_value in (
+        (spark.range(1).select(time), True),
+        (spark.range(1).select(f.expr("cast(concat('x', id) as int)")), True),
+        (spark.range(1).select(f.expr("raise_error('no')")), False),
+    ):
+        with pytest.raises(REFUSALS) as caught:
+            rows.toArrow()
+        assert is_about_a_value(caught.value) is is_of_value

@@ -93,3 +93,70 @@ def test_of_a_change_event_sql_sees_the_row(spark, event, row):
 )
 def test_sql_that_is_not_of_one_record_is_refused_with_a_reason(spark, option, text, why):
     assert why_invalid(spark, Transform(**{option: text})).startswith(why)
+
+
+def nested(levels: int) -> bytes:
+    return b'{"status":"active","a":' + b'{"a":' * levels + b"1" + b"}" * levels + b"}"
+
+
+UNREAD = [
+    rb'{"status":"active","bio":"hi \ud83d"}',
+    b'{"status":"active","n":' + b"1" * 1_001 + b"}",
+    b'{"status":"active","' + b"n" * 50_001 + b'":1}',
+    nested(300),
+    nested(5_000),
+]
+
+
+@pytest.mark.parametrize("value", UNREAD, ids=["cut emoji", "digits", "name", "300 levels", "5000 levels"])
+@pytest.mark.parametrize(
+    "definition",
+    [
+        {"where": "json:status::string = 'active'"},
+        {"select": "json:status::string as s"},
+        {"where": "json:status::string = 'active'", "select": "json:status::string as s"},
+        {"where": "schema_of_variant(json) = 'x'"},
+    ],
+    ids=["where", "select", "both", "recursive"],
+)
+def test_a_value_that_is_json_for_readers_and_not_for_spark_fails_and_deletes_nothing(
+    spark, value, definition
+):
+    values = [b'{"status":"active"}', value, b"no json", b"{broken"]
+    found = stored(spark, values, **definition)
+    assert 1 not in found
+    assert stored(spark, [values[0], *values[2:]], **definition) == {
+        offset - (offset > 1): each for offset, each in found.items()
+    }
+
+
+def test_what_is_no_json_for_anyone_is_seen_by_sql_as_text(spark):
+    assert stored(spark, [b"text", b"{", b"\xff"], where="value = 'text' or value = '{'") == {
+        0: b"text",
+        1: b"{",
+        2: None,
+    }
+    assert stored(spark, [b"text"], select="value as v") == {0: b'{"v":"text"}'}
+
+
+def test_many_objects_beside_each_other_are_not_deep(spark):
+    value = b'{"status":"active","all":[' + b",".join([b'{"a":[1,{"b":"}{[\\""}]}'] * 2_000) + b"]}"
+    assert stored(spark, [value], where="json:status::string = 'active'") == {0: value}
+    assert stored(spark, [nested(190)], where="json:status::string = 'active'") == {0: nested(190)}
+
+
+@pytest.mark.parametrize(
+    "ms", [-(2**63), -6_795_364_578_871_345_152, -1, 2**63 - 1, 9_223_372_036_854_776], ids=str
+)
+def test_a_record_may_have_any_timestamp(spark, ms):
+    transform = Transform(where="json:status::string = 'active'", select="unix_millis(timestamp) as t")
+    rows = Rows(
+        np.arange(2), np.array([1_000, ms]), pa.array([b"a", b"b"]), pa.array([b'{"status":"active"}'] * 2)
+    )
+    with closing(
+        SqlRows(spark, {"orders": transform}).evaluated(each for each in [(SOURCE, rows)])
+    ) as evaluated:
+        ((_, found),) = evaluated
+    made = transform_rows(found, np.array([], np.int64), 0, TopicTransform(transform, "skip")).rows
+    shown = b'{"t":-1}' if ms == -1 else b'{"t":null}'
+    assert made.values.to_pylist() == [b'{"t":1000}', shown]

@@ -132,6 +132,7 @@ def wait_for_values(scene: Scene, expected: dict[bytes, bytes]) -> None:
     eventually(lambda: scene.state.holds(expected))
 
 
+@pytest.mark.long
 def test_a_log_that_grew_past_the_watermark_while_the_job_was_down_is_noticed(scene):
     job = scene.start_job()
     scene.produce(values("kept", 20))
@@ -181,6 +182,7 @@ def test_two_elections_that_bring_back_the_first_log_are_noticed(scene):
     assert scene.state.holds(values("first", 40) | dict.fromkeys(values("second", 20)))
 
 
+@pytest.mark.long
 def test_what_retention_removed_is_missing_from_a_rebuilt_state_and_reads_say_so(scene):
     job = scene.start_job()
     scene.produce(values("old", 10))

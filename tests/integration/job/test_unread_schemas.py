@@ -87,6 +87,7 @@ def windows(query: Query, view: str):
     return {key: values for (key, _, _), values in query.windows(view).items()}
 
 
+@pytest.mark.long
 def test_a_registry_that_is_away_holds_back_one_partition_and_views_read_its_values(
     kafka, redis_cluster, tmp_path, monkeypatch, registry
 ):

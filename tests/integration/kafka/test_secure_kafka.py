@@ -192,6 +192,7 @@ print(spark.read.format("kafka").options(**options).option("subscribe", sys.argv
 """
 
 
+@pytest.mark.long
 def test_spark_s_own_reader_offers_the_broker_a_login_by_iam(secure: SecureKafka, topic: str):
     """AWS' jar is found and speaks to the broker, which has no such mechanism."""
     variables = {

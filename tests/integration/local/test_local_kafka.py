@@ -5,7 +5,7 @@ import uuid
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.servers.own import wait_writable
+from tests.servers.own import own_kafka, wait_writable
 
 
 def _new_topic(kafka: str, partitions: int = 1) -> str:
@@ -72,3 +72,10 @@ def test_records_survive_a_crash_of_the_broker(broker, kafka):
         assert message.value() == b"before"
     finally:
         consumer.close()
+
+
+def test_a_broker_starts_on_a_machine_whose_java_is_turkish(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Duser.language=tr -Duser.country=TR")
+    with own_kafka(tmp_path) as broker:
+        wait_writable(broker)
+        broker.stop()

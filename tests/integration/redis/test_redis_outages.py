@@ -133,6 +133,7 @@ def test_killed_replica_costs_no_read(repaired: RedisCluster, reads: SteadyReads
     assert reads.longest_s < LONGEST_S
 
 
+@pytest.mark.long
 def test_primary_without_a_replica_costs_its_own_reads_alone_and_they_come_back_with_it(
     repaired: RedisCluster, reads: SteadyReads
 ):

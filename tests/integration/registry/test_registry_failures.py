@@ -267,4 +267,4 @@ def test_circular_references_are_followed_once(bad_day: RegistryDouble):
     bad_day.has("/subjects/s%2Ft/versions/1", circle)
     decoder = decoders(bad_day.url).decoder(7, deadline())
     assert decoder.decode(b"\x06SFO") == '"SFO"'
-    assert bad_day.asked == ["/schemas/ids/7", "/subjects/s%2Ft/versions/1"]
+    assert bad_day.asked == ["/schemas/ids/7", "/subjects/s%2Ft/versions/1?deleted=true"]

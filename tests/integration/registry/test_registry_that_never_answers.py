@@ -409,7 +409,7 @@ def process(variables: dict[str, str]) -> Iterator[Process]:
 
 
 @pytest.mark.parametrize(
-    ("options", "is_short"),
+    ("options", "is_fast"),
     [
         (REGISTRY, False),
         (REGISTRY | {"envelope": "debezium"}, False),
@@ -422,15 +422,15 @@ def process(variables: dict[str, str]) -> Iterator[Process]:
     ],
     ids=lambda each: " ".join(each.values()) or "auto" if isinstance(each, dict) else "",
 )
-def test_the_short_way_of_the_server_asks_no_registry(
-    process: Process, redis_cluster: str, kafka: str, registry: RegistryDouble, options, is_short
+def test_the_fast_path_of_the_server_asks_no_registry(
+    process: Process, redis_cluster: str, kafka: str, registry: RegistryDouble, options, is_fast
 ):
     """It has one budget for its life, which would be spent some day."""
     path = f"/topics/{World(redis_cluster, kafka).topic(FRAMED, **options)}/keys/0"
     process.get(path, OTHER_WAY)
     before = len(registry.asked)
-    assert process.get(path).is_short == is_short
-    assert is_short is False or registry.asked[before:] == []
+    assert process.get(path).is_fast == is_fast
+    assert is_fast is False or registry.asked[before:] == []
 
 
 JOB_LIMIT_S = 0.3

@@ -15,7 +15,7 @@ from tests.integration.server.test_standing_server_and_kafka import children, on
 from tests.servers.own import create_topic, eventually, own_kafka
 from tests.servers.standing import StandingServer, plain_variables, standing
 
-from keylane_server import side_process
+from keylane_server import child_process
 from keylane_server.app import LARGE_BODY_BYTES
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def records(count: int, *, size: int = 100) -> bytes:
 
 
 def beside(server: StandingServer) -> list[int]:
-    return children(one_child(server.process.pid), side_process.PROGRAM)
+    return children(one_child(server.process.pid), child_process.PROGRAM)
 
 
 def used_s(process: int) -> float:

@@ -1,4 +1,4 @@
-"""The short way of plain look-ups, in a process of the server: it answers as the way of all requests."""
+"""The fast path of plain look-ups, in a process of the server: it answers as the way of all requests."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_plain_lookup_is_answered_as_on_the_way_of_all_requests(
     headers = {} if accept is None else {"accept": accept}
     path = f"/topics/{topic}/keys/{key}"
     plain, other = process.get(path, headers), process.get(path, headers | OTHER_WAY)
-    assert (plain.is_short, other.is_short) == (True, False)
+    assert (plain.is_fast, other.is_fast) == (True, False)
     assert plain.lasting == other.lasting
     assert {name for name, _ in plain.headers} == {name for name, _ in other.headers}
 
@@ -112,34 +112,34 @@ def test_what_is_not_plain_takes_the_way_of_all(
 ):
     warm(process, topic)
     found = process.get(change.format(path=f"/topics/{topic}/keys/json"), headers)
-    assert not found.is_short
+    assert not found.is_fast
 
 
-def test_the_short_way_answers_the_row_of_a_change_event(process: Process, redis_cluster: str):
+def test_the_fast_path_answers_the_row_of_a_change_event(process: Process, redis_cluster: str):
     layout = a_layout(options=Options(envelope="debezium"))
     fill(redis_cluster, a_lane(layout, b"k", b'{"before": null, "after": {"n": 1.0}, "op": "u"}'))
     path = f"/topics/{layout.topic}/keys/k"
     process.get(path, OTHER_WAY)
     found = process.get(path)
-    assert (found.is_short, found.status, found.body) == (True, 200, b'{"n": 1.0}')
-    assert not process.get(f"{path}?event=true").is_short
+    assert (found.is_fast, found.status, found.body) == (True, 200, b'{"n": 1.0}')
+    assert not process.get(f"{path}?event=true").is_fast
 
 
-def test_the_short_way_finds_a_key_by_the_value_of_its_field(process: Process, redis_cluster: str):
+def test_the_fast_path_finds_a_key_by_the_value_of_its_field(process: Process, redis_cluster: str):
     layout = a_layout(options=Options(key_fields=(("id", "integer"),)))
     fill(redis_cluster, a_lane(layout, b'{"id":7}', b"1"))
     path = f"/topics/{layout.topic}/keys/7"
     process.get(path, OTHER_WAY)
     found = process.get(path)
-    assert (found.is_short, found.status, found.body) == (True, 200, b"1")
+    assert (found.is_fast, found.status, found.body) == (True, 200, b"1")
     refused = process.get(f"/topics/{layout.topic}/keys/seven")
-    assert (refused.is_short, refused.status) == (False, 400)
+    assert (refused.is_fast, refused.status) == (False, 400)
 
 
 def test_a_head_is_not_plain_and_has_no_body(process: Process, topic: str):
     warm(process, topic)
     found = process.get(f"/topics/{topic}/keys/event", method="HEAD")
-    assert (found.is_short, found.status, found.body) == (False, 200, b"")
+    assert (found.is_fast, found.status, found.body) == (False, 200, b"")
 
 
 def test_a_lane_that_was_superseded_is_read_by_the_newer_layout(process: Process, redis_cluster: str):
@@ -148,12 +148,12 @@ def test_a_lane_that_was_superseded_is_read_by_the_newer_layout(process: Process
     fill(redis_cluster, a_lane(old, b"k", b"1"))
     path = f"/topics/{old.topic}/keys/k"
     assert process.get(path).body == b"1"
-    assert process.get(path).is_short
+    assert process.get(path).is_fast
     fill(redis_cluster, watermark_entry(new, b"k") | value_entry(new, b"k", b"2") | layout_entry(new))
     fill(redis_cluster, watermark_entry(old, b"k", a_watermark(superseded=True)))
     first, second = process.get(path), process.get(path)
-    assert (first.body, first.is_short) == (b"2", False)
-    assert (second.body, second.is_short) == (b"2", True)
+    assert (first.body, first.is_fast) == (b"2", False)
+    assert (second.body, second.is_fast) == (b"2", True)
 
 
 def test_the_answers_are_counted_with_those_of_all(process: Process, topic: str):
@@ -165,7 +165,7 @@ def test_the_answers_are_counted_with_those_of_all(process: Process, topic: str)
     requests, ages = 'http_requests_duration_count{code="200",method="get_key"}', f'topic="{topic}"'
     before = count(requests)
     for _ in range(3):
-        assert process.get(f"/topics/{topic}/keys/event").is_short
+        assert process.get(f"/topics/{topic}/keys/event").is_fast
     assert count(requests) == before + 3
     assert ages in process.metrics
 
@@ -184,7 +184,7 @@ def guarded(variables: dict[str, str]) -> Iterator[Callable[..., Process]]:
         each.close()
 
 
-def test_a_token_opens_the_short_way_to_what_it_may_read_alone(
+def test_a_token_opens_the_fast_path_to_what_it_may_read_alone(
     guarded: Callable[..., Process], redis_cluster: str
 ):
     layout, other = a_layout(), a_layout()
@@ -193,35 +193,35 @@ def test_a_token_opens_the_short_way_to_what_it_may_read_alone(
     process = guarded(read=[layout.topic])
     path, bearer = f"/topics/{layout.topic}/keys/k", {"authorization": f"Bearer {TOKEN}"}
     assert process.get(path, bearer).status == 200
-    assert process.get(path, bearer).is_short
+    assert process.get(path, bearer).is_fast
     for headers in ({}, {"authorization": f"Bearer {TOKEN}x"}, {"authorization": TOKEN}):
         found = process.get(path, headers)
-        assert (found.status, found.is_short) == (401, False)
+        assert (found.status, found.is_fast) == (401, False)
     found = process.get(f"/topics/{other.topic}/keys/k", bearer)
-    assert (found.status, found.is_short) == (403, False)
+    assert (found.status, found.is_fast) == (403, False)
 
 
-def test_a_token_that_is_revoked_ends_the_short_way(guarded: Callable[..., Process], redis_cluster: str):
+def test_a_token_that_is_revoked_ends_the_fast_path(guarded: Callable[..., Process], redis_cluster: str):
     layout = a_layout()
     fill(redis_cluster, a_lane(layout, b"k", b"1"))
     process = guarded(read=["*"])
     path, bearer = f"/topics/{layout.topic}/keys/k", {"authorization": f"Bearer {TOKEN}"}
     process.get(path, bearer)
-    assert process.get(path, bearer).is_short
+    assert process.get(path, bearer).is_fast
     authorizer = process.app._authorizer
     assert authorizer is not None
     authorizer._replace({})
     found = process.get(path, bearer)
-    assert (found.status, found.is_short) == (401, False)
+    assert (found.status, found.is_fast) == (401, False)
 
 
-def test_a_topic_that_is_not_served_has_no_short_way(variables: dict[str, str], redis_cluster: str):
+def test_a_topic_that_is_not_served_has_no_fast_path(variables: dict[str, str], redis_cluster: str):
     layout = a_layout()
     fill(redis_cluster, a_lane(layout, b"k", b"1"))
     process = Process(variables | {"KEYLANE_TOPICS": '{"read": ["orders.*"]}'})
     try:
         for _ in range(2):
             found = process.get(f"/topics/{layout.topic}/keys/k")
-            assert (found.status, found.is_short) == (403, False)
+            assert (found.status, found.is_fast) == (403, False)
     finally:
         process.close()

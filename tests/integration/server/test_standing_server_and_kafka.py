@@ -17,7 +17,7 @@ from tests.servers.own import create_topic, eventually, own_kafka, suspended
 from tests.servers.standing import StandingServer, plain_variables, standing
 from tests.support.steady import SteadyReads
 
-from keylane_server import side_process
+from keylane_server import child_process
 from keylane_server.server import START_EVERY_S
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def test_a_process_that_asks_kafka_and_dies_costs_no_answer(server: StandingServ
     assert server.ask("GET", "/clusters")[0] == 200
     worker = one_child(server.process.pid)
     for _ in range(2):
-        asking = one_child(worker, side_process.PROGRAM)
+        asking = one_child(worker, child_process.PROGRAM)
         with ThreadPoolExecutor() as pool:
             answers = [pool.submit(server.ask, "GET", path) for path in ASKING * 4]
             os.kill(asking, signal.SIGABRT)
@@ -77,7 +77,7 @@ def test_a_process_that_asks_kafka_and_dies_costs_no_answer(server: StandingServ
             f"503: it has just been started again: {found} {server.log}"
         )
         eventually(lambda: server.ask("GET", "/clusters")[0] == 200)
-        assert one_child(worker, side_process.PROGRAM) != asking
+        assert one_child(worker, child_process.PROGRAM) != asking
     assert one_child(server.process.pid) == worker
     assert server.stop() == 0
     assert "Traceback" not in server.log
@@ -95,11 +95,12 @@ def test_what_is_asked_of_kafka_is_in_the_metrics(server: StandingServer):
     eventually(asked)
 
 
+@pytest.mark.long
 def test_the_only_process_is_started_again_each_time_it_dies_and_not_too_often(
     server: StandingServer, topic: str
 ):
     assert server.ask("GET", "/clusters")[0] == 200
-    asking = one_child(one_child(server.process.pid), side_process.PROGRAM)
+    asking = one_child(one_child(server.process.pid), child_process.PROGRAM)
     begun_s = time.monotonic()
     for _ in range(3):
         killed = psutil.Process(one_child(server.process.pid))

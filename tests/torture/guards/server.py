@@ -6,7 +6,9 @@ from tests.torture.guards.mutant import mutant, rare_mutant
 
 _LOOKUP = "layers/keylane/python/keylane/query/lookup.py"
 _CONNECTION = "server/keylane_server/redis/shared_connection.py"
-_LOOKUP_UNITS = "tests/unit/query/test_lookup.py::test_a_reply_that_needs_more_than_a_look_is_no_answer"
+_LOOKUP_UNITS = (
+    "tests/unit/query/test_lookup.py::test_an_answer_of_a_lane_that_is_superseded_or_builds_is_not_final"
+)
 
 MUTANTS = (
     # What is sent over a connection that was closed meanwhile is never answered, nor what waits for it.
@@ -34,8 +36,8 @@ MUTANTS = (
     mutant(
         "look-up of a complete lane",
         _LOOKUP,
-        "if watermark.superseded or not watermark.complete_as_of_ms:",
-        "if watermark.superseded:",
+        "not answer.watermark.superseded and bool(answer.watermark.complete_as_of_ms)",
+        "not answer.watermark.superseded",
         focus="empty-redis",
         topics=("plain",),
         test=_LOOKUP_UNITS,
@@ -44,8 +46,8 @@ MUTANTS = (
     rare_mutant(
         "look-up of a superseded lane",
         _LOOKUP,
-        "if watermark.superseded or not watermark.complete_as_of_ms:",
-        "if not watermark.complete_as_of_ms:",
+        "not answer.watermark.superseded and bool(answer.watermark.complete_as_of_ms)",
+        "bool(answer.watermark.complete_as_of_ms)",
         test=_LOOKUP_UNITS,
     ),
 )

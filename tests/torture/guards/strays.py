@@ -69,7 +69,9 @@ MUTANTS = (
         "has strays",
         (
             Replacement(
-                _LANES, "if args[9] == '1' or bit.band(flags, HAS_STRAYS) ~= 0 then", "if args[9] == '1' then"
+                _LANES,
+                "if args[8 + COMPARED] == '1' or bit.band(flags, HAS_STRAYS) ~= 0 then",
+                "if args[8 + COMPARED] == '1' then",
             ),
             Replacement(_TRANSACTIONS, "if watermark.has_strays:", "if False:"),
         ),

@@ -34,7 +34,6 @@ from keylane.adapters.redis.replicas import (
     UNHEALTHY_FOR_S,
     SlotReader,
 )
-from keylane.adapters.redis.resp import encode_words
 from keylane.adapters.redis.slot_map import SlotMap
 from keylane.errors import StateUnavailable
 from keylane.ports import Call
@@ -42,7 +41,6 @@ from keylane.ports import Call
 SLOT = 5
 OTHER = Node("other", 9)
 READ = Call(SLOT, (b"MGET", b"value", b"mark"))
-PACKED = encode_words(READ.words)
 MGET = [b"MGET", b"value", b"mark"]
 VALUES = [b"1", b"2"]
 BROKEN = RedisConnectionError("the connection broke")
@@ -82,7 +80,7 @@ def as_replica(*words: bytes) -> list[list[bytes]]:
 def test_a_connected_primary_is_asked_once_and_has_a_tenth_of_a_second():
     time = FakeTime()
     reader = SlotReader(a_slot_map(FIRST))
-    asked = reader.ask_primary(SLOT, PACKED, a_deadline(900, time))
+    asked = reader.ask_primary(SLOT, READ.words, a_deadline(900, time))
     assert asked is not None
     assert (asked.node, commands(asked.packed), asked.reply_count) == (FIRST, [MGET], 1)
     assert asked.deadline.at_s == pytest.approx(time.seconds + 0.1)
@@ -91,7 +89,7 @@ def test_a_connected_primary_is_asked_once_and_has_a_tenth_of_a_second():
 def test_a_primary_without_a_replica_has_a_third_of_the_time():
     time = FakeTime()
     reader = SlotReader(a_slot_map(FIRST, reply=[[0, 16383, [b"h", 1]]]))
-    asked = reader.ask_primary(SLOT, PACKED, a_deadline(900, time))
+    asked = reader.ask_primary(SLOT, READ.words, a_deadline(900, time))
     assert asked is not None
     assert asked.deadline.at_s == pytest.approx(time.seconds + 0.3)
 
@@ -105,11 +103,13 @@ def test_a_primary_that_is_not_connected_has_a_third_of_the_time_and_each_furthe
 
 def test_nothing_is_asked_ahead_of_a_primary_that_is_unknown_unconnected_or_unhealthy():
     deadline = a_deadline()
-    assert SlotReader(a_slot_map(FIRST, reply=SLOTS_REPLY[1:])).ask_primary(SLOT, PACKED, deadline) is None
-    assert SlotReader(a_slot_map(SECOND)).ask_primary(SLOT, PACKED, deadline) is None
+    assert (
+        SlotReader(a_slot_map(FIRST, reply=SLOTS_REPLY[1:])).ask_primary(SLOT, READ.words, deadline) is None
+    )
+    assert SlotReader(a_slot_map(SECOND)).ask_primary(SLOT, READ.words, deadline) is None
     reading = Reading(FIRST)
     reading.talk.say(LATE)
-    assert reading.reader.ask_primary(SLOT, PACKED, deadline) is None
+    assert reading.reader.ask_primary(SLOT, READ.words, deadline) is None
 
 
 # One slot.
@@ -158,7 +158,7 @@ def test_a_node_that_answers_is_healthy_again():
     talk = reading.again()
     talk.say([VALUES])
     assert talk.result == [VALUES]
-    assert reading.reader.ask_primary(SLOT, PACKED, a_deadline()) is not None
+    assert reading.reader.ask_primary(SLOT, READ.words, a_deadline()) is not None
 
 
 def test_an_unhealthy_node_has_little_time_while_another_one_is_healthy():
@@ -386,7 +386,7 @@ def test_the_primarys_answer_is_never_doubted():
 def answered(outcome: Any) -> Reading:
     """A read whose primary was asked before, over an open connection."""
     reading = Reading(FIRST)
-    asked = reading.reader.ask_primary(SLOT, PACKED, reading.deadline)
+    asked = reading.reader.ask_primary(SLOT, READ.words, reading.deadline)
     assert asked is not None
     del reading.slot_map.connections[FIRST]
     reading.talk = reading.again(answered=Answered(asked, outcome))
@@ -403,7 +403,7 @@ def test_it_does_not_ask_again_what_was_answered():
 
 def test_it_goes_on_from_its_own_answer_though_another_read_has_met_a_failure_meanwhile():
     reading = Reading(FIRST)
-    asked = reading.reader.ask_primary(SLOT, PACKED, reading.deadline)
+    asked = reading.reader.ask_primary(SLOT, READ.words, reading.deadline)
     assert asked is not None
     reading.talk.say(LATE)
     talk = reading.again(answered=Answered(asked, BROKEN))

@@ -219,14 +219,14 @@ def nested(levels: int) -> bytes:
     return b'{"records": [{"key": %s%s}]}' % (b"[" * inner, b"]" * inner)
 
 
-def test_a_body_of_1000_levels_is_written_and_a_deeper_one_is_called_so(post: Post, log: FakeLog):
-    offsets(post(nested(1_000)))
-    assert log.sent[0].key == b"[" * 997 + b"]" * 997
-    for levels in (1_001, 3_001, 100_001):
+def test_a_body_of_500_levels_is_written_and_a_deeper_one_is_called_so(post: Post, log: FakeLog):
+    offsets(post(nested(500)))
+    assert log.sent[0].key == b"[" * 497 + b"]" * 497
+    for levels in (501, 1_001, 3_001, 100_001):
         answer = post(nested(levels))
         assert problem(answer) == (400, 400, "body")
         detail = json.loads(answer["body"])["detail"]
-        assert detail == "the body is nested deeper than 1,000 levels; no record was written"
+        assert detail == "the body is nested deeper than 500 levels; no record was written"
     assert len(log.sent) == 1
 
 

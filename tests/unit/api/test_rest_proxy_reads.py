@@ -370,7 +370,7 @@ def test_v3_errors_have_their_code(get: Get, path: str, status: int, code: int):
 
 
 def test_links_have_the_stage_of_api_gateways_own_host(kafka: FakeKafka):
-    from keylane.api.rest_proxy.v3_documents import Links  # noqa: PLC0415
+    from keylane.api.rest_proxy.v3_resources import Links  # noqa: PLC0415
 
     request = a_request("GET", "/v3/clusters", headers={"Host": "a1.execute-api.eu-west-1.amazonaws.com"})
     assert Links.of(request).url() == "https://a1.execute-api.eu-west-1.amazonaws.com/v1/v3/clusters"
@@ -383,7 +383,7 @@ def test_links_have_the_stage_of_api_gateways_own_host(kafka: FakeKafka):
     [("Host", "evil/x?"), ("Host", "a, b"), ("Host", ""), ("X-Forwarded-Proto", "javascript")],
 )
 def test_links_have_no_text_that_is_no_host_or_scheme(name: str, value: str):
-    from keylane.api.rest_proxy.v3_documents import Links  # noqa: PLC0415
+    from keylane.api.rest_proxy.v3_resources import Links  # noqa: PLC0415
 
     request = a_request("GET", "/v3/clusters", headers={name: value})
     assert Links.of(request).url() in {

@@ -15,6 +15,7 @@ from keylane_build.sizing import bills, costs, pages, steps
 from keylane_build.sizing import workload as sizing
 from keylane_build.sizing.bills import add_up
 from keylane_build.sizing.workload import Workload, size
+from keylane_cli.survey import key_memory
 from keylane_cli.survey.lane_balance import FULLEST
 from keylane_spark.config.topics import JobConfig
 from keylane_spark.engine import session
@@ -71,9 +72,9 @@ def test_the_steps_go_from_the_bytes_into_kafka_to_those_of_each_part():
     assert found["MB/s into Kafka"] == pytest.approx(500)
     assert found["MB/s of a broker, in and out"] == pytest.approx(3 * 500 / sized.brokers, rel=1e-3)
     assert found["MB/s into a primary"] == pytest.approx(
-        LARGE.redis_bytes_per_s / 1e6 / sized.shards, rel=1e-3
+        LARGE.writes_per_s * (44 + 18 + 170) / 1e6 / sized.shards, rel=1e-3
     )
-    both = (LARGE.ingress_bytes_per_s + LARGE.redis_bytes_per_s) / 1e6
+    both = LARGE.writes_per_s * (14 + 170 + 44 + 18 + 170) / 1e6
     assert found["MB/s of an executor, in and out"] == pytest.approx(both / sized.executors, rel=1e-3)
 
 
@@ -100,10 +101,10 @@ def test_a_figure_is_changed_in_one_place(monkeypatch, figure, what):
 
 def test_each_figure_is_in_the_pages_table():
     shown = {value for _, value, _, _ in (*costs.MEASURED, *costs.ASSUMED)}
-    figures = {
-        value for name, value in vars(costs).items() if isinstance(value, int | float) and name.isupper()
-    }
-    with_text = {costs.BYTES_PER_INDEXED_KEY, costs.NAME_BYTES, costs.ENVELOPE_BYTES}
+    named = vars(costs) | vars(key_memory)
+    figures = {value for name, value in named.items() if isinstance(value, int | float) and name.isupper()}
+    with_text = {key_memory.BYTES_PER_INDEXED_KEY, key_memory.NAME_BYTES, key_memory.ENVELOPE_BYTES}
+    with_text |= {key_memory.LARGEST_PART_MB}
     assert figures - shown == with_text
 
 
@@ -174,10 +175,14 @@ def test_the_largest_need_determines_the_number_of_shards(more, bound):
 @pytest.mark.parametrize("workload", sizing.EXAMPLES.values(), ids=sizing.EXAMPLES)
 def test_every_example_fits_its_own_sizing(workload):
     sized = size(workload)
-    assert sized.shards * sizing.NODES[sized.node] * costs.MEMORY_USED >= sized.state_gib * costs.REBUILD
+    assert (
+        sized.shards * sizing.NODES[sized.node] * key_memory.MEMORY_USED
+        >= sized.state_gib * key_memory.REBUILD
+    )
     assert sized.shards <= sized.partitions * sized.stripes.stripes <= SLOTS
     assert sized.stripes.fullest <= FULLEST
-    kept_gib = workload.ingress_bytes_per_s * workload.retention_h * 3600 * 3 / 2**30
+    written = workload.writes_per_s * (workload.key_bytes + workload.value_bytes)
+    kept_gib = written * workload.retention_h * 3600 * 3 / 2**30
     assert sized.brokers * sized.disk_gib * costs.DISK_USED >= kept_gib
     assert workload.writes_per_s / sized.partitions <= costs.PARTITION_RECORDS_PER_S
     assert sized.shards * costs.MAX_LOAD >= workload.reads_per_s * costs.REDIS_US_PER_READ / 1e6

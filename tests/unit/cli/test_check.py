@@ -13,9 +13,9 @@ from keylane.routing import partition_for
 from keylane_build.sizing.workload import Workload, bytes_per_key
 from keylane_cli import check_topics
 from keylane_cli.check_config import check_file, check_settings
-from keylane_cli.check_topics import Sample
 from keylane_cli.survey.key_memory import bytes_of_fields, bytes_of_key
 from keylane_cli.survey.lane_balance import divide
+from keylane_cli.survey.sample import TopicSample
 from keylane_client.cli.commands import keylane
 
 VIEW = '[views.v]\ntopic = "orders"\nkey = "{key}"\ncolumns = {{n = "count()", s = "sum({field})"}}\n'
@@ -29,9 +29,9 @@ def valid_file(tmp_path, text: str):
     return valid
 
 
-def sample_of(records: list[tuple[int, LogRecord]], *, partitions: int = 3, count: int = 100) -> Sample:
+def sample_of(records: list[tuple[int, LogRecord]], *, partitions: int = 3, count: int = 100) -> TopicSample:
     parts = tuple(KafkaPartition(number, 1, (1,), (1,)) for number in range(partitions))
-    return Sample(KafkaTopic("orders", "id", False, parts), records, count)
+    return TopicSample(KafkaTopic("orders", "id", False, parts), records, count)
 
 
 def records_of(
@@ -41,7 +41,7 @@ def records_of(
     return [(partition_for(key, 3, partitioner), LogRecord(0, key, value)) for key in keys]
 
 
-def check_topic(tmp_path, text: str, sample: Sample, shards: tuple[int, ...] = ()) -> list[str]:
+def check_topic(tmp_path, text: str, sample: TopicSample, shards: tuple[int, ...] = ()) -> list[str]:
     valid = valid_file(tmp_path, text)
     found = check_topics.check_topic(valid, "orders", valid.config.topics["orders"], sample, shards)
     return [f"{each.kind} {each.where.rpartition(':')[2]}: {each.what}" for each in found]
@@ -58,6 +58,18 @@ def test_a_file_that_is_wrong_is_named_with_its_lines_and_ends_with_1(tmp_path):
     assert "keylane.toml:3: topics.a.index" in lines[1]
     assert "KEYLANE_KAFKA_BOOTSTRP is no setting: did you mean KEYLANE_KAFKA_BOOTSTRAP?" in lines[2]
     assert "KEYLANE_REDIS_TLS" in lines[3]
+
+
+def test_a_fault_has_its_place_whatever_the_file_is_called(tmp_path):
+    folder = tmp_path / "a: b"
+    folder.mkdir()
+    path = folder / "keylane.toml"
+    path.write_text("[topics.a]\nstrips = 2\n")
+    [found], _ = check_file(path)
+    assert (found.where, found.what.partition(":")[0]) == (f"{path}:2", "topics.a.strips")
+    path.write_text("[topics")
+    [found], _ = check_file(path)
+    assert (found.where, found.what.partition(":")[0]) == (str(path), "is not valid TOML")
 
 
 def test_a_file_in_order_is_said_to_be_one_and_that_nobody_looked_at_kafka(tmp_path, monkeypatch):
@@ -118,6 +130,12 @@ def test_memory_is_that_of_the_calculator(tmp_path):
         assert bytes_of_key(10, 20, 200, indexed=indexed) == bytes_per_key(workload)
     [note] = check_topic(tmp_path, "[topics.orders]\n", sample_of(records_of("murmur2"), count=10**9))
     assert note.startswith("note 1: at most 1,000,000,000 keys of ")
+
+
+def test_values_of_a_schema_registry_are_not_taken_for_change_events(tmp_path):
+    framed = b"\0\0\0\0\x07value"
+    [line] = check_topic(tmp_path, "[topics.orders]\n", sample_of(records_of("murmur2", framed)))
+    assert line.startswith("note 1: at most")
 
 
 def test_an_index_that_elasticache_could_not_move_is_a_warning(tmp_path):

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-from types import SimpleNamespace
-
 import pytest
 
-from keylane.ports import Clock
 from keylane_cli import doctor_checks, preflight
 from keylane_cli.doctor_checks import Check
+from keylane_cli.survey import cluster
 from keylane_local import tools
 from keylane_local.errors import BadInput, StackError, ToolMissing
-from keylane_local.stack import outside
 from keylane_local.stack.plan import StackOptions
 
 THEIRS = StackOptions(outside_kafka="k:1", outside_redis="r:1")
@@ -23,11 +19,7 @@ def config(tmp_path, monkeypatch):
     """A configuration of the topic orders, and a Kafka that has it and a Redis that evicts nothing."""
     monkeypatch.delenv("KEYLANE_CREATE_TOPICS", raising=False)
 
-    @contextlib.contextmanager
-    def reach(*_):
-        yield SimpleNamespace(metadata=SimpleNamespace(topics=lambda _: {"orders": 3}), clock=Clock())
-
-    monkeypatch.setattr(outside, "reach", reach)
+    monkeypatch.setattr(cluster, "find_topics", lambda _: {"orders": 3})
     monkeypatch.setattr(
         doctor_checks, "check_redis", lambda _: [Check("maxmemory-policy", "ok", "noeviction")]
     )
@@ -71,3 +63,9 @@ def test_all_programs_that_are_missing_are_named_with_what_installs_them(monkeyp
     monkeypatch.setattr(tools, "find_redis", lambda: "/usr/bin/redis-server")
     with pytest.raises(ToolMissing, match="Java"):
         preflight.check(StackOptions(job=False), None)
+
+
+def test_a_file_that_is_wrong_ends_the_start_with_its_line(config):
+    config.write_text("[topics.orders]\nstrips = 2\n")
+    with pytest.raises(BadInput, match=r"keylane\.toml:2: topics\.orders\.strips"):
+        preflight.check(THEIRS, config)

@@ -46,6 +46,23 @@ GOLDEN = [
     (schema("bytes", logicalType="decimal", precision=4, scale=3), "02ff", '"-0.001"'),
     (schema("bytes", logicalType="decimal", precision=4), "020c", '"12"'),
     (schema("fixed", name="D", size=2, logicalType="decimal", precision=4, scale=2), "fb1e", '"-12.50"'),
+    # Decimals that are not valid are what they would be without their logical type.
+    *(
+        (schema("bytes", logicalType="decimal", **wrong), "0205", '"BQ=="')
+        for wrong in (
+            {},
+            {"scale": 2},
+            {"precision": 6, "scale": -2},
+            {"precision": 9, "scale": "2"},
+            {"precision": 9, "scale": None},
+            {"precision": 2, "scale": 3},
+            {"precision": 0},
+            {"precision": "9"},
+            {"precision": True},
+        )
+    ),
+    (schema("fixed", name="D", size=2, logicalType="decimal", precision=5, scale=2), "fb1e", '"+x4="'),
+    (schema("fixed", name="D", size=0, logicalType="decimal", precision=1), "", '""'),
     (schema("int", logicalType="date"), "b4f501", '"2013-01-01"'),
     (schema("int", logicalType="date"), "01", '"1969-12-31"'),
     (schema("int", logicalType="time-millis"), "02", '"00:00:00.001"'),
@@ -137,7 +154,6 @@ def test_bytes_that_do_not_fit_the_schema_are_refused_with_a_reason(text, data, 
         '{"type": "array"}',
         '{"type": "fixed", "name": "A", "size": -1}',
         '{"type": "fixed", "name": "A", "size": "many"}',
-        '{"type": "bytes", "logicalType": "decimal", "scale": -1}',
         '"Unheard"',
         "[" * 100_000 + "]" * 100_000,
     ],

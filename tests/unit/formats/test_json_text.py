@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keylane.formats.json_text import is_json, no_constant
+from keylane.formats.json_text import (
+    MAX_NESTING,
+    NestedTooDeeply,
+    is_json,
+    members,
+    no_constant,
+    parse,
+    parse_stream,
+    parse_verbatim,
+)
 
 DOCUMENTS: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -41,3 +51,41 @@ def test_what_ends_too_early_or_goes_on_is_not_json(text: str):
 def test_numbers_of_any_length_and_space_around_are_json():
     assert is_json(f'{{"a": {"9" * 10_000}}}')
     assert is_json(' {"a": 1e999} \n')
+
+
+def nested(levels: int) -> str:
+    """An object of that many levels."""
+    return f'{{"a": {"[" * (levels - 1)}1{"]" * (levels - 1)}}}'
+
+
+READERS = [
+    pytest.param(lambda text: parse(text.encode()), id="a body"),
+    pytest.param(lambda text: list(parse_stream(text.encode())), id="a stream of documents"),
+    pytest.param(parse_verbatim, id="a document with fields"),
+    pytest.param(members, id="an event"),
+]
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_every_reader_takes_as_many_levels_whatever_the_process_has_read_before(read: Any):
+    before = sys.getrecursionlimit()
+    read(nested(MAX_NESTING))
+    for levels in (MAX_NESTING + 1, 2 * MAX_NESTING, 100_000):
+        with pytest.raises(ValueError, match=r"nested (too deeply|deeper than 500 levels)"):
+            read(nested(levels))
+    assert sys.getrecursionlimit() == before
+
+
+@pytest.mark.parametrize("levels", [1, 2, MAX_NESTING - 1, MAX_NESTING])
+def test_a_value_is_json_down_to_the_same_level(levels: int):
+    assert is_json(nested(levels))
+    assert not is_json(nested(levels + MAX_NESTING))
+    assert not is_json(nested(MAX_NESTING + 1))
+
+
+def test_brackets_that_are_not_levels_do_not_count():
+    assert is_json(json.dumps("[" * 10_000))
+    assert is_json(json.dumps([[{}]] * 10_000))
+    assert parse(json.dumps({"a": ["{" * 10_000, [[]] * 10_000]}).encode())
+    with pytest.raises(NestedTooDeeply):
+        parse(json.dumps({"a": "{" * 10_000, "b": json.loads("[" * 500 + "]" * 500)}).encode())

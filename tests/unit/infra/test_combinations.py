@@ -102,22 +102,6 @@ def test_a_reference_to_what_is_not_created_here_is_reported():
     assert problems(resources, **ON, **IS_ON) == []
 
 
-def test_a_dependency_on_what_is_not_created_here_is_reported():
-    resources = {"Topic": TOPIC | {"Condition": "IsOn"}, "Other": TOPIC | {"DependsOn": "Topic"}}
-    assert problems(resources, **ON, **IS_ON) == ["Other: DependsOn names Topic, which is not created"]
-
-
-def test_resources_that_depend_on_each_other_are_reported():
-    """cfn-lint finds circles as well, but none in a template with SAM's transform."""
-    to_other = {"Properties": {"TopicName": {"Fn::GetAtt": ["Other", "TopicName"]}}}
-    circle = {"Topic": TOPIC | to_other, "Other": TOPIC | {"DependsOn": "Third"}, "Third": TOPIC}
-    assert problems(circle) == []
-    circle["Third"] = TOPIC | {"Properties": {"TopicName": {"Fn::Sub": "a-${Topic}"}}}
-    [sentence] = problems(circle)
-    assert sentence.startswith("resources depend on each other: ")
-    assert all(name in sentence for name in circle)
-
-
 @pytest.mark.parametrize(
     ("parameters", "word"),
     [({"Name": "UPPER"}, "does not match"), ({}, "the parameter Name has no value"), ({"Nmae": "a"}, "Nmae")],

@@ -21,7 +21,7 @@ from keylane.ports import Deadline, SchemaRefused
 from keylane.query.latest import Wait
 from keylane.query.newest import join_newest, read_newest
 from keylane.query.registry_keys import encode_by_schemas
-from keylane.query.store import ReadTerms, Store
+from keylane.query.store import Reading, ReadTerms, Store, begin_reading
 from keylane.query.typed_keys import encode_json
 from keylane.state import codec
 from keylane.state.lanes import lane_of_key
@@ -129,7 +129,7 @@ def test_an_avro_key_is_asked_for_as_it_is_shown(kind, shown):
         (["null", "int"], "x", "is not one of null, int"),
         (logical("bytes", "decimal", precision=9, scale=2), "1.005", "more than 2 digits"),
         (logical("bytes", "decimal", precision=9, scale=2), "a", "is not a string of decimal digits"),
-        ({**logical("fixed", "decimal", precision=9), "name": "D", "size": 1}, "128", "is too large"),
+        ({**logical("fixed", "decimal", precision=2), "name": "D", "size": 1}, "128", "is too large"),
         ({**logical("fixed", "uuid"), "name": "U", "size": 16}, "7d", "is not a UUID"),
         (logical("int", "date"), "2013-02-30", "is not a date"),
         (logical("int", "time-millis"), "10:61:00", "is not a time"),
@@ -296,6 +296,10 @@ def store_of(*stored: bytes | None, age_ms: int = 0) -> Store:
     return Reader(entries).store
 
 
+def begun(store: Store) -> Reading:
+    return begin_reading(store, LAYOUT.topic, Deadline.after_ms(TERMS.timeout_ms, store.clock))
+
+
 @pytest.mark.parametrize(
     ("stored", "value"),
     [
@@ -315,34 +319,34 @@ def store_of(*stored: bytes | None, age_ms: int = 0) -> Store:
     ],
 )
 def test_the_newest_record_under_the_keys_counts_and_a_deletion_is_one(stored, value):
-    answer = read_newest(store_of(*stored), LAYOUT.topic, KEYS, TERMS)
+    answer = read_newest(begun(store_of(*stored)), KEYS, TERMS)
     assert (answer.record and answer.record.value) == value
 
 
 def test_an_answer_is_as_old_as_the_oldest_lane_that_it_depends_on():
     store = store_of(codec.encode_record(b"v", 1, 200), None, age_ms=5_000)
-    assert read_newest(store, LAYOUT.topic, KEYS, TERMS).age_ms(store.clock.now_ms()) == 5_000
+    assert read_newest(begun(store), KEYS, TERMS).age_ms(store.clock.now_ms()) == 5_000
 
 
 def test_a_wait_for_an_offset_is_refused_and_one_for_a_position_waits_for_its_partition():
     store = store_of(codec.encode_record(b"v", 1, 200), None)
     with pytest.raises(BadRequest, match="wait for a Keylane-Min-Position"):
-        read_newest(store, LAYOUT.topic, KEYS, TERMS, Wait(1, 10))
+        read_newest(begun(store), KEYS, TERMS, Wait(1, 10))
     lane = lane_of_key(LAYOUT, KEYS[1])
-    answer = read_newest(store, LAYOUT.topic, KEYS, TERMS, Wait(Position(lane.partition, 99), 10))
+    answer = read_newest(begun(store), KEYS, TERMS, Wait(Position(lane.partition, 99), 10))
     assert answer.record is not None
     with pytest.raises(PositionNotReached):
-        read_newest(store, LAYOUT.topic, KEYS, TERMS, Wait(Position(lane.partition, 100), 10))
+        read_newest(begun(store), KEYS, TERMS, Wait(Position(lane.partition, 100), 10))
 
 
 def test_a_poll_waits_for_a_record_under_any_of_the_keys():
     store = store_of(codec.encode_record(b"old", 1, 100), None)
-    first = read_newest(store, LAYOUT.topic, KEYS, TERMS)
+    first = read_newest(begun(store), KEYS, TERMS)
     known = Wait(is_known=lambda answer: answer.record == first.record, change_ms=500)
-    assert read_newest(store, LAYOUT.topic, KEYS, TERMS, known).record == first.record
+    assert read_newest(begun(store), KEYS, TERMS, known).record == first.record
     entry = {value_key(LAYOUT, KEYS[1]): codec.encode_record(b"new", 5, 300)}
     store.state.entries.update(entry)
-    answer = read_newest(store, LAYOUT.topic, KEYS, TERMS, known)
+    answer = read_newest(begun(store), KEYS, TERMS, known)
     assert answer.record is not None
     assert answer.record.value == b"new"
 

@@ -522,7 +522,7 @@ STOPPING = TopicTransform(Transform(where="x"), "stop")
 
 
 def with_results(rows: Rows, *wanted: bool | None) -> Rows:
-    return replace(rows, wanted=pa.array(wanted, pa.bool_()))
+    return replace(rows, wanted=pa.array(wanted, pa.bool_()), selected=pa.nulls(len(wanted), pa.string()))
 
 
 def test_a_partition_whose_transform_fails_moves_its_watermark_to_the_record_and_takes_no_later_rows():

@@ -45,6 +45,60 @@ ENDS = [
         b'{},"b":{"op":"d"}',
     ),
 ]
+PARTS = [
+    *(
+        b"NaN",
+        b"-NaN",
+        b"Infinity",
+        b"-Infinity",
+        b"Inf",
+        b"-Inf",
+        b"+1",
+        b"01",
+        b"1.",
+        b".5",
+        b"-",
+        b"1e400",
+        b"0x1",
+    ),
+    *(
+        b'"NaN"',
+        b'"Infinity"',
+        b"1" * 5_000,
+        b"1e99999",
+        b"nul",
+        b"nan",
+        b"None",
+        b"True",
+        b"[1,]",
+        b"{,}",
+        b"[1 2]",
+    ),
+    *(
+        b'"Z\xfcrich"',
+        b'"\xed\xa0\xbd"',
+        b'"\\ud83d"',
+        b'"\\ud83d\\ude00"',
+        b'"\\x"',
+        b'"\\u12"',
+        b'"\t"',
+        b'"\0"',
+        b"'a'",
+    ),
+    *(
+        b"/* */ 1",
+        b"1 // x",
+        b"\xef\xbb\xbf1",
+        b"\xc2\xa01",
+        b'{"a":1,"a":2}',
+        b"{1:2}",
+        b'{"":{}}',
+        b'"\xe2\x80\xa8"',
+    ),
+    *(b"[" * levels + b"]" * levels for levels in (900, 998, 1_000, 1_001, 3_000)),
+    *(b'{"a":' * levels + b"1" + b"}" * levels for levels in (900, 1_001)),
+]
+"""What a part of an event may be that decides nothing, if it is JSON at all."""
 
 
 def column(*values: bytes | None) -> pa.BinaryArray:
@@ -75,6 +129,27 @@ def test_verdicts_are_those_of_the_reader_whatever_the_neighbours_are(documents,
 def test_each_document_is_judged_among_many_as_alone(document):
     many = [SETTING] * 40 + [document] + [DELETING] * 40
     assert judge_json(column(*many)).tolist() == [0] * 40 + [expected_of(document)] + [1] * 40
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: repr(part[:20]))
+@pytest.mark.parametrize("event", [b'{"before":%b,"after":null,"op":"d"}', b'{"after":{"a":%b},"op":"u"}'])
+def test_what_is_no_json_is_no_event_wherever_it_is_and_whatever_comes_with_it(event, part):
+    document = event % part
+    for count in (0, 15, 16, 60):
+        found = judge_json(column(*[SETTING] * count, document))
+        assert found.tolist() == [0] * count + [expected_of(document)]
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    st.sampled_from([SETTING, DELETING, b'{"schema":{"x":[1]},"payload":{"before":{"n":-1.5e3},"op":"d"}}']),
+    st.lists(st.tuples(st.integers(0, 70), st.integers(0, 2), st.binary(max_size=4)), min_size=1, max_size=3),
+)
+def test_a_document_with_a_few_other_bytes_is_judged_among_many_as_alone(document, changes):
+    for at, removed, added in changes:
+        document = document[:at] + added + document[at + removed :]
+    many = judge_json(column(*[SETTING] * 20, document, *[DELETING] * 20))
+    assert many.tolist() == [0] * 20 + [expected_of(document)] + [1] * 20
 
 
 def test_events_that_arrow_takes_are_not_read_one_by_one(monkeypatch):

@@ -15,9 +15,10 @@ from keylane.errors import RegistryUnavailable
 from keylane.formats.avro_writer import encoder
 from keylane.formats.confluent import join
 from keylane.formats.json_text import parse_verbatim
-from keylane.model.records import FIELD_TYPES, Options
+from keylane.model.records import Options
 from keylane.state.field_index import indexes_of
-from keylane.state.ordered import ENCODERS, NotOrdered
+from keylane.state.field_types import FIELD_TYPES
+from keylane.state.ordered import NotOrdered
 from keylane_spark.rows import fields
 from keylane_spark.rows.fields import FEW_DOCUMENTS, field_entries
 from keylane_spark.rows.ordered_forms import forms_of
@@ -49,7 +50,9 @@ HOSTILE = {
     "a number beyond all indexes": (b'{"amount": 1e99999}', 1),
     "a million digits": (b'{"amount": %b}' % (b"1" * 1_000_000), 1),
     "NaN": (b'{"amount": NaN}', 1),
-    "nested 1,000 deep": (b'{"status": "open", "deep": %b}' % (b"[" * 999 + b"]" * 999), 0),
+    "nested as deep as may be": (b'{"status": "open", "deep": %b}' % (b"[" * 499 + b"]" * 499), 0),
+    "nested too deep": (b'{"status": "open", "deep": %b}' % (b"[" * 500 + b"]" * 500), 1),
+    "many brackets, not deep": (b'{"status": "open", "wide": [%b]}' % b",".join([b"[{}]"] * 999), 0),
     "nested 100,000 deep": (b"[" * 100_000, 1),
     "invalid UTF-8": (b'{"status": "\xff"}', 1),
     "half a surrogate pair": (b'{"status": "\\ud800"}', 1),
@@ -167,7 +170,7 @@ PATHS = st.lists(
 
 @st.composite
 def all_options(draw):
-    fields = sorted((name, draw(st.sampled_from(FIELD_TYPES))) for name in draw(PATHS))
+    fields = sorted((name, draw(st.sampled_from(list(FIELD_TYPES)))) for name in draw(PATHS))
     names = st.lists(st.sampled_from([name for name, _ in fields]), min_size=1, max_size=3, unique=True)
     indexes = tuple((f"together_{number}", tuple(draw(names))) for number in range(draw(st.integers(0, 2))))
     return Options(index=1, fields=tuple(fields), indexes=indexes)
@@ -218,7 +221,7 @@ def test_entries_that_no_envelope_has_room_for_are_none_and_spoil_no_neighbour()
 
 def form_alone(kind, spelled):
     try:
-        return ENCODERS[kind](json.loads(spelled) if spelled.startswith('"') else spelled)
+        return FIELD_TYPES[kind].encode(json.loads(spelled) if spelled.startswith('"') else spelled)
     except NotOrdered:
         return None
 

@@ -92,7 +92,7 @@ def some_rows(*values: bytes | None, wanted=None, selected=None, first: int = 10
         pa.array(values, pa.binary()),
         None,
         wanted and pa.array(wanted, pa.bool_()),
-        selected and pa.array(selected, pa.string()),
+        wanted and pa.array(selected or [None] * len(values), pa.string()),
     )
 
 

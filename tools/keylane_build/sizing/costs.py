@@ -1,32 +1,10 @@
 """What records, lanes, reads and keys cost, and what is assumed of the rest: all the figures.
 
-One place to change them after a measurement; those of a key's memory are in `key_memory`, for `keylane check`
+One place to change them after a measurement. Those of a key's memory are in `key_memory`, for `keylane check`
 counts with them, too. `MEASURED` and `ASSUMED` are a table of docs/operate/sizing.md.
 """
 
-from keylane_cli.survey.key_memory import (
-    BYTES_PER_ENTRY,
-    BYTES_PER_INDEXED_KEY,
-    BYTES_PER_KEY,
-    ENVELOPE_BYTES,
-    INDEX_ENTRY_BYTES,
-    INDEX_PART_MB,
-    MEMORY_USED,
-    NAME_BYTES,
-    REBUILD,
-)
-
-__all__ = [
-    "BYTES_PER_ENTRY",
-    "BYTES_PER_INDEXED_KEY",
-    "BYTES_PER_KEY",
-    "ENVELOPE_BYTES",
-    "INDEX_ENTRY_BYTES",
-    "INDEX_PART_MB",
-    "MEMORY_USED",
-    "NAME_BYTES",
-    "REBUILD",
-]  # besides those below: the calculator has all its figures from here
+from keylane_cli.survey import key_memory
 
 # Measured on 2 cores with one broker and three primaries: backlogs of 1 and 1.5 million records of 14 + 170
 # bytes in topics of 9 x 1, 100 x 1, 1,000 x 1 and 1,000 x 4 lanes; and by the benchmarks.
@@ -55,14 +33,14 @@ MEASURED = (
     ("Spark's JVM, CPU of a record", JVM_US_PER_RECORD, "µs", "0.26, [ingest](../benchmarks.md#ingest)"),
     ("a primary's CPU of a record", REDIS_US_PER_WRITE, "µs", "2.16 with 9 lanes, 1.43 with 1,000"),
     ("the driver's CPU of a lane in a heartbeat", HEARTBEAT_US_PER_LANE, "µs", "8.2 ms with 1,000 lanes"),
-    ("memory of a key, without name and value", BYTES_PER_KEY, "bytes", "see above"),
+    ("memory of a key, without name and value", key_memory.BYTES_PER_KEY, "bytes", "see above"),
     (
         "memory of a field's value in its index, without key and twice the value",
-        BYTES_PER_ENTRY,
+        key_memory.BYTES_PER_ENTRY,
         "bytes",
         "[find](../benchmarks.md#finds)",
     ),
-    ("a key in a serialized index, besides the key", INDEX_ENTRY_BYTES, "bytes", "see above"),
+    ("a key in a serialized index, besides the key", key_memory.INDEX_ENTRY_BYTES, "bytes", "see above"),
 )
 """What, how much, of which unit, and by which measurement."""
 ASSUMED = (
@@ -73,8 +51,13 @@ ASSUMED = (
     ("load of a core or a disk", MAX_LOAD, "", "the rest is for failovers, and to catch up"),
     ("records of a partition", PARTITION_RECORDS_PER_S, "a second", "a fifth of what a core can do"),
     ("a request in a warm function", FUNCTION_MS, "ms", "Redis 1 ms, Lambda the rest"),
-    ("a part of an index, serialized", INDEX_PART_MB, "MB", "a quarter of what ElastiCache moves"),
-    ("memory of a node that may be used", MEMORY_USED, "", "the rest is for replication and failovers"),
+    ("a part of an index, serialized", key_memory.INDEX_PART_MB, "MB", "a quarter of what ElastiCache moves"),
+    (
+        "memory of a node that may be used",
+        key_memory.MEMORY_USED,
+        "",
+        "the rest is for replication and failovers",
+    ),
     ("a broker's disk that may be used", DISK_USED, "", "MSK enlarges volumes above that"),
-    ("a topic in memory, times", REBUILD, "", "a change of layout builds the topic beside itself"),
+    ("a topic in memory, times", key_memory.REBUILD, "", "a change of layout builds the topic beside itself"),
 )

@@ -1,25 +1,34 @@
 """The arithmetic of a workload as its steps, each a calculation that anyone can follow by hand."""
 
+import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import fields
+from typing import Any, NamedTuple
 
 from keylane_build.generated import render_table
 from keylane_build.sizing import costs, prices
+from keylane_build.sizing.formulas import FORMULAS
 from keylane_build.sizing.workload import (
     EXECUTOR_CORES,
     GIB_PER_CORE,
-    NODES,
     REQUESTS,
     ZONES,
     Sizing,
     Workload,
     bill,
-    bytes_per_key,
     exceeded_quotas,
     size,
+    values_of,
 )
 
-MB = 1e6
+_NAME = re.compile(r"[A-Za-z]\w*")
+_FORMATS = {
+    **dict.fromkeys(("writes_per_s", "reads_per_s", "keys", "lanes"), ",.0f"),
+    **dict.fromkeys(("cores_of_records", "cores_of_lanes", "state_gib"), ",.2f"),
+    **dict.fromkeys(("memory_gib", "redis_mb"), ",.1f"),
+    "ingress_mb": ",.4g",
+}
+"""How numbers are written that are neither integers nor as exact as they are."""
 FAR = 2 / ZONES
 """The share of traffic that leaves its zone, where both ends are spread evenly."""
 
@@ -39,87 +48,33 @@ class Step(NamedTuple):
 
 def steps(workload: Workload) -> Iterator[Step]:
     """Yield the steps from a workload to its sizes. Raises ValueError as `size`."""
-    sizing = size(workload)
-    yield from _job_steps(workload, sizing)
-    yield from _redis_steps(workload, sizing)
-    yield from _kafka_steps(workload, sizing)
-    yield from _network_steps(workload, sizing)
+    values = values_of(workload)
+    values.update(_sizes(size(workload)))
+    for name, formula in FORMULAS.items():
+        calculation = _NAME.sub(lambda found: _number(found[0], values[found[0]]), formula.expression)
+        step = Step(formula.what, calculation.replace("_", ","), formula.taken.format_map(values))
+        values[name] = step.result
+        yield step
 
 
-def _job_steps(workload: Workload, sizing: Sizing) -> Iterator[Step]:
-    rate, lanes = f"{workload.writes_per_s:,.0f}", f"{sizing.lanes:,}"
-    size_of_record = f"({workload.key_bytes} + {workload.value_bytes})"
-    yield Step("MB/s into Kafka", f"{rate} * {size_of_record} / 1,000,000")
-    yield Step("lanes", f"{sizing.partitions:,} * {sizing.stripes.stripes}")
-    per_record = f"({costs.WORKER_US_PER_RECORD} + {costs.JVM_US_PER_RECORD})"
-    of_records = Step("cores of records", f"{rate} * {per_record} / 1,000,000")
-    of_lanes = Step(
-        "cores of lanes", f"{lanes} * {costs.BATCHES_PER_S:g} * {costs.WORKER_MS_PER_LANE} / 1,000"
-    )
-    yield of_records
-    yield of_lanes
-    yield Step(
-        "job's cores",
-        f"({of_records.result:.2f} + {of_lanes.result:.2f}) / {costs.MAX_LOAD}",
-        f"**{sizing.executors} executors** of {EXECUTOR_CORES} cores and {EXECUTOR_CORES * GIB_PER_CORE} GiB",
-    )
-    beat = f"{costs.HEARTBEATS_PER_S:g} * {costs.HEARTBEAT_US_PER_LANE:g}"
-    yield Step(
-        "driver's cores for the heartbeat",
-        f"{lanes} * {beat} / 1,000,000",
-        f"one driver of {EXECUTOR_CORES} cores",
-    )
-    tasks = f"{sizing.executors * EXECUTOR_CORES}"
-    yield Step(
-        "records of a batch, at most", f"{costs.TASK_RECORDS:,} * {tasks}", "a batch a second is enough"
-    )
-
-
-def _redis_steps(workload: Workload, sizing: Sizing) -> Iterator[Step]:
-    state = Step("state, GiB", f"{workload.keys:,.0f} * {bytes_per_key(workload):g} / 1,073,741,824")
-    memory = Step(
-        "memory of all primaries, GiB", f"{state.result:,.2f} * {costs.REBUILD:g} / {costs.MEMORY_USED}"
-    )
-    yield state
-    yield memory
-    yield Step("shards for the memory", f"{memory.result:,.1f} / {max(NODES.values())}")
-    for what, rate, us in (
-        ("writes", workload.writes_per_s, costs.REDIS_US_PER_WRITE),
-        ("reads", workload.reads_per_s, costs.REDIS_US_PER_READ),
-    ):
-        yield Step(f"shards for the {what}", f"{rate:,.0f} * {us:g} / 1,000,000 / {costs.MAX_LOAD}")
+def _sizes(sizing: Sizing) -> dict[str, Any]:
+    """Return what was chosen, by the names that formulas have for it."""
     exceeded = exceeded_quotas(sizing.nodes)
     quota = f" (above the quota: {exceeded})" if exceeded else ""
-    yield Step(
-        "GiB of a node",
-        f"{memory.result:,.1f} / {sizing.shards}",
-        f"**{sizing.shards} shards** ({sizing.bound}), {sizing.nodes} {sizing.node}{quota}",
-    )
+    return {
+        **{each.name: getattr(sizing, each.name) for each in fields(sizing)},
+        "stripes": sizing.stripes.stripes,
+        "nodes_of_kind": f"{sizing.nodes} {sizing.node}{quota}",
+        "disk_mb_per_s": prices.BROKER_DISKS[sizing.broker],
+        "executors": sizing.executors,
+        "tasks": sizing.executors * EXECUTOR_CORES,
+        "EXECUTOR_CORES": EXECUTOR_CORES,
+        "executor_gib": EXECUTOR_CORES * GIB_PER_CORE,
+    }
 
 
-def _kafka_steps(workload: Workload, sizing: Sizing) -> Iterator[Step]:
-    into, disk = f"{workload.ingress_bytes_per_s / MB:,.4g}", prices.BROKER_DISKS[sizing.broker]
-    taken = f"**{sizing.brokers} brokers**, {sizing.broker}"
-    yield Step("brokers", f"{into} * {ZONES} / ({disk:g} * {costs.MAX_LOAD})", taken)
-    kept = f"{into} * {ZONES} * 3,600 * {workload.retention_h:g} / {costs.DISK_USED}"
-    yield Step(
-        "GiB of a broker's disk", f"{kept} / {sizing.brokers} / 1,073.741824", f"{sizing.disk_gib:,} GiB"
-    )
-    yield Step("replicas of a broker", f"{sizing.partitions:,} * {ZONES} / {sizing.brokers}")
-
-
-def _network_steps(workload: Workload, sizing: Sizing) -> Iterator[Step]:
-    into = f"{workload.ingress_bytes_per_s / MB:,.4g}"
-    taken = "in: producers and replicas; out: replicas and the job"
-    yield Step("MB/s of a broker, in and out", f"{into} * {ZONES} / {sizing.brokers}", taken)
-    stored = f"({workload.name_bytes} + {costs.ENVELOPE_BYTES} + {workload.value_bytes})"
-    out = Step(
-        "MB/s into Redis", f"{workload.writes_per_s:,.0f} * {stored} / 1,000,000", "if no key comes twice"
-    )
-    yield out
-    taken = f"and {workload.replicas} times as much out, to its replicas"
-    yield Step("MB/s into a primary", f"{out.result:,.1f} / {sizing.shards}", taken)
-    yield Step("MB/s of an executor, in and out", f"({into} + {out.result:,.1f}) / {sizing.executors}")
+def _number(name: str, value: float) -> str:
+    return format(value, _FORMATS.get(name, "," if isinstance(value, int) else "g"))
 
 
 def render_steps(workload: Workload) -> Iterator[str]:
@@ -143,20 +98,12 @@ def hosts(workload: Workload) -> dict[str, dict[str, float]]:
         parts[name] = parts.get(name, 0) + each.dollars
     for name in REQUESTS:
         del parts[name]
-    seconds = prices.SECONDS_A_MONTH / 1e9 * FAR
+    values = values_of(workload)
     for name, rate, of in (
-        (
-            "from Kafka to the job, between zones",
-            workload.ingress_bytes_per_s,
-            "a GB from Kafka in another zone",
-        ),
-        (
-            "from the job to Redis, between zones",
-            workload.redis_bytes_per_s,
-            "a GB to a cache node in another zone",
-        ),
+        ("from Kafka to the job, between zones", "ingress_mb", "a GB from Kafka in another zone"),
+        ("from the job to Redis, between zones", "redis_mb", "a GB to a cache node in another zone"),
     ):
-        parts[name] = rate * seconds * prices.BY_USE[of]
+        parts[name] = values[rate] / 1e3 * prices.SECONDS_A_MONTH * FAR * prices.BY_USE[of]
     task = parts.pop("Fargate, cores")
     spread = (1 + sizing.executors) * EXECUTOR_CORES
     cluster = prices.BY_THE_HOUR["a cluster of EKS"] * prices.HOURS_A_MONTH

@@ -1,14 +1,15 @@
 """The arithmetic of docs/operate/sizing.md: from a workload to the sizes of all parts, and to a bill.
 
-Its figures are those of `costs`. `steps` writes it down with a workload's numbers.
+Its figures are those of `costs`, its formulas those of `formulas`. `steps` shows them with their numbers.
 """
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from keylane_build.sizing import costs, prices
 from keylane_build.sizing.at_rest import Charge, charges, deployed
+from keylane_build.sizing.formulas import Values
 from keylane_build.stack.parameters import Refused
 from keylane_cli.survey import key_memory
 from keylane_cli.survey.lane_balance import MAX_NODES, Proposal, divide, propose_stripes
@@ -61,14 +62,9 @@ class Workload:
         return self.reads_per_s / self.keys_per_read + writes
 
     @property
-    def ingress_bytes_per_s(self) -> float:
-        """Bytes written to Kafka, without replication."""
-        return self.writes_per_s * (self.key_bytes + self.value_bytes)
-
-    @property
     def name_bytes(self) -> int:
         """Bytes of a key's name in Redis."""
-        return costs.NAME_BYTES + self.topic_bytes + self.key_bytes
+        return key_memory.NAME_BYTES + self.topic_bytes + self.key_bytes
 
     @property
     def member_bytes(self) -> int:
@@ -76,11 +72,6 @@ class Workload:
         if self.fields:
             return self.field_bytes + key_memory.END_BYTES + self.key_bytes
         return self.key_bytes if self.indexed else 0
-
-    @property
-    def redis_bytes_per_s(self) -> float:
-        """Bytes that the job writes into primaries, if no record replaces another one of its batch."""
-        return self.writes_per_s * (self.name_bytes + costs.ENVELOPE_BYTES + self.value_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,35 +127,39 @@ class Sizing:
         return math.ceil(self.job_cores / TASK_CORES[-1])
 
 
+def values_of(workload: Workload) -> Values:
+    """Return the numbers of the formulas that do not depend on sizes."""
+    own = {each.name: getattr(workload, each.name) for each in fields(workload)}
+    own |= {"name_bytes": workload.name_bytes, "bytes_per_key": bytes_per_key(workload)}
+    return Values(vars(key_memory) | vars(costs) | own, ZONES=ZONES, largest_node_gib=max(NODES.values()))
+
+
 def size(workload: Workload) -> Sizing:
     """Return the sizes of all parts; raise ValueError if one cluster, or `partitions`, is not enough."""
-    state_bytes = workload.keys * bytes_per_key(workload)
-    memory_gib = state_bytes * costs.REBUILD / costs.MEMORY_USED / 2**30
-    shards, bound = _count_shards(workload, memory_gib)
+    values = values_of(workload)
+    shards, bound = _count_shards(workload, values)
     partitions = _count_partitions(workload, shards)
     most_shards = MAX_NODES // (1 + workload.replicas)
     stripes = propose_stripes(partitions, divide(shards), most_shards)
-    broker, brokers = _choose_brokers(workload.ingress_bytes_per_s)
-    disk_bytes = workload.ingress_bytes_per_s * workload.retention_h * 3600 * ZONES / costs.DISK_USED
+    broker, brokers = _choose_brokers(values)
+    values.update(partitions=partitions, stripes=stripes.stripes, shards=shards, brokers=brokers)
+    index_parts = 0
+    if workload.member_bytes:
+        megabytes = key_memory.index_megabytes(workload.keys / values["lanes"], workload.member_bytes)
+        index_parts = key_memory.count_index_parts(megabytes)
     return Sizing(
         partitions=partitions,
         stripes=stripes,
-        index_parts=key_memory.count_index_parts(
-            key_memory.index_megabytes(workload.keys / (partitions * stripes.stripes), workload.member_bytes)
-        )
-        if workload.member_bytes
-        else 0,
+        index_parts=index_parts,
         shards=shards,
         bound=bound,
-        node=next(name for name, gib in NODES.items() if gib >= memory_gib / shards),
+        node=next(name for name, gib in NODES.items() if gib >= values["node_gib"]),
         nodes=shards * (1 + workload.replicas),
-        state_gib=state_bytes / 2**30,
-        job_cores=max(
-            2, math.ceil(busy_cores(workload.writes_per_s, partitions * stripes.stripes) / costs.MAX_LOAD)
-        ),
+        state_gib=values["state_gib"],
+        job_cores=max(2, math.ceil(values["cores"])),
         broker=broker,
         brokers=brokers,
-        disk_gib=max(1, math.ceil(disk_bytes / brokers / 2**30)),
+        disk_gib=max(1, math.ceil(values["disk_of_broker_gib"])),
         environments=math.ceil(workload.requests_per_s * costs.FUNCTION_MS / 1e3),
         requests_per_s=workload.requests_per_s,
     )
@@ -178,12 +173,6 @@ def bytes_per_key(workload: Workload) -> float:
     return of_key + key_memory.bytes_of_fields(workload.key_bytes, workload.fields, in_fields)
 
 
-def busy_cores(records_per_s: float, lanes: int) -> float:
-    """Return how many cores the job's workers keep busy, by records and by lanes."""
-    of_records = records_per_s * (costs.WORKER_US_PER_RECORD + costs.JVM_US_PER_RECORD) / 1e6
-    return of_records + lanes * costs.BATCHES_PER_S * costs.WORKER_MS_PER_LANE / 1e3
-
-
 def _count_partitions(workload: Workload, shards: int) -> int:
     needed = math.ceil(workload.writes_per_s / costs.PARTITION_RECORDS_PER_S)
     if not workload.partitions:
@@ -195,25 +184,21 @@ def _count_partitions(workload: Workload, shards: int) -> int:
     return workload.partitions
 
 
-def _choose_brokers(bytes_per_s: float) -> tuple[str, int]:
+def _choose_brokers(values: Values) -> tuple[str, int]:
     """Return the smallest brokers of which few are enough, or the largest, and how many."""
-    choices = [
-        (broker, ZONES * max(1, math.ceil(bytes_per_s / (disk_mb_per_s * 1e6 * costs.MAX_LOAD))))
-        for broker, disk_mb_per_s in prices.BROKER_DISKS.items()
-    ]
+    choices = []
+    for broker, disk_mb_per_s in prices.BROKER_DISKS.items():
+        needed = Values(values, disk_mb_per_s=disk_mb_per_s)["brokers_for_disks"]
+        choices.append((broker, ZONES * max(1, math.ceil(needed / ZONES))))
     broker, brokers = next((each for each in choices if each[1] <= FEW_BROKERS), choices[-1])
     if brokers > BROKERS_OF_CLUSTER:
         raise ValueError(f"{brokers} brokers of {broker} are needed: split the topics between clusters")
     return broker, brokers
 
 
-def _count_shards(workload: Workload, memory_gib: float) -> tuple[int, str]:
+def _count_shards(workload: Workload, values: Values) -> tuple[int, str]:
     """Return the number of shards, and what determines it."""
-    needs = {
-        "memory": memory_gib / max(NODES.values()),
-        "writes": workload.writes_per_s * costs.REDIS_US_PER_WRITE / 1e6 / costs.MAX_LOAD,
-        "reads": workload.reads_per_s * costs.REDIS_US_PER_READ / 1e6 / costs.MAX_LOAD,
-    }
+    needs = {name: values[f"shards_for_{name}"] for name in ("memory", "writes", "reads")}
     bound = max(needs, key=lambda name: needs[name])
     shards = max(MIN_SHARDS, math.ceil(needs[bound]))
     bound = bound if shards > MIN_SHARDS else "the least"

@@ -1,10 +1,8 @@
 """A stack and its nested stacks as CloudFormation would create them."""
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from keylane_build.stack.identities import PSEUDO_PARAMETERS, SUFFIX, Identity, identify
@@ -33,8 +31,6 @@ class ResolvedStack:
     conditions: dict[str, bool] = field(default_factory=dict)
     _identities: dict[str, Identity] = field(default_factory=dict)
     _open: list[str] = field(default_factory=list)
-    _current: str = ""
-    _dependencies: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     @cached_property
     def parameters(self) -> dict[str, str | list[str]]:
@@ -44,16 +40,11 @@ class ResolvedStack:
     @cached_property
     def resources(self) -> dict[str, dict[str, Any]]:
         """The resources that exist, without functions."""
-        found = {
+        return {
             name: self._resolve_resource(name, resource)
             for name, resource in self.template["Resources"].items()
             if self.exists(resource)
         }
-        try:
-            TopologicalSorter(self._dependencies).prepare()
-        except CycleError as error:
-            self.problems.append(f"resources depend on each other: {' -> '.join(error.args[1])}")
-        return found
 
     @cached_property
     def outputs(self) -> dict[str, Any]:
@@ -111,8 +102,6 @@ class ResolvedStack:
             self.problems.append(f"{name}: {error}")
 
     def _identity(self, name: str) -> Identity:
-        if self._current:
-            self._dependencies[self._current].add(name)
         if name not in self._identities:
             resource = self._find(name)
             if resource is None:
@@ -165,18 +154,11 @@ class ResolvedStack:
         return None
 
     def _resolve_resource(self, name: str, resource: dict[str, Any]) -> dict[str, Any]:
-        self._current = name
-        for other in _listed(resource.get("DependsOn")):
-            depended = self._find(other)
-            if depended is None or not self.exists(depended):
-                self.problems.append(f"{name}: DependsOn names {other}, which is not created")
-            self._dependencies[name].add(other)
         kept = {key: each for key, each in resource.items() if key not in {"Condition", "DependsOn"}}
         for key in ("Properties", "UpdatePolicy", "Metadata"):
             if key in kept:
                 values = {one: self._resolve(value, f"{name}.{one}") for one, value in kept[key].items()}
                 kept[key] = {one: value for one, value in values.items() if value is not NO_VALUE}
-        self._current = ""
         return kept
 
     def _resolve(self, value: Any, where: str) -> Any:
@@ -185,10 +167,6 @@ class ResolvedStack:
         except Unresolvable as error:
             self.problems.append(f"{where}: {error}")
             return f"unresolved-{where}"
-
-
-def _listed(value: Any) -> list[str]:
-    return [] if value is None else value if isinstance(value, list) else [value]
 
 
 def every_stack(stack: ResolvedStack) -> Iterator[ResolvedStack]:

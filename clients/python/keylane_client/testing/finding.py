@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import Any, NamedTuple
 
 from keylane_client.testing.log import FakeRecord
 
-FIELD_TYPES = ("text", "number", "time", "boolean", "texts")
 PARAMETERS = frozenset(
     {
         *("prefix", "key_format", "order", "count", "limit", "cursor"),
@@ -70,7 +69,7 @@ def parse_find(fields: Mapping[str, str], query: Sequence[tuple[str, str]]) -> F
             field = _known(fields, name)
             tests.append((field, _test_of(fields[field], text)))
     ordered_by = None if order is None else _known(fields, order.removeprefix("-"))
-    if ordered_by is not None and fields[ordered_by] == "texts":
+    if ordered_by is not None and FIELD_TYPES[fields[ordered_by]].is_many:
         raise BadQuestion(f"{ordered_by} has several values for a record: it can't be an order")
     if not tests and ordered_by is None:
         raise BadQuestion(f"give a condition or an order: {_described(fields)}")
@@ -78,49 +77,85 @@ def parse_find(fields: Mapping[str, str], query: Sequence[tuple[str, str]]) -> F
 
 
 def values_of(record: FakeRecord, name: str, kind: str) -> list[Any]:
-    """Return the values that a record has in a field: none, one, or those of `texts`."""
+    """Return the values that a record has in a field: none, one, or those of an array."""
     try:
         found = json.loads(record.value or b"", parse_float=Decimal)
     except ValueError:
         return []
     for part in name.split("."):
         found = found.get(part) if isinstance(found, dict) else None
-    if kind == "texts":
-        elements = found if isinstance(found, list) else [found]
-        return [each.encode() for each in elements if isinstance(each, str)]
-    is_number = isinstance(found, (int, Decimal)) and not isinstance(found, bool)
-    if kind == "boolean":
-        return [found] if isinstance(found, bool) else []
-    if isinstance(found, str) or (is_number and kind in {"number", "time"}):
-        try:
-            return [parse_field(kind, str(found))]
-        except BadQuestion:
-            return []
-    return []
+    own = FIELD_TYPES[kind]
+    elements = found if own.is_many and isinstance(found, list) else [found]
+    parsed = (own.parse(_text_of(each)) for each in elements if own.is_value(each))
+    return [value for value in parsed if value is not None]
 
 
 def parse_field(kind: str, text: str) -> Any:
     """Return a value as fields of this type compare it. Raises BadQuestion."""
-    if kind == "boolean" and text in {"true", "false"}:
-        return text == "true"
-    if kind in {"text", "texts"}:
-        return text.encode()
-    if kind in {"number", "time"}:
-        try:
-            number = Decimal(text)
-            if number.is_finite():
-                return number
-        except InvalidOperation:
-            pass
-    if kind == "time":
-        try:
-            # Python 3.10 does not know the Z.
-            moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
-            moment = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
-            return Decimal((moment - _EPOCH) // timedelta(microseconds=1)) / 1000
-        except ValueError:
-            pass
-    raise BadQuestion(f"{text!r} is not a {kind}")
+    value = FIELD_TYPES[kind].parse(text)
+    if value is None:
+        raise BadQuestion(f"{text!r} is not a {kind}")
+    return value
+
+
+class FieldType(NamedTuple):
+    """A type of fields, as the service has it.
+
+    `parse`: what compares as the service compares values, from the text that a request has; None for what is
+    none. `is_value`: whether what a document has may be one. `is_text`: has prefixes. `is_many`: a record may
+    have several.
+    """
+
+    parse: Callable[[str], Any]
+    is_value: Callable[[Any], bool]
+    is_text: bool = False
+    is_many: bool = False
+
+
+def _parse_number(text: str) -> Decimal | None:
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        return None
+    return number if number.is_finite() else None
+
+
+def _parse_time(text: str) -> Decimal | None:
+    number = _parse_number(text)
+    if number is not None:
+        return number
+    try:
+        # Python 3.10 does not know the Z.
+        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+    return Decimal((moment - _EPOCH) // timedelta(microseconds=1)) / 1000
+
+
+def _is_text(found: Any) -> bool:
+    return isinstance(found, str)
+
+
+def _is_number(found: Any) -> bool:
+    return isinstance(found, (int, Decimal, str)) and not isinstance(found, bool)
+
+
+def _is_boolean(found: Any) -> bool:
+    return isinstance(found, bool)
+
+
+def _text_of(found: Any) -> str:
+    return str(found).lower() if isinstance(found, bool) else str(found)
+
+
+FIELD_TYPES: Mapping[str, FieldType] = {
+    "text": FieldType(str.encode, _is_text, is_text=True),
+    "number": FieldType(_parse_number, _is_number),
+    "time": FieldType(_parse_time, _is_number),
+    "boolean": FieldType({"true": True, "false": False}.get, _is_boolean),
+    "texts": FieldType(str.encode, _is_text, is_text=True, is_many=True),
+}
 
 
 def _cursor_of(place: tuple[Any, bytes]) -> bytes:
@@ -155,7 +190,7 @@ def _test_of(kind: str, text: str) -> Test:
             is_below=high.startswith("<"),
         )
     if text.endswith("*"):
-        if kind not in {"text", "texts"}:
+        if not FIELD_TYPES[kind].is_text:
             raise BadQuestion("a prefix is of texts; a range is written 10..20")
         prefix = text[:-1].encode()
         return lambda value: value.startswith(prefix)

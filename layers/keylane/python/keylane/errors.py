@@ -1,68 +1,68 @@
-"""Every error that Keylane raises deliberately.
+"""Every error that Keylane raises deliberately: each says itself what it is.
 
     KeylaneError
-    ├── BadRequest                  the request is invalid
-    │   ├── NullKey                 a null or empty key belongs to no lane
-    │   ├── BadField                a field of the body is missing or invalid: nothing was written
-    │   │   ├── BadValue            its value has another type than the field, or can't be decoded
-    │   │   └── SchemaFault         or does not match its schema, or the schema is invalid
-    │   ├── RecordRejected          one record of a stream is invalid; the others are written
-    │   │   └── RecordMalformed     it does not have the form of one
-    │   ├── BatchRefused            the ids of a batch's entries, or their number, are invalid
-    │   ├── UnsupportedMediaType    the body's media type is not supported
-    │   └── UnsupportedEncoding     the body's content coding is not supported
-    ├── NotAcceptable               no answer has a media type that the request accepts
-    ├── NotStreamed                 changes are streamed by the standing server alone
-    ├── PreconditionFailed          the record is not one that the request's condition expects
+    ├── BadRequest
+    │   ├── NullKey
+    │   ├── BadField
+    │   │   ├── BadValue
+    │   │   ├── SchemaFault
+    │   │   └── BatchRefused
+    │   ├── RecordRejected
+    │   │   └── RecordMalformed
+    │   ├── UnsupportedMediaType
+    │   └── UnsupportedEncoding
+    ├── NotAcceptable
+    ├── NotStreamed
+    ├── PreconditionFailed
     ├── NotFound
-    │   ├── UnknownTopic            no layout, or not a topic of the broker
-    │   ├── UnknownPartition        the topic has no partition of this number
-    │   ├── UnknownView             no view of this name
-    │   ├── ViewNotOpened           the job knows the view, and cannot open it
-    │   ├── UnknownCluster          no Kafka cluster of this id
-    │   ├── NotInKafka              no broker, setting or consumer group of this name
-    │   ├── OffsetOutOfRange        the partition has no record at this offset: not yet, or no longer
-    │   └── KeyAbsent               the topic exists, the key does not
-    ├── TopicNotServed              the deployment does not serve the topic
-    ├── TooLarge                    a key or value over its limit
-    ├── NotKept                     the topic is not configured to keep this
-    │   ├── NoIndex                 its keys in order, for ranges and counts
-    │   ├── NoHistory               earlier records of its keys
-    │   └── NoFields                its records by the fields of their values
-    ├── HistoryTooShort             a time before the history begins
-    ├── NoJsonObject                `fields` of a value that is not a JSON object
-    ├── PositionNotReached          a read waited for a position that the state did not reach in time
-    ├── ValueLeftInKafka            a value over its topic's limit: the state holds its position only
-    ├── ValueNotDecodable           a value does not match its topic's value_format
-    ├── IdempotencyKeyReused        the key belongs to another request
-    ├── RequestInProgress           the request with this key is still running
-    ├── RateLimited                 a topic or caller is over its limit; carries `retry_after_s`
-    ├── ValueInvalid                a value to be written does not match its topic's schema
-    ├── Unavailable                 try again later; carries `retry_after_s`
-    │   ├── StateUnavailable        Redis did not answer
-    │   ├── LaneBuilding            the lane is still being built
-    │   ├── StateTooOld             the state is older than the caller accepts
-    │   ├── SettingsUnavailable     AWS did not return the secret or parameter of a setting
-    │   ├── RegistryUnavailable     the Schema Registry did not answer, or not correctly
-    │   ├── QueueUnavailable        the write-ahead log did not take the record
-    │   │   └── Unconfirmed         or did not answer in time: the record may be queued
-    │   └── LogUnavailable          Kafka did not answer: nothing was written
-    │       ├── Unacknowledged      or not in time: the record may have been written
-    │       └── ConnectionRejected  a broker and the client did not accept each other
-    ├── CorruptState                bytes under a lane's key that Keylane did not write
-    ├── ProduceFailed               Kafka refused the record; carries Kafka's own name for it
-    │   └── PartitionMissing        the topic's records must name their partition
-    ├── Superseded                  the record failed, and a newer one of its key was written
-    ├── LogRefused                  Kafka refused a request to read; carries Kafka's own name for why
-    ├── BadConfig                   `keylane.toml` or the environment is invalid
-    │   └── SettingsError           one variable of the environment
-    └── WriterError                 the writer's side
-        ├── Fenced                  a newer writer has taken over
-        ├── EngineEnded             Spark has ended the application: only another process can go on
-        ├── TopicChanged            a topic changed after its lanes were opened: open them again
-        │   └── LeaderChanged       a partition has a leader that the lanes were not compared with
-        └── LaneBehind              a lane expects older records than it received: repair it
-            └── StraysLost          a lane may lack records of other partitions: repair it
+    │   ├── UnknownTopic
+    │   ├── UnknownPartition
+    │   ├── UnknownView
+    │   ├── ViewNotOpened
+    │   ├── UnknownCluster
+    │   ├── NotInKafka
+    │   ├── OffsetOutOfRange
+    │   └── KeyAbsent
+    ├── TopicNotServed
+    ├── TooLarge
+    ├── NotKept
+    │   ├── NoIndex
+    │   ├── NoHistory
+    │   └── NoFields
+    ├── HistoryTooShort
+    ├── NoJsonObject
+    ├── PositionNotReached
+    ├── ValueLeftInKafka
+    ├── ValueNotDecodable
+    ├── IdempotencyKeyReused
+    ├── RequestInProgress
+    ├── RateLimited
+    ├── ValueInvalid
+    ├── Unavailable
+    │   ├── StateUnavailable
+    │   ├── LaneBuilding
+    │   ├── StateTooOld
+    │   ├── SettingsUnavailable
+    │   ├── RegistryUnavailable
+    │   ├── QueueUnavailable
+    │   │   └── Unconfirmed
+    │   └── LogUnavailable
+    │       ├── Unacknowledged
+    │       └── ConnectionRejected
+    ├── CorruptState
+    ├── ProduceFailed
+    │   └── PartitionMissing
+    ├── Superseded
+    ├── LogRefused
+    ├── BadConfig
+    │   └── SettingsError
+    └── WriterError
+        ├── Fenced
+        ├── EngineEnded
+        ├── TopicChanged
+        │   └── LeaderChanged
+        └── LaneBehind
+            └── StraysLost
 
 Clients may see the messages: they contain no secret and no address.
 """

@@ -22,7 +22,7 @@ end
 -- Whether records need more room than what they replace gives free. Deletions need none: a marker is small. `at`: where
 -- the options begin (see rules_of), `first`: where the records do.
 local function grows(args, at, first)
-  local keeps_history = args[at + 4] ~= '0' or args[at + 5] ~= '0'
+  local keeps_history = args[at + HISTORY_COUNT] ~= '0' or args[at + HISTORY_AGE_MS] ~= '0'
   local growth = 0
   for i = first, #args, 2 do
     local size, payload = redis.call('STRLEN', args[i]), args[i + 1]

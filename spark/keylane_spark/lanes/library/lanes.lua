@@ -19,11 +19,11 @@ local function apply(keys, args)
   end
   -- A chunk that reaches beyond the lane's next offset may be applied completely, whatever it repeats: it has the
   -- last record of each of its keys. One that does not brings nothing new.
-  if args[9] == '1' or bit.band(flags, HAS_STRAYS) ~= 0 then
+  if args[8 + COMPARED] == '1' or bit.band(flags, HAS_STRAYS) ~= 0 then
     merge(keys[1], args, 8, next_offset < to and 16 or #args + 1, next_offset)
   elseif next_offset < to then
     if args[7] == '1' or #args > 15 + SLICE then
-      write(args, 16, args[8])
+      write(args, 16, args[8 + MARKER_MS])
     elseif #args > 15 then
       redis.call('MSET', unpack(args, 16))
     end
@@ -53,10 +53,10 @@ local function strays(keys, args)
   if not flags then
     return next_offset
   end
-  if has_failed_over(keys[1], args[4]) then
+  if has_failed_over(keys[1], args[2 + PREFIX_BYTES]) then
     return redis.error_reply('LOST strays')
   end
-  local taken = key_of(keys[1], tonumber(args[4]), 's')
+  local taken = key_of(keys[1], tonumber(args[2 + PREFIX_BYTES]), 's')
   local before = tonumber(redis.call('HGET', taken, source) or 0)
   if before < after then
     return redis.error_reply(string.format('BEHIND %.0f', before))
@@ -81,7 +81,7 @@ local function carry(keys, args)
   if not flags then
     return next_offset
   end
-  if has_failed_over(keys[1], args[4]) then
+  if has_failed_over(keys[1], args[2 + PREFIX_BYTES]) then
     return redis.error_reply('LOST deletions')
   end
   merge(keys[1], args, 2, 10, 0)
@@ -185,7 +185,7 @@ local function apply_whole(keys, args)
   if not flags then
     return fault
   end
-  if has_failed_over(keys[1], args[10]) then
+  if has_failed_over(keys[1], args[8 + PREFIX_BYTES]) then
     return redis.error_reply('LOST strays')
   end
   return apply(keys, args)

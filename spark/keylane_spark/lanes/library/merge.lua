@@ -5,31 +5,30 @@ local DUE = 200
 -- The latest time: doubles are exact up to it, and Redis accepts it.
 local LATEST = 9007199254740991
 
--- Parses a topic's options, and derives the names of the lane's other keys. The 8 arguments (see option_arguments in
--- lane.py): how long a tombstone's marker lasts, 1 where records are compared, the length of `{tag}:T:g:v:`, the time
--- to live, how many records and how long a history keeps, 1 for insert_once, how many parts an index has. Times in ms,
--- 0 for none.
+-- Parses a topic's options, and derives the names of the lane's other keys. option_arguments.py names the arguments,
+-- and makes the constants: MARKER_MS is 0.
 local function rules_of(watermark_key, args, at)
-  local prefix = tonumber(args[at + 2])
+  local prefix = tonumber(args[at + PREFIX_BYTES])
   local base = string.sub(watermark_key, 1, prefix - 2)
-  local parts = tonumber(args[at + 7])
-  local has_index, has_history = parts > 0, args[at + 4] ~= '0' or args[at + 5] ~= '0'
+  local parts = tonumber(args[at + INDEX_PARTS])
+  local has_index, has_ttl, has_age = parts > 0, args[at + TTL_MS] ~= '0', args[at + HISTORY_AGE_MS] ~= '0'
+  local has_history = has_age or args[at + HISTORY_COUNT] ~= '0'
   return {
     now = time_ms(),
-    marker_ms = args[at],
+    marker_ms = args[at + MARKER_MS],
     prefix = prefix,
     value_prefix = base .. 'v:',
-    ttl_ms = tonumber(args[at + 3]),
-    history_count = tonumber(args[at + 4]),
-    history_age_ms = tonumber(args[at + 5]),
-    insert_once = args[at + 6] == '1',
+    ttl_ms = tonumber(args[at + TTL_MS]),
+    history_count = tonumber(args[at + HISTORY_COUNT]),
+    history_age_ms = tonumber(args[at + HISTORY_AGE_MS]),
+    insert_once = args[at + INSERT_ONCE] == '1',
     history = has_history and base .. 'h:',
     index = has_index and parts_of(key_of(watermark_key, prefix, 'i'), parts),
-    expiries = has_index and args[at + 3] ~= '0' and parts_of(key_of(watermark_key, prefix, 'x'), parts),
+    expiries = has_index and has_ttl and parts_of(key_of(watermark_key, prefix, 'x'), parts),
     past = has_index and has_history and parts_of(key_of(watermark_key, prefix, 'p'), parts),
-    endings = has_index and args[at + 5] ~= '0' and parts_of(key_of(watermark_key, prefix, 'q'), parts),
+    endings = has_index and has_age and parts_of(key_of(watermark_key, prefix, 'q'), parts),
     fields = has_index and key_of(watermark_key, prefix, 'f') .. '.',
-    entries = has_index and args[at + 3] ~= '0' and parts_of(key_of(watermark_key, prefix, 'b'), parts),
+    entries = has_index and has_ttl and parts_of(key_of(watermark_key, prefix, 'b'), parts),
     parts = parts,
   }
 end

@@ -8,10 +8,10 @@ from keylane.api.http.response import Response
 from keylane.api.http.router import Application, Operations
 from keylane.api.reads import explore, log_records, topics
 from keylane.api.rest_proxy import v2_documents as v2
-from keylane.api.rest_proxy import v3_details as details
 from keylane.api.rest_proxy import v3_documents as v3
 from keylane.api.rest_proxy.compatibility import COMPATIBLE
 from keylane.api.rest_proxy.v2_answers import JSON as V2
+from keylane.api.rest_proxy.v3_resources import Links, ResourceKind
 from keylane.app import build_application
 from keylane.explore.clusters import find_cluster, list_clusters, topic_of_cluster, topics_of_cluster
 from keylane.explore.details import (
@@ -151,47 +151,48 @@ def get_clusters(app: ExploreApp, request: Request) -> Response[str]:
     return explore.render_clusters(found, versions)
 
 
-@OPERATIONS.operation(v3.CLUSTERS_SCHEMA, **_V3)
+@OPERATIONS.operation(v3.CLUSTER.list_schema, **_V3)
 def get_v3_clusters(app: ExploreApp, request: Request) -> Response[str]:
     """Answer with the Kafka clusters, as REST Proxy v3 does."""
     use = app.parts()
-    return v3.render_clusters(v3.Links.of(request), list_clusters(use.directory, use.deadline))
+    return v3.render_clusters(Links.of(request), list_clusters(use.directory, use.deadline))
 
 
-@OPERATIONS.operation(v3.CLUSTER_SCHEMA, **_V3)
+@OPERATIONS.operation(v3.CLUSTER.schema, **_V3)
 def get_v3_cluster(app: ExploreApp, request: Request, cluster: str) -> Response[str]:
     """Answer with a Kafka cluster, as REST Proxy v3 does."""
     use = app.parts()
     _, found = find_cluster(use.directory, id_of(cluster), use.deadline)
-    return v3.render_cluster(v3.Links.of(request), found)
+    return v3.CLUSTER.render(Links.of(request), found.cluster_id, found)
 
 
-@OPERATIONS.operation(v3.TOPICS_SCHEMA, **_V3)
+@OPERATIONS.operation(v3.TOPIC.list_schema, **_V3)
 def get_v3_topics(app: ExploreApp, request: Request, cluster: str) -> Response[str]:
     """Answer with a cluster's topics, as REST Proxy v3 does."""
     use = app.parts()
     cluster_id = id_of(cluster)
     found = topics_of_cluster(use.directory, app.settings().topics, cluster_id, use.deadline)
-    return v3.render_topics(v3.Links.of(request), cluster_id, found)
+    return v3.TOPIC.render_list(Links.of(request), cluster_id, found)
 
 
-@OPERATIONS.operation(v3.TOPIC_SCHEMA, **_V3)
+@OPERATIONS.operation(v3.TOPIC.schema, **_V3)
 def get_v3_topic(app: ExploreApp, request: Request, cluster: str, topic: str) -> Response[str]:
     """Answer with a topic, as REST Proxy v3 does."""
     use = app.parts()
     cluster_id = id_of(cluster)
-    return v3.render_topic(v3.Links.of(request), cluster_id, _topic_of_cluster(use, cluster_id, topic))
+    return v3.TOPIC.render(Links.of(request), cluster_id, _topic_of_cluster(use, cluster_id, topic))
 
 
-@OPERATIONS.operation(v3.PARTITIONS_SCHEMA, **_V3)
+@OPERATIONS.operation(v3.PARTITION.list_schema, **_V3)
 def get_v3_partitions(app: ExploreApp, request: Request, cluster: str, topic: str) -> Response[str]:
     """Answer with a topic's partitions, as REST Proxy v3 does."""
     use = app.parts()
     cluster_id = id_of(cluster)
-    return v3.render_partitions(v3.Links.of(request), cluster_id, _topic_of_cluster(use, cluster_id, topic))
+    found = _topic_of_cluster(use, cluster_id, topic)
+    return v3.PARTITION.render_list(Links.of(request), cluster_id, found.partitions, topic_name=found.name)
 
 
-@OPERATIONS.operation(v3.PARTITION_SCHEMA, **_V3)
+@OPERATIONS.operation(v3.PARTITION.schema, **_V3)
 def get_v3_partition(
     app: ExploreApp, request: Request, cluster: str, topic: str, partition: str
 ) -> Response[str]:
@@ -200,10 +201,11 @@ def get_v3_partition(
     cluster_id, number = id_of(cluster), explore.parse_partition(partition)
     found = _topic_of_cluster(use, cluster_id, topic)
     check_partition(found, number)
-    return v3.render_partition(v3.Links.of(request), cluster_id, found, number)
+    one = found.partitions[number]
+    return v3.PARTITION.render(Links.of(request), cluster_id, one, topic_name=found.name)
 
 
-@OPERATIONS.operation(v3.OFFSETS_SCHEMA, **_V3)
+@OPERATIONS.operation(v3.OFFSETS.schema, **_V3)
 def get_v3_offsets(
     app: ExploreApp, request: Request, cluster: str, topic: str, partition: str
 ) -> Response[str]:
@@ -212,32 +214,33 @@ def get_v3_offsets(
     cluster_id, number = id_of(cluster), explore.parse_partition(partition)
     found = _topic_of_cluster(use, cluster_id, topic)
     ends = find_ends(use.reader, found, number, use.deadline)
-    return v3.render_offsets(v3.Links.of(request), cluster_id, found.name, number, ends)
+    above = {"topic_name": found.name, "partition_id": number}
+    return v3.OFFSETS.render(Links.of(request), cluster_id, ends, **above)
 
 
-@OPERATIONS.operation(details.BROKERS_SCHEMA, **_V3)
+@OPERATIONS.operation(v3.BROKER.list_schema, **_V3)
 def get_v3_brokers(app: ExploreApp, request: Request, cluster: str) -> Response[str]:
     """Answer with a cluster's brokers, as REST Proxy v3 does."""
     use, cluster_id = app.parts(), id_of(cluster)
     found = list_brokers(use.directory, cluster_id, use.deadline)
-    return details.render_brokers(v3.Links.of(request), cluster_id, found)
+    return v3.BROKER.render_list(Links.of(request), cluster_id, found)
 
 
-@OPERATIONS.operation(details.BROKER_SCHEMA, **_V3)
+@OPERATIONS.operation(v3.BROKER.schema, **_V3)
 def get_v3_broker(app: ExploreApp, request: Request, cluster: str, broker: str) -> Response[str]:
     """Answer with a broker, as REST Proxy v3 does."""
     use, cluster_id = app.parts(), id_of(cluster)
     found = find_broker(use.directory, cluster_id, id_of(broker), use.deadline)
-    return details.render_broker(v3.Links.of(request), cluster_id, found)
+    return v3.BROKER.render(Links.of(request), cluster_id, found)
 
 
-@OPERATIONS.operation(details.BROKER_CONFIGS_SCHEMA, **_V3)
+@OPERATIONS.operation(v3.BROKER_CONFIG.list_schema, **_V3)
 def get_v3_broker_configs(app: ExploreApp, request: Request, cluster: str, broker: str) -> Response[str]:
     """Answer with a broker's settings, as REST Proxy v3 does."""
     return _settings(app, request, id_of(cluster), SettingOwner(BROKER, id_of(broker)))
 
 
-@OPERATIONS.operation(details.BROKER_CONFIG_SCHEMA, **_V3)
+@OPERATIONS.operation(v3.BROKER_CONFIG.schema, **_V3)
 def get_v3_broker_config(
     app: ExploreApp, request: Request, cluster: str, broker: str, name: str
 ) -> Response[str]:
@@ -245,13 +248,13 @@ def get_v3_broker_config(
     return _setting(app, request, id_of(cluster), SettingOwner(BROKER, id_of(broker)), id_of(name))
 
 
-@OPERATIONS.operation(details.TOPIC_CONFIGS_SCHEMA, **_V3)
+@OPERATIONS.operation(v3.TOPIC_CONFIG.list_schema, **_V3)
 def get_v3_topic_configs(app: ExploreApp, request: Request, cluster: str, topic: str) -> Response[str]:
     """Answer with a topic's settings, as REST Proxy v3 does."""
     return _settings(app, request, id_of(cluster), SettingOwner(TOPIC, topic_of(topic)))
 
 
-@OPERATIONS.operation(details.TOPIC_CONFIG_SCHEMA, **_V3)
+@OPERATIONS.operation(v3.TOPIC_CONFIG.schema, **_V3)
 def get_v3_topic_config(
     app: ExploreApp, request: Request, cluster: str, topic: str, name: str
 ) -> Response[str]:
@@ -259,7 +262,7 @@ def get_v3_topic_config(
     return _setting(app, request, id_of(cluster), SettingOwner(TOPIC, topic_of(topic)), id_of(name))
 
 
-@OPERATIONS.operation(details.REPLICAS_SCHEMA, **_V3)
+@OPERATIONS.operation(v3.REPLICA.list_schema, **_V3)
 def get_v3_replicas(
     app: ExploreApp, request: Request, cluster: str, topic: str, partition: str
 ) -> Response[str]:
@@ -268,10 +271,12 @@ def get_v3_replicas(
     cluster_id, number = id_of(cluster), explore.parse_partition(partition)
     found = _topic_of_cluster(use, cluster_id, topic)
     check_partition(found, number)
-    return details.render_replicas(v3.Links.of(request), cluster_id, found, number)
+    above, one = {"topic_name": found.name, "partition_id": number}, found.partitions[number]
+    replicas = [(one, broker) for broker in one.replicas]  # as Kafka prefers them as leaders
+    return v3.REPLICA.render_list(Links.of(request), cluster_id, replicas, **above)
 
 
-@OPERATIONS.operation(details.REPLICA_SCHEMA, **_V3)
+@OPERATIONS.operation(v3.REPLICA.schema, **_V3)
 def get_v3_replica(
     app: ExploreApp, request: Request, cluster: str, topic: str, partition: str, broker: str
 ) -> Response[str]:
@@ -280,47 +285,50 @@ def get_v3_replica(
     cluster_id, number = id_of(cluster), explore.parse_partition(partition)
     found = _topic_of_cluster(use, cluster_id, topic)
     replica = find_replica(found, number, id_of(broker))
-    return details.render_replica(v3.Links.of(request), cluster_id, found, number, replica)
+    above = {"topic_name": found.name, "partition_id": number}
+    one = found.partitions[number], replica
+    return v3.REPLICA.render(Links.of(request), cluster_id, one, **above)
 
 
-@OPERATIONS.operation(details.GROUPS_SCHEMA, **_V3)
+@OPERATIONS.operation(v3.GROUP.list_schema, **_V3)
 def get_v3_groups(app: ExploreApp, request: Request, cluster: str) -> Response[str]:
     """Answer with a cluster's consumer groups, as REST Proxy v3 does."""
     use, cluster_id = app.parts(), id_of(cluster)
     found = list_groups(use.directory, cluster_id, use.deadline)
-    return details.render_groups(v3.Links.of(request), cluster_id, found)
+    return v3.GROUP.render_list(Links.of(request), cluster_id, found)
 
 
-@OPERATIONS.operation(details.GROUP_SCHEMA, **_V3)
+@OPERATIONS.operation(v3.GROUP.schema, **_V3)
 def get_v3_group(app: ExploreApp, request: Request, cluster: str, group: str) -> Response[str]:
     """Answer with a consumer group, as REST Proxy v3 does."""
     use, cluster_id = app.parts(), id_of(cluster)
     found = find_group(use.directory, cluster_id, id_of(group), use.deadline)
-    return details.render_group(v3.Links.of(request), cluster_id, found)
+    return v3.GROUP.render(Links.of(request), cluster_id, found)
 
 
-@OPERATIONS.operation(details.CONSUMERS_SCHEMA, **_V3)
+@OPERATIONS.operation(v3.CONSUMER.list_schema, **_V3)
 def get_v3_consumers(app: ExploreApp, request: Request, cluster: str, group: str) -> Response[str]:
     """Answer with the members of a consumer group, as REST Proxy v3 does."""
     use, cluster_id = app.parts(), id_of(cluster)
     found = find_group(use.directory, cluster_id, id_of(group), use.deadline)
-    return details.render_consumers(v3.Links.of(request), cluster_id, found)
+    above = {"consumer_group_id": found.group_id}
+    return v3.CONSUMER.render_list(Links.of(request), cluster_id, found.members, **above)
 
 
-@OPERATIONS.operation(details.LAG_SUMMARY_SCHEMA, **_V3)
+@OPERATIONS.operation(v3.LAG_SUMMARY.schema, **_V3)
 def get_v3_lag_summary(app: ExploreApp, request: Request, cluster: str, group: str) -> Response[str]:
     """Answer with the largest and the total lag of a consumer group, as REST Proxy v3 does."""
     cluster_id, group_id = id_of(cluster), id_of(group)
     lags = _lags(app, cluster_id, group_id)
-    return details.render_lag_summary(v3.Links.of(request), cluster_id, group_id, lags)
+    return v3.LAG_SUMMARY.render(Links.of(request), cluster_id, lags, consumer_group_id=group_id)
 
 
-@OPERATIONS.operation(details.LAGS_SCHEMA, **_V3)
+@OPERATIONS.operation(v3.LAG.list_schema, **_V3)
 def get_v3_lags(app: ExploreApp, request: Request, cluster: str, group: str) -> Response[str]:
     """Answer with the lag of a consumer group in each partition, as REST Proxy v3 does."""
     cluster_id, group_id = id_of(cluster), id_of(group)
     lags = _lags(app, cluster_id, group_id)
-    return details.render_lags(v3.Links.of(request), cluster_id, group_id, lags)
+    return v3.LAG.render_list(Links.of(request), cluster_id, lags, consumer_group_id=group_id)
 
 
 @OPERATIONS.operation(explore.HEALTH_SCHEMA, also={503: "a part is not ready"})
@@ -339,7 +347,8 @@ def _placement(use: ExploreParts, topic: str) -> TopicPlacement:
 def _settings(app: ExploreApp, request: Request, cluster_id: str, owner: SettingOwner) -> Response[str]:
     use = app.parts()
     found = list_settings(use.directory, cluster_id, owner, use.deadline)
-    return details.render_settings(v3.Links.of(request), cluster_id, owner, found)
+    kind, above = _kind_of_settings(owner)
+    return kind.render_list(Links.of(request), cluster_id, found, **above)
 
 
 def _setting(
@@ -347,7 +356,14 @@ def _setting(
 ) -> Response[str]:
     use = app.parts()
     found = find_setting(list_settings(use.directory, cluster_id, owner, use.deadline), name)
-    return details.render_setting(v3.Links.of(request), cluster_id, owner, found)
+    kind, above = _kind_of_settings(owner)
+    return kind.render(Links.of(request), cluster_id, found, **above)
+
+
+def _kind_of_settings(owner: SettingOwner) -> tuple[ResourceKind, dict[str, str | int]]:
+    if owner.kind == BROKER:
+        return v3.BROKER_CONFIG, {"broker_id": int(owner.name)}
+    return v3.TOPIC_CONFIG, {"topic_name": owner.name}
 
 
 def _lags(app: ExploreApp, cluster_id: str, group_id: str) -> list[GroupLag]:

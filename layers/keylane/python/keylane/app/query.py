@@ -49,9 +49,10 @@ def get_key(app: QueryApp, request: Request, topic: str, key: str) -> Response[A
     """Answer with the record's own bytes, or say that there is none."""
     use = app.parts()
     read, registry_wait = parse_read_key(request, topic, key, use.settings), use.registry_wait()
-    keys = _keys_of(use, request, read.topic, read.key, registry_wait)
+    reading = use.reading(read.topic)
+    keys = (read.key,) if read.raw_keys else use.keys(registry_wait).keys_of(reading, read.key)
     if read.as_of is None:
-        answer = read_newest(use.store, read.topic, keys, read.terms, read.wait)
+        answer = read_newest(reading, keys, read.terms, read.wait)
     else:
         answer = read_newest_as_of(use.store, read.topic, keys, read.as_of, read.terms)
     decoder = use.decoder(registry_wait, as_bytes=read.as_bytes, events=read.events, raw_keys=read.raw_keys)
@@ -147,8 +148,9 @@ def read_keys(app: QueryApp, request: Request, topic: str) -> Response[Any]:
     use = app.parts()
     read, registry_wait = many.parse_read_many(request, topic, use.settings), use.registry_wait()
     envelopes = _envelopes(use, read.values, registry_wait)
-    finder = use.keys(registry_wait)
-    wanted = [(key,) for key in read.keys] if read.values.raw_keys else finder.find_all(read.topic, read.keys)
+    wanted: list[tuple[bytes, ...]] = [(key,) for key in read.keys]
+    if not read.values.raw_keys:
+        wanted = use.keys(registry_wait).keys_of_all(use.reading(read.topic), read.keys)
     if all(len(keys) == 1 for keys in wanted):
         own = [key for (key,) in wanted]
         found, watermarks = read_many(use.store, read.topic, own, read.terms, atomic=read.atomic)
@@ -211,15 +213,17 @@ def get_partitions(app: QueryApp, request: Request) -> Response[Any]:
 def _keys_of(
     use: QueryParts, request: Request, topic: str, key: bytes, registry_wait: WaitBudget
 ) -> tuple[bytes, ...]:
-    """Return the keys of records that the key of a request may mean. Raises as `KeyFinder.find`."""
+    """Return the keys of records that the key of a request may mean. Raises as `KeyFinder.keys_of`."""
     if request.query and has_base64_keys(request):
         return (key,)
-    return use.keys(registry_wait).find(topic, key)
+    return use.keys(registry_wait).keys_of(use.reading(topic), key)
 
 
 def _span_of(use: QueryParts, topic: str, span: Span, *, raw_keys: bool) -> Span:
     """Return the span of keys of records that is asked for: by the keys' bytes, or as answers show keys."""
-    return span if raw_keys else use.keys(use.registry_wait()).find_span(topic, span)
+    if raw_keys or span == Span():
+        return span
+    return use.keys(use.registry_wait()).span_of(use.reading(topic), span)
 
 
 def _envelopes(use: QueryParts, values: ValueOptions, registry_wait: WaitBudget) -> Envelopes:

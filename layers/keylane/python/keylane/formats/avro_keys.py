@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from keylane.formats.avro_schema import Makers, NotOfSchema, compile_schema
+from keylane.formats.avro_schema import Makers, NotOfSchema, compile_schema, decimal_scale
 from keylane.formats.avro_writer import WRITERS, Writer, encoder_of
 
 _write_long = WRITERS.primitives["long"]
@@ -88,8 +88,8 @@ def _bytes(value: Any, out: bytearray) -> None:
 
 
 def _fixed(schema: dict[str, Any], size: int) -> Writer:
-    if schema.get("logicalType") == "decimal":
-        return partial(_write_decimal, schema.get("scale", 0), size)
+    if (scale := decimal_scale(schema, size)) is not None:
+        return partial(_write_decimal, scale, size)
     if schema.get("logicalType") == "uuid" and size == _UUID_BYTES:
         return _uuid
 
@@ -130,8 +130,8 @@ def _write_decimal(scale: int, size: int | None, value: Any, out: bytearray) -> 
 
 def _logical(schema: dict[str, Any], kind: str) -> Writer | None:
     logical = str(schema.get("logicalType"))
-    if (kind, logical) == ("bytes", "decimal"):
-        return partial(_write_decimal, schema.get("scale", 0), None)
+    if kind == "bytes" and (scale := decimal_scale(schema)) is not None:
+        return partial(_write_decimal, scale, None)
     read = _LOGICAL.get((kind, logical))
     if read is None:
         return None

@@ -13,7 +13,7 @@ from typing import Any
 
 from keylane.formats import avro_primitives as values
 from keylane.formats.avro_primitives import Input, Reader
-from keylane.formats.avro_schema import TOO_DEEP, Makers, NotOfSchema, at_step, compile_schema
+from keylane.formats.avro_schema import TOO_DEEP, Makers, NotOfSchema, at_step, compile_schema, decimal_scale
 
 _UUID_BYTES = 16
 _LARGEST_SCALE = 10_000
@@ -43,8 +43,8 @@ def decoder(schema: str, references: Sequence[str] = ()) -> Callable[[bytes], st
 
 def _logical(schema: dict[str, Any], kind: str) -> Reader | None:
     logical = schema.get("logicalType")
-    if (kind, logical) == ("bytes", "decimal"):
-        return values.as_decimal(values.raw, _scale(schema))
+    if kind == "bytes" and (scale := _scale(schema)) is not None:
+        return values.as_decimal(values.raw, scale)
     return values.LOGICAL.get((kind, str(logical)))
 
 
@@ -96,17 +96,17 @@ def _fixed(schema: dict[str, Any], size: int) -> Reader:
         return source.take(size)
 
     logical = schema.get("logicalType")
-    if logical == "decimal":
-        return values.as_decimal(take, _scale(schema))
+    if (scale := _scale(schema, size)) is not None:
+        return values.as_decimal(take, scale)
     if logical == "uuid" and size == _UUID_BYTES:
         return values.as_uuid(take)
     return values.as_base64(take)
 
 
-def _scale(schema: dict[str, Any]) -> int:
-    scale = schema.get("scale", 0)
-    if not isinstance(scale, int) or not 0 <= scale <= _LARGEST_SCALE:
-        raise ValueError(f"the Avro schema has a decimal of scale {str(scale)[:50]!r}")
+def _scale(schema: dict[str, Any], size: int | None = None) -> int | None:
+    scale = decimal_scale(schema, size)
+    if scale is not None and scale > _LARGEST_SCALE:
+        raise ValueError(f"the Avro schema has a decimal of scale {str(scale)[:50]}")
     return scale
 
 

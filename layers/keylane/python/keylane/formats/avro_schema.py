@@ -5,6 +5,7 @@ ignored: a schema is always the writer's own.
 """
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -17,6 +18,22 @@ _PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "st
 _NAMED = {"record", "error", "enum", "fixed"}
 _ITEMS = {"array": "items", "map": "values"}
 _LARGEST_FIXED = 1 << 30
+
+
+def decimal_scale(schema: dict[str, Any], size: int | None = None) -> int | None:
+    """The scale of a valid decimal; None for any other schema.
+
+    `size`: of a fixed type, in bytes. A logical type that is not valid is ignored: its values are bytes.
+    Source: the Avro 1.12 specification, "Logical Types" and "Decimal".
+    """
+    if schema.get("logicalType") != "decimal":
+        return None
+    precision, scale = schema.get("precision"), schema.get("scale", 0)
+    if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision or not precision:
+        return None
+    if size is not None and precision > (8 * size - 1) * math.log10(2):
+        return None
+    return scale
 
 
 class NotOfSchema(ValueError):

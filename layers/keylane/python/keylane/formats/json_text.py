@@ -1,15 +1,20 @@
-"""JSON by RFC 8259, which has no NaN and no Infinity."""
+"""JSON by RFC 8259, which has no NaN and no Infinity, nested no deeper than MAX_NESTING levels.
+
+What is nested deeper is not JSON here, whoever reads it: a body, a value, a document with fields. Python's
+own limit stops C's parser before the stack ends, but it depends on who calls; this one does not.
+"""
 
 import json
 import math
 import re
-import sys
 from collections.abc import Iterator
 from typing import Any
 
-MAX_NESTING = 1_000
-"""Levels of arrays and objects in a document, as Jackson takes them: Kafka's Java tools parse with it."""
-_RECURSION_LIMIT = 4 * MAX_NESTING
+MAX_NESTING = 500
+"""Levels of arrays and objects: half of Python's limit of 1,000, which counts each level of its parser and of
+its encoder, and the calls below them."""
+_SHALLOW_CHARACTERS = 2 * MAX_NESTING
+"""No longer document is nested deeper: each level has two brackets."""
 INTEGER = re.compile(r"-?[0-9]{1,40}")
 """A text that may be asked for as an integer."""
 BOOLEANS = {"true": True, "false": False}
@@ -47,13 +52,11 @@ def parse(data: bytes) -> Any:
     Raises NestedTooDeeply, and ValueError where it is not valid JSON.
     """
     text = data.decode().removeprefix(_BYTE_ORDER_MARK)
-    _allow_nesting()
     try:
         document = _decoder.decode(text)
     except RecursionError:
         raise NestedTooDeeply from None
-    if text.count("[") + text.count("{") > MAX_NESTING:
-        _check_nesting(document)
+    _check_nesting(document, text, 0, len(text))
     return document
 
 
@@ -69,13 +72,14 @@ _verbatim = json.JSONDecoder(parse_float=Digits, parse_int=Digits, parse_constan
 def parse_verbatim(text: str) -> Any:
     """Parse a document whose numbers become Digits, however many they have.
 
-    Raises ValueError where it is not valid JSON, or is nested much deeper than MAX_NESTING.
+    Raises NestedTooDeeply, and ValueError where it is not valid JSON.
     """
-    _allow_nesting()
     try:
-        return _decode(_verbatim, text)
+        document = _decode(_verbatim, text)
     except RecursionError:
         raise NestedTooDeeply from None
+    _check_nesting(document, text, 0, len(text))
+    return document
 
 
 def parse_stream(data: bytes) -> Iterator[Any]:
@@ -84,15 +88,13 @@ def parse_stream(data: bytes) -> Iterator[Any]:
     The documents before a faulty one are returned.
     """
     text = data.decode().removeprefix(_BYTE_ORDER_MARK)
-    _allow_nesting()
     begin = _after_space(text, 0)
     while begin < len(text):
         try:
             document, end = _decoder.raw_decode(text, begin)
         except RecursionError:
             raise NestedTooDeeply from None
-        if text.count("[", begin, end) + text.count("{", begin, end) > MAX_NESTING:
-            _check_nesting(document)
+        _check_nesting(document, text, begin, end)
         yield document
         begin = _after_space(text, end)
 
@@ -102,19 +104,23 @@ def _after_space(text: str, index: int) -> int:
     return found.end() if found else index
 
 
-def _allow_nesting() -> None:
-    if sys.getrecursionlimit() < _RECURSION_LIMIT:
-        # It stays: Python counts each level of C's parser and encoder, which writes the value again later.
-        sys.setrecursionlimit(_RECURSION_LIMIT)
-
-
-def _check_nesting(document: Any) -> None:
-    nodes, depth = [document], 0
+def _check_nesting(document: Any, text: str, begin: int, end: int, depth: int = 0) -> None:
+    """Raise NestedTooDeeply for a document in a text, from `begin` to `end`; `depth`: of what it is in."""
+    if not may_be_deep(text, begin, end, depth):
+        return
+    nodes = [document]
     while nodes := [node for node in nodes if isinstance(node, dict | list)]:
         depth += 1
         if depth > MAX_NESTING:
             raise NestedTooDeeply
         nodes = [child for node in nodes for child in (node.values() if isinstance(node, dict) else node)]
+
+
+def may_be_deep(text: str, begin: int, end: int, depth: int = 0) -> bool:
+    """Return whether a part of a text has so many brackets that it may be nested too deeply."""
+    if end - begin + 2 * depth <= _SHALLOW_CHARACTERS:
+        return False
+    return text.count("[", begin, end) + text.count("{", begin, end) + depth > MAX_NESTING
 
 
 # Numbers are not converted: however many digits they have, only validity matters.
@@ -124,9 +130,9 @@ _scan_once = _json.scan_once  # type: ignore[attr-defined]
 
 
 def is_json(text: str) -> bool:
-    """Whether the text is valid JSON, nested no deeper than Python can parse."""
+    """Whether the text is valid JSON, nested no deeper than MAX_NESTING."""
     try:
-        _decode(_json, text)
+        _check_nesting(_decode(_json, text), text, 0, len(text))
     except (ValueError, RecursionError):
         return False
     return True
@@ -147,7 +153,8 @@ def _decode(decoder: json.JSONDecoder, text: str) -> Any:
 def members(text: str) -> dict[str, str]:
     """Return the members of a JSON object: each value's text, as the document has it.
 
-    Of two members with one name it is the last. Raises ValueError where the text is not a JSON object.
+    Of two members with one name it is the last. Raises ValueError where the text is not a JSON object, or is
+    nested deeper than MAX_NESTING.
     """
     found: dict[str, str] = {}
     at = _after_space(text, 0)
@@ -162,10 +169,10 @@ def members(text: str) -> dict[str, str]:
             at = _after_space(text, end)
             if has_more := text[at : at + 1] == ",":
                 at = _after_space(text, at + 1)
+    except (NestedTooDeeply, RecursionError):
+        raise ValueError("it is nested too deeply") from None
     except (StopIteration, ValueError):
         raise ValueError("it is not valid JSON") from None
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
     if text[at : at + 1] != "}" or _after_space(text, at + 1) < len(text):
         raise ValueError("it is not valid JSON")
     return found
@@ -178,4 +185,6 @@ def _scan_member(text: str, at: int) -> tuple[str, int, int]:
     if text[at] != '"' or text[colon : colon + 1] != ":":
         raise ValueError
     begin = _after_space(text, colon + 1)
-    return name, begin, _scan_once(text, begin)[1]
+    value, end = _scan_once(text, begin)
+    _check_nesting(value, text, begin, end, depth=1)
+    return name, begin, end

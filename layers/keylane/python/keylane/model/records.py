@@ -62,8 +62,6 @@ KEY_KINDS = ("integer", "string", "boolean")
 KeyFields: TypeAlias = tuple[tuple[str, str], ...]
 """The fields of keys that are JSON objects, in their order there: names and KEY_KINDS."""
 
-FIELD_TYPES = ("text", "number", "time", "boolean", "texts")
-"""What the fields of values are that records can be found by; `texts`: an array, an element each."""
 MOST_INDEXES, MOST_TOGETHER = 32, 3
 """Fields and indexes of a topic, and fields of one index."""
 

@@ -56,7 +56,7 @@ def put_all(
     `refused`: topic -> why its records are not written. `is_async`: the client doesn't wait for Kafka.
     `registry_wait`: how long the request may wait for the schemas of its checks.
     """
-    faults = [refused.get(record.topic) or fault_of(record, writer) for record in records]
+    faults = [refused.get(record.topic) or _fault(record, writer) for record in records]
     if writer.checks is not None:
         with registry_wait.asking() as deadline:
             found = iter(writer.checks.faults(_sound(records, faults), deadline))
@@ -120,8 +120,7 @@ def _is_transient(result: RecordResult) -> bool:
     return isinstance(result, LogUnavailable) or (isinstance(result, ProduceFailed) and result.retriable)
 
 
-def fault_of(record: NewRecord, writer: RecordWriter) -> KeylaneError | None:
-    """Return why a record can't be written, whatever Kafka would say of it."""
+def _fault(record: NewRecord, writer: RecordWriter) -> KeylaneError | None:
     value_limit_bytes = writer.value_limit_bytes
     if not is_topic_name(record.topic):
         what = "that can't be a topic's name: 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-'"

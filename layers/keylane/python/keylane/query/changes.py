@@ -12,7 +12,7 @@ from keylane.model.records import Answer, Position
 from keylane.ports import Call, Deadline, LogReader
 from keylane.query.decoding import ValueDecoder
 from keylane.query.multi_get import LaneRecords, read_logged
-from keylane.query.store import Reading, ReadTerms, Store, read_current
+from keylane.query.store import Reading, ReadTerms, Store, begin_reading, read_current
 from keylane.state.lanes import Lane, decode_values, keys_by_lane, lanes_of_topic
 
 BATCH_RECORDS = 500
@@ -69,7 +69,7 @@ def read_position(store: Store, topic: str, timeout_ms: float) -> TopicPosition:
     Raises UnknownTopic, LaneBuilding for a lane that has not begun, StateUnavailable, CorruptState.
     """
     deadline = Deadline.after_ms(timeout_ms, store.clock)
-    _, reading = read_current(store, topic, deadline, _read_watermarks)
+    _, reading = read_current(begin_reading(store, topic, deadline), _read_watermarks)
     reading.watermarks.check_complete(partial=True)
     return TopicPosition(reading.layout.incarnation, reading.watermarks.next_offsets)
 
@@ -170,7 +170,7 @@ def _read_from_primaries(
     if not keys:
         return []
     deadline = Deadline.after_ms(terms.timeout_ms, store.clock)
-    found, _ = read_current(store, topic, deadline, _read_primaries, keys)
+    found, _ = read_current(begin_reading(store, topic, deadline), _read_primaries, keys)
     return found
 
 

@@ -140,7 +140,7 @@ class FieldQuestion(NamedTuple):
                 is_exact = is_exact and len(before) == 1
             else:
                 for number, last in enumerate(own[-1]):
-                    is_one = last.is_equality or index.fields[-1].kind != "texts"
+                    is_one = last.is_equality or not index.fields[-1].type.is_many
                     exact = is_exact and is_one and last.on_text is None and count == len(index.fields)
                     exact = exact and len(own[-1]) == 1
                     yield Drive(index, _behind(prefix, last.interval), prefix, exact, number)
@@ -184,7 +184,7 @@ def question_of(layout: Layout, asked: Sequence[Asked], order: Order | None) -> 
     ordered_by = None
     if order is not None:
         ordered_by = _field(indexes, order.name, "order")
-        if ordered_by.kind == "texts":
+        if ordered_by.type.is_many:
             raise BadRequest(f"{order.name} has several values for a record: it can't be an order", "order")
         if not any(each.field == ordered_by for each in conditions):
             conditions.append(Condition(ordered_by, ordered.ALL))
@@ -222,13 +222,13 @@ def _condition(indexes: FieldIndexes, asked: Asked) -> Condition:
 
 
 def _of_equality(field: Field, text: str) -> Condition:
-    value = ordered.ENCODERS[field.kind](text)
-    is_cut = field.kind in _TEXTS and ordered.is_cut(value)
+    value = field.type.encode(text)
+    is_cut = field.type.is_text and ordered.is_cut(value)
     return Condition(field, ordered.equal_to(value), True, text.__eq__ if is_cut else None)
 
 
 def _of_prefix(field: Field, text: str) -> Condition:
-    if field.kind not in _TEXTS:
+    if not field.type.is_text:
         raise NotOrdered("type", "is a prefix, which only texts have; a range is written 10..20")
     value = ordered.encode_text(text)
     if not ordered.is_cut(value):
@@ -237,18 +237,13 @@ def _of_prefix(field: Field, text: str) -> Condition:
 
 
 def _interval(field: Field, asked: Asked) -> Interval:
-    encode = ordered.ENCODERS[field.kind]
+    encode = field.type.encode
     low, high = b"" if asked.low is None else encode(asked.low), None
     if asked.high is not None:
         last = encode(asked.high)
         high = last if asked.below else ordered.up_to(last)
-    if field.kind in _TEXTS and any(
-        each and ordered.is_cut(each.removesuffix(b"\1")) for each in (low, high)
-    ):
+    if field.type.is_text and any(each and ordered.is_cut(each.removesuffix(b"\1")) for each in (low, high)):
         raise NotOrdered("long", f"is a bound of more than {ordered.TEXT_BYTES} bytes")
     if high is not None and high < low:
         raise NotOrdered("type", "is a range that ends before it begins")
     return Interval(low, high)
-
-
-_TEXTS = frozenset({"text", "texts"})

@@ -308,7 +308,7 @@ class _Finder:
         if drive.index is KEYS:
             return True
         values = values_at(record.entries, drive.index.number)
-        if drive.index.fields[-1].kind == "texts":
+        if drive.index.fields[-1].type.is_many:
             # Of a record with several values in the interval there is one row: at the first.
             own = [value for value in values if drive.interval.has(value)]
             first = max if self._question.is_descending else min

@@ -6,7 +6,7 @@ from typing import Concatenate
 from keylane.errors import HistoryTooShort, NoHistory, NoIndex, NotKept
 from keylane.model.records import Layout
 from keylane.ports import Deadline
-from keylane.query.store import Found, Reading, ReadTerms, Store, What, read_current
+from keylane.query.store import Found, Reading, ReadTerms, Store, What, begin_reading, read_current
 
 
 def read_kept(
@@ -24,10 +24,10 @@ def read_kept(
     """
     deadline = Deadline.after_ms(terms.timeout_ms, store.clock)
     try:
-        found, reading = read_current(store, topic, deadline, read, *what, **named)
+        found, reading = read_current(begin_reading(store, topic, deadline), read, *what, **named)
     except (NotKept, HistoryTooShort):
-        store.layouts.refresh(topic, deadline)
-        found, reading = read_current(store, topic, deadline, read, *what, **named)
+        reading = Reading(store, store.layouts.refresh(topic, deadline), deadline)
+        found, reading = read_current(reading, read, *what, **named)
     reading.check(terms)
     return found, reading
 

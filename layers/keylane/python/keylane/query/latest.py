@@ -5,10 +5,11 @@ from typing import NamedTuple
 
 from keylane.errors import BadRequest, LaneBuilding, PositionNotReached, StateTooOld
 from keylane.model.keys import check_key
-from keylane.model.records import MAX_LANES, Answer, Layout, Position, Record
+from keylane.model.records import MAX_LANES, Answer, Layout, Position
 from keylane.ports import Deadline
-from keylane.query.store import Reading, ReadTerms, Store, check_age, read_current
-from keylane.state.lanes import Lane, decode_value, decode_watermark, lane_in_partition, lane_of_key
+from keylane.query.lookup import answer_of, plan_lookup
+from keylane.query.store import Reading, ReadTerms, Store, begin_reading, check_age, read_current
+from keylane.state.lanes import decode_watermark, lane_in_partition
 
 _MIN_POSITION = "Keylane-Min-Position"
 FIRST_PAUSE_S = 0.002
@@ -51,16 +52,23 @@ def read_latest(store: Store, topic: str, key: bytes, terms: ReadTerms, wait: Wa
     PositionNotReached, StateTooOld, StateUnavailable, CorruptState.
     """
     check_key(key)
+    deadline = Deadline.after_ms(terms.timeout_ms, store.clock)
+    return read_key(begin_reading(store, topic, deadline), key, terms, wait)
+
+
+def read_key(reading: Reading, key: bytes, terms: ReadTerms, wait: Wait = NO_WAIT) -> Answer:
+    """As `read_latest`; the reading is its first round."""
+    check_key(key)
     if wait.min_position is None and wait.is_known is None and terms.max_age_ms is None:
-        return _read(store, topic, key, Deadline.after_ms(terms.timeout_ms, store.clock), terms)
-    clock = store.clock
+        return _read(reading, key, terms)
+    clock = reading.store.clock
     began = _Began(clock.monotonic_s(), clock.now_ms())
     pause_s = FIRST_POLL_PAUSE_S if wait.min_position is None else FIRST_PAUSE_S
     while True:
         not_yet: LaneBuilding | PositionNotReached | StateTooOld | None = None
         bound_ms, longest_s = wait.change_ms, LAST_POLL_PAUSE_S
         try:
-            answer = _read_from(store, topic, key, terms, wait.min_position, began=began)
+            answer = _read_from(reading, key, terms, wait.min_position, began=began)
             check_age(answer, clock.now_ms(), terms.max_age_ms)
             if wait.is_known is None or not wait.is_known(answer):
                 return answer
@@ -77,33 +85,30 @@ def read_latest(store: Store, topic: str, key: bytes, terms: ReadTerms, wait: Wa
             return answer
         clock.pause_s(min(pause_s, left_s))
         pause_s = min(pause_s * 2, longest_s)
+        reading = reading.again(terms.timeout_ms)
 
 
-def _read(
-    store: Store, topic: str, key: bytes, deadline: Deadline, terms: ReadTerms, *, primary_only: bool = False
-) -> Answer:
-    """Read value and watermark by one atomic command."""
-    (lane, record), reading = read_current(
-        store, topic, deadline, _read_record, key, primary_only=primary_only
-    )
+def _read(reading: Reading, key: bytes, terms: ReadTerms, *, primary_only: bool = False) -> Answer:
+    answer, reading = read_current(reading, _look_up, key, primary_only=primary_only)
     reading.watermarks.check_complete(partial=terms.partial)
-    return reading.answer(lane, record)
+    assert answer is not None  # noqa: S101 - for the type checker: its lane has a watermark
+    return answer
 
 
-def _read_record(reading: Reading, key: bytes, *, primary_only: bool) -> tuple[Lane, Record | None]:
-    lane = lane_of_key(reading.layout, key)
-    names = lane.value_prefix + key, lane.watermark_key
-    value, watermark = reading.store.state.read(lane.slot, names, reading.deadline, primary_only=primary_only)
-    reading.watermarks.note(lane, watermark)
-    return lane, decode_value(lane, key, value)
+def _look_up(reading: Reading, key: bytes, *, primary_only: bool) -> Answer | None:
+    lookup = plan_lookup(reading.layout, key)
+    reply = reading.store.state.read(lookup.slot, lookup.names, reading.deadline, primary_only=primary_only)
+    answer = answer_of(lookup, reply)
+    reading.watermarks.add(lookup.lane, answer and answer.watermark)
+    return answer
 
 
 def _read_from(
-    store: Store, topic: str, key: bytes, terms: ReadTerms, wanted: Position | int | None, *, began: _Began
+    reading: Reading, key: bytes, terms: ReadTerms, wanted: Position | int | None, *, began: _Began
 ) -> Answer:
     """As `_read`, from a state that has the position; raises PositionNotReached for one that has not."""
-    deadline = Deadline.after_ms(terms.timeout_ms, store.clock)
-    answer = _read(store, topic, key, deadline, terms)
+    store, topic, deadline = reading.store, reading.layout.topic, reading.deadline
+    answer = _read(reading, key, terms)
     if wanted is None:
         return answer
     position = wanted if isinstance(wanted, Position) else Position(answer.partition, wanted)
@@ -119,7 +124,7 @@ def _read_from(
         return answer
     # A stray is written before the watermarks of its own partition move: its lane's primary has it by now. A
     # replica that lags behind may lack it, and its watermark would not say so.
-    return _read(store, topic, key, deadline, terms, primary_only=True)
+    return _read(begin_reading(store, topic, deadline), key, terms, primary_only=True)
 
 
 def _next_offset(

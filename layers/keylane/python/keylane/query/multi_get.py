@@ -8,7 +8,7 @@ from keylane.model.keys import check_key, printable
 from keylane.model.records import Answer, Layout, Record, Watermark
 from keylane.ports import Deadline
 from keylane.query.fetch import read_records
-from keylane.query.store import Reading, ReadTerms, Store, Watermarks, read_current
+from keylane.query.store import Reading, ReadTerms, Store, Watermarks, begin_reading, read_current
 from keylane.state.lanes import Lane, keys_by_lane
 
 
@@ -47,7 +47,8 @@ def read_logged(
     """As `read_many`, of keys that the log has: one may be empty, or longer than a request can name."""
     distinct = list(dict.fromkeys(keys))
     deadline = Deadline.after_ms(terms.timeout_ms, store.clock)
-    found, reading = read_current(store, topic, deadline, _read_lanes, distinct, atomic=atomic)
+    begun = begin_reading(store, topic, deadline)
+    found, reading = read_current(begun, _read_lanes, distinct, atomic=atomic)
     reading.check(terms)
     by_lane = reading.watermarks.by_lane
     lanes = [LaneRecords(reading.layout, lane, by_lane[lane], keys, records) for lane, keys, records in found]

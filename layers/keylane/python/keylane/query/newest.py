@@ -14,8 +14,16 @@ from keylane.ports import Call, Deadline
 from keylane.query.as_of import HistoryScan
 from keylane.query.history import HistoryPage, read_as_of, read_history
 from keylane.query.join import read_joined
-from keylane.query.latest import FIRST_POLL_PAUSE_S, LAST_POLL_PAUSE_S, NO_WAIT, Wait, read_latest
-from keylane.query.store import Reading, ReadTerms, Store, Watermarks, check_age, read_current
+from keylane.query.latest import FIRST_POLL_PAUSE_S, LAST_POLL_PAUSE_S, NO_WAIT, Wait, read_key
+from keylane.query.store import (
+    Reading,
+    ReadTerms,
+    Store,
+    Watermarks,
+    begin_reading,
+    check_age,
+    read_current,
+)
 from keylane.state import codec
 from keylane.state.lanes import Lane, decode_value, keys_by_lane
 
@@ -30,18 +38,18 @@ class Found(NamedTuple):
     answer: Answer
 
 
-def read_newest(store: Store, topic: str, keys: Keys, terms: ReadTerms, wait: Wait = NO_WAIT) -> Answer:
-    """As `read_latest`, of the newest record under the keys.
+def read_newest(reading: Reading, keys: Keys, terms: ReadTerms, wait: Wait = NO_WAIT) -> Answer:
+    """As `read_key`, of the newest record under the keys.
 
     Its watermark is that of the record's lane, with the age of the oldest lane. Raises BadRequest, too, for a
     wait for an offset: of which partition it is, is not known.
     """
     if len(keys) == 1:
-        return read_latest(store, topic, keys[0], terms, wait)
+        return read_key(reading, keys[0], terms, wait)
     if wait.min_position is not None and not isinstance(wait.min_position, Position):
         what = f"the key may be in {len(keys)} partitions, by the schemas of the topic's keys"
         raise BadRequest(f"{what}: wait for a Keylane-Min-Position", "min_offset")
-    clock = store.clock
+    clock = reading.store.clock
     until_s = clock.monotonic_s() + wait.change_ms / 1000
     positions_s = clock.monotonic_s() + wait.position_ms / 1000
     pause_s = FIRST_POLL_PAUSE_S
@@ -54,13 +62,15 @@ def read_newest(store: Store, topic: str, keys: Keys, terms: ReadTerms, wait: Wa
                 max(0.0, positions_s - now_s) * 1000,
                 change_ms=max(0.0, until_s - now_s) * 1000,
             )
-            read_latest(store, topic, key, terms, left)
-        answer = _read_one(store, topic, keys, terms, primary_only=wait.min_position is not None)
+            read_key(reading, key, terms, left)
+            reading = reading.again(terms.timeout_ms)
+        answer = _read_one(reading, keys, terms, primary_only=wait.min_position is not None)
         left_s = until_s - clock.monotonic_s()
         if wait.is_known is None or not wait.is_known(answer) or left_s <= 0:
             return answer
         clock.pause_s(min(pause_s, left_s))
         pause_s = min(pause_s * 2, LAST_POLL_PAUSE_S)
+        reading = reading.again(terms.timeout_ms)
 
 
 def read_many_newest(
@@ -70,7 +80,8 @@ def read_many_newest(
 
     Raises as `read_many`.
     """
-    found, reading = _read(store, topic, wanted, terms, primary_only=False)
+    deadline = Deadline.after_ms(terms.timeout_ms, store.clock)
+    found, reading = _read(begin_reading(store, topic, deadline), wanted, primary_only=False)
     reading.check(terms)
     return found, reading.watermarks
 
@@ -131,15 +142,18 @@ def join_newest(
             " one moment: atomic=false reads them one after the other",
             "atomic",
         )
-    answers = [read_newest(store, topic, each, terms) for topic, each in zip(topics, keys, strict=True)]
+    answers = []
+    for topic, each in zip(topics, keys, strict=True):
+        deadline = Deadline.after_ms(terms.timeout_ms, store.clock)
+        answers.append(read_newest(begin_reading(store, topic, deadline), each, terms))
     return [
         Found(each[0] if answer.record is None else answer.record.key, answer)
         for each, answer in zip(keys, answers, strict=True)
     ]
 
 
-def _read_one(store: Store, topic: str, keys: Keys, terms: ReadTerms, *, primary_only: bool) -> Answer:
-    ((_, answer),), reading = _read(store, topic, [keys], terms, primary_only=primary_only)
+def _read_one(reading: Reading, keys: Keys, terms: ReadTerms, *, primary_only: bool) -> Answer:
+    ((_, answer),), reading = _read(reading, [keys], primary_only=primary_only)
     reading.watermarks.check_complete(partial=terms.partial)
     check_age(reading.watermarks, reading.now_ms, terms.max_age_ms)
     return answer._replace(watermark=_with_age_of_all(answer.watermark, reading.watermarks))
@@ -151,14 +165,11 @@ def _with_age_of_all(watermark: Watermark, of_all: Watermarks) -> Watermark:
     return watermark._replace(complete_as_of_ms=least_ms, incomplete=of_all.is_incomplete)
 
 
-def _read(
-    store: Store, topic: str, wanted: Sequence[Keys], terms: ReadTerms, *, primary_only: bool
-) -> tuple[list[Found], Reading]:
+def _read(reading: Reading, wanted: Sequence[Keys], *, primary_only: bool) -> tuple[list[Found], Reading]:
     for keys in wanted:
         for key in keys:
             check_key(key)
-    deadline = Deadline.after_ms(terms.timeout_ms, store.clock)
-    found, reading = read_current(store, topic, deadline, _read_data, wanted, primary_only=primary_only)
+    found, reading = read_current(reading, _read_data, wanted, primary_only=primary_only)
     reading.watermarks.check_complete(partial=True)
     return [_newest_of(reading, keys, found) for keys in wanted], reading
 

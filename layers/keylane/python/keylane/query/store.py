@@ -1,23 +1,25 @@
 """What every read works with: the store, the terms of the answer, and readings of a topic's lanes.
 
-A reading goes by one layout and collects the watermarks of its lanes. `read_current` repeats it by a newer
-layout where the lanes say that there is one.
+A reading goes by one layout, until one deadline, and collects the watermarks of its lanes. `read_current`
+repeats it by a newer layout where the lanes say that there is one.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from keylane.errors import LaneBuilding, StateTooOld, UnknownTopic
 from keylane.model.records import Answer
+from keylane.ports import Deadline
 from keylane.state.lanes import Lane, decode_watermark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from keylane.model.records import Layout, Record, Watermark
-    from keylane.ports import Call, Clock, Deadline, State
+    from keylane.ports import Call, Clock, State
     from keylane.query.layouts import Layouts
 
 Found = TypeVar("Found")
@@ -81,10 +83,13 @@ class Watermarks:
 
     def note(self, lane: Lane, data: bytes | None) -> None:
         """Add a lane's watermark record, None where the lane has none. Raises CorruptState."""
-        if data is None:
+        self.add(lane, None if data is None else decode_watermark(lane.watermark_key, data))
+
+    def add(self, lane: Lane, watermark: Watermark | None) -> None:
+        """Add a lane's watermark, None where the lane has none."""
+        if watermark is None:
             self._missing = lane
             return
-        watermark = decode_watermark(lane.watermark_key, data)
         if watermark.superseded:
             self._superseded = True
         known = self.by_lane.get(lane)
@@ -150,7 +155,10 @@ def check_age(found: Answer | Watermarks, now_ms: int, max_age_ms: int | None) -
 
 
 class Reading:
-    """One attempt at a read, by one layout; it collects the watermarks of the lanes that it reads from."""
+    """One attempt at a read, by one layout; it collects the watermarks of the lanes that it reads from.
+
+    `deadline`: of all that it asks of the state, the layout included.
+    """
 
     __slots__ = ("deadline", "layout", "store", "watermarks")
 
@@ -159,6 +167,22 @@ class Reading:
         self.layout = layout
         self.deadline = deadline
         self.watermarks = Watermarks(layout)
+
+    def again(self, timeout_ms: float) -> Reading:
+        """Begin a further round: by the layout that is known then. Raises as `Layouts.get`."""
+        return begin_reading(
+            self.store, self.layout.topic, Deadline.after_ms(timeout_ms, self.deadline.clock)
+        )
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave the time of a block out: what waits for another service is no wait for the state."""
+        clock = self.deadline.clock
+        begun_s = clock.monotonic_s()
+        try:
+            yield
+        finally:
+            self.deadline = Deadline(self.deadline.at_s + clock.monotonic_s() - begun_s, clock)
 
     @property
     def now_ms(self) -> int:
@@ -179,27 +203,29 @@ class Reading:
         check_age(self.watermarks, self.now_ms, terms.max_age_ms)
 
 
+def begin_reading(store: Store, topic: str, deadline: Deadline) -> Reading:
+    """Begin to read a topic by its layout. Raises as `Layouts.get`."""
+    return Reading(store, store.layouts.get(topic, deadline), deadline)
+
+
 def read_current(
-    store: Store,
-    topic: str,
-    deadline: Deadline,
+    reading: Reading,
     read: Callable[Concatenate[Reading, What], Found],
     *what: What.args,
     **named: What.kwargs,
 ) -> tuple[Found, Reading]:
-    """Read by the cached layout and, where its lanes say that it is stale, again by a newer one.
+    """Read by the reading's layout and, where its lanes say that it is stale, again by a newer one.
 
     `read` takes a reading and then `what` it is to read. Returns what it found, with the reading that found
     it. A lane that is superseded while the layout record still names its generation is valid: the switch to
     the next generation is under way. Raises as `Layouts.refresh`; LaneBuilding where the layout record is
     gone.
     """
-    reading = Reading(store, store.layouts.get(topic, deadline), deadline)
     found = read(reading, *what, **named)
     if reading.watermarks.is_stale:
         newer = newer_layout(reading)
         if newer.generation != reading.layout.generation:
-            reading = Reading(store, newer, deadline)
+            reading = Reading(reading.store, newer, reading.deadline)
             found = read(reading, *what, **named)
     return found, reading
 

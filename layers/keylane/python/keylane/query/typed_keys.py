@@ -15,50 +15,41 @@ from keylane.errors import BadRequest
 from keylane.formats.connect_keys import ConnectKeys, keys_with_schema, quote
 from keylane.formats.json_text import BOOLEANS, INTEGER
 from keylane.model.records import KeyFields, Layout, Options
-from keylane.ports import Deadline, Schemas, WaitBudget
+from keylane.ports import Schemas, WaitBudget
 from keylane.query.span import Span
-from keylane.query.store import Store
+from keylane.query.store import Reading
 
 _SPANS = "give bytes, with key_format=base64, or find records by the fields of their values"
 
 
 class KeyFinder(NamedTuple):
-    """What keys are found with: layouts, and the schemas of a registry.
+    """What keys are found with: the schemas of a registry, and how long the request waits for it."""
 
-    `state_timeout_ms` bounds one read, `registry_wait` what the request waits for the registry.
-    """
-
-    store: Store
     schemas: Callable[[], Schemas]
-    state_timeout_ms: float
     registry_wait: WaitBudget
 
-    def find(self, topic: str, key: bytes) -> tuple[bytes, ...]:
+    def keys_of(self, reading: Reading, key: bytes) -> tuple[bytes, ...]:
         """Return the keys of records that may be meant by a client's key, those of newer schemas first.
 
-        Raises BadRequest where it can't be a key of the topic; RegistryUnavailable; UnknownTopic,
-        StateUnavailable, CorruptState.
+        Raises BadRequest where it can't be a key of the topic; RegistryUnavailable.
         """
-        return self.find_all(topic, (key,))[0]
+        return self.keys_of_all(reading, (key,))[0]
 
-    def find_all(self, topic: str, keys: Sequence[bytes]) -> list[tuple[bytes, ...]]:
-        """As `find`, for many keys of a topic."""
-        layout = self._layout(topic)
-        options = layout.options
-        if options.key_format == "registry":
-            return self._find_by_schemas(layout, keys)
-        form = json_keys(options)
-        return [(key if form is None else encode_json(form, key),) for key in keys]
+    def keys_of_all(self, reading: Reading, keys: Sequence[bytes]) -> list[tuple[bytes, ...]]:
+        """As `keys_of`, for many keys of a topic."""
+        layout = reading.layout
+        if layout.options.key_format == "registry":
+            with reading.paused():
+                return self._keys_by_schemas(layout, keys)
+        return [(record_key(layout.options, key),) for key in keys]
 
-    def find_span(self, topic: str, span: Span) -> Span:
+    def span_of(self, reading: Reading, span: Span) -> Span:
         """Return the span of keys of records that a client's span means.
 
         Typed keys are in the order of their bytes, not of their values: only a prefix means the same keys
-        in both. Raises as `find`.
+        in both. Raises as `keys_of`.
         """
-        if span == Span():
-            return span
-        options = self._layout(topic).options
+        options = reading.layout.options
         form = json_keys(options)
         if form is None and options.key_format != "registry":
             return span
@@ -69,10 +60,7 @@ class KeyFinder(NamedTuple):
             raise BadRequest(f"keys of this topic begin with the id of their schema: {_SPANS}", "prefix")
         return Span.of_prefix(encode_prefix(form, span.low))
 
-    def _layout(self, topic: str) -> Layout:
-        return self.store.layouts.get(topic, Deadline.after_ms(self.state_timeout_ms, self.store.clock))
-
-    def _find_by_schemas(self, layout: Layout, keys: Sequence[bytes]) -> list[tuple[bytes, ...]]:
+    def _keys_by_schemas(self, layout: Layout, keys: Sequence[bytes]) -> list[tuple[bytes, ...]]:
         from keylane.query.registry_keys import encode_by_schemas, subject_of  # noqa: PLC0415 (few topics)
 
         subject = subject_of(layout.topic)
@@ -94,6 +82,17 @@ def json_keys(options: Options) -> ConnectKeys | None:
     if options.key_schema:
         return keys_with_schema(options.key_schema)
     return ConnectKeys(options.key_fields) if options.key_fields else None
+
+
+def record_key(options: Options, key: bytes) -> bytes:
+    """Return the bytes of the one key that a client's key means: the topic's are not of a Schema Registry.
+
+    Raises BadRequest.
+    """
+    if not (options.key_fields or options.key_schema):
+        return key
+    form = json_keys(options)
+    return key if form is None else encode_json(form, key)
 
 
 def encode_json(form: ConnectKeys, key: bytes) -> bytes:

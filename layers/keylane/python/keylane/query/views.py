@@ -9,7 +9,7 @@ from keylane.model.records import Layout, Record, Watermark
 from keylane.ports import Call, Deadline
 from keylane.query.range_rows import RangeReader, RangeScan, Row
 from keylane.query.span import Span
-from keylane.query.store import Reading, ReadTerms, Store, Watermarks, read_current
+from keylane.query.store import Reading, ReadTerms, Store, Watermarks, begin_reading, read_current
 from keylane.query.topics import NextGeneration, building_layout
 from keylane.state import aggregates, codec, redis_keys, windows
 from keylane.state.lanes import Lane, decode_watermark, lane_of_key, lanes_of_topic
@@ -123,7 +123,8 @@ def read_windows(store: Store, scan: WindowScan, terms: ReadTerms) -> WindowPage
         check_key(scan.keys)
     deadline = Deadline.after_ms(terms.timeout_ms, store.clock)
     try:
-        (rows, next_after), reading = read_current(store, scan.state_name, deadline, _read_rows, scan, terms)
+        begun = begin_reading(store, scan.state_name, deadline)
+        (rows, next_after), reading = read_current(begun, _read_rows, scan, terms)
     except UnknownTopic as error:
         raise _why_unknown(store, scan.view, deadline) from error
     reading.check(terms)
@@ -142,7 +143,7 @@ def _read_rows(reading: Reading, scan: WindowScan, terms: ReadTerms) -> tuple[li
 
 
 def list_views(store: Store, timeout_ms: float) -> dict[str, ListedView]:
-    """Return all views, by name; definitions as of the last `layout_ttl`.
+    """Return all views, by name; definitions as old as layouts may be.
 
     Raises StateUnavailable, CorruptState.
     """

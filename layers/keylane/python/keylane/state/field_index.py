@@ -13,18 +13,16 @@ an index of several fields if it lacks one of them, and none at all if they have
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from keylane.formats.json_text import Digits
 from keylane.state import ordered
+from keylane.state.field_types import FIELD_TYPES, FieldType
 
 if TYPE_CHECKING:
     from keylane.model.records import Options
 
-MOST_ELEMENTS = 64
-"""Different elements of `texts`; a field with more has no value."""
 LONGEST_ENTRIES = 0xFFFF
 """As many bytes an envelope has for them; a record with more has none."""
 
@@ -40,6 +38,11 @@ class Field(NamedTuple):
     kind: str
     number: int
 
+    @property
+    def type(self) -> FieldType:
+        """What its kind says of its values."""
+        return FIELD_TYPES[self.kind]
+
     def values(self, document: Any) -> Sequence[bytes]:
         """Return the forms of its values in a parsed document (`parse_verbatim`).
 
@@ -52,7 +55,7 @@ class Field(NamedTuple):
             found = found.get(name)
         if found is None:
             return ()
-        return _VALUES[self.kind](found)
+        return self.type.values(found)
 
 
 class FieldIndex(NamedTuple):
@@ -147,47 +150,3 @@ def values_at(entries: bytes, number: int) -> list[bytes]:
             found.append(entries[at + 2 : end])
         at = end
     return found
-
-
-def _text(found: Any) -> Sequence[bytes]:
-    if type(found) is not str:
-        raise ordered.NotOrdered("type", "is not a text")
-    return (ordered.encode_text(found),)
-
-
-def _number(found: Any) -> Sequence[bytes]:
-    if type(found) is not Digits and type(found) is not str:
-        raise ordered.NotOrdered("type", "is not a number")
-    return (ordered.encode_number(found),)
-
-
-def _time(found: Any) -> Sequence[bytes]:
-    if type(found) is not Digits and type(found) is not str:
-        raise ordered.NotOrdered("type", "is not a time")
-    return (ordered.encode_time(found),)
-
-
-def _boolean(found: Any) -> Sequence[bytes]:
-    if type(found) is not bool:
-        raise ordered.NotOrdered("type", "is not a boolean")
-    return (ordered.encode_boolean("true" if found else "false"),)
-
-
-def _elements(found: Any) -> Sequence[bytes]:
-    elements = found if type(found) is list else (found,)
-    values = {ordered.encode_text(each) for each in elements if type(each) is str}
-    if len(values) > MOST_ELEMENTS:
-        raise ordered.NotOrdered("long", f"has more than {MOST_ELEMENTS} elements")
-    if not values and elements:
-        raise ordered.NotOrdered("type", "has no text")
-    return sorted(values)
-
-
-_VALUES: Mapping[str, Callable[[Any], Sequence[bytes]]] = {
-    "text": _text,
-    "number": _number,
-    "time": _time,
-    "boolean": _boolean,
-    "texts": _elements,
-}
-"""The forms of what a document has, by the types of fields."""

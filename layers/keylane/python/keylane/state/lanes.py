@@ -62,10 +62,9 @@ def lane_in_partition(layout: Layout, partition: int, key: bytes) -> Lane:
 
 def lane_of_key(layout: Layout, key: bytes) -> Lane:
     """Return the lane of a key. The layout must be valid."""
-    find = routing.lane_finder(
-        layout.partition_count, layout.stripes, layout.partitioner, layout.partition_by
-    )
-    return lane_at(layout, *find(key))
+    count, stripes = layout.partition_count, layout.stripes
+    partition, stripe = routing.lane_finder(count, stripes, layout.partitioner, layout.partition_by)(key)
+    return _lane_at((layout.topic, layout.generation, count, stripes), partition, stripe)
 
 
 def keys_by_lane(layout: Layout, keys: Sequence[bytes]) -> dict[Lane, list[bytes]]:

@@ -15,7 +15,6 @@ follow one another. A value has exactly one form, whatever its spelling.
 """
 
 import re
-from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import NamedTuple
@@ -115,16 +114,6 @@ def encode_boolean(text: str) -> bytes:
     if text not in {"true", "false"}:
         raise NotOrdered("type", "is neither true nor false")
     return text[:1].encode()
-
-
-ENCODERS: Mapping[str, Callable[[str], bytes]] = {
-    "text": encode_text,
-    "number": encode_number,
-    "time": encode_time,
-    "boolean": encode_boolean,
-    "texts": encode_text,
-}
-"""By the types of fields, model.records.FIELD_TYPES; of texts an element."""
 
 
 class Interval(NamedTuple):

@@ -11,10 +11,10 @@ from keylane.adapters.redis.state import RedisState
 from keylane.config.functions import QuerySettings, renewable_redis
 from keylane.metrics.meter import Meter
 from keylane.model.changes import ChangeSource, Choose
-from keylane.ports import LogReader, Schemas, WaitBudget
+from keylane.ports import Deadline, LogReader, Schemas, WaitBudget
 from keylane.query.changes import ChangeReader
 from keylane.query.decoding import ValueDecoder
-from keylane.query.store import Store
+from keylane.query.store import Reading, Store, begin_reading
 from keylane.query.typed_keys import KeyFinder
 from keylane.wiring.application import check_metrics
 from keylane.wiring.runtime import Runtime
@@ -42,6 +42,11 @@ class QueryParts:
         """The wall-clock time, ms since 1970."""
         return self.store.clock.now_ms()
 
+    def reading(self, topic: str) -> Reading:
+        """Begin to read a topic. Raises UnknownTopic, StateUnavailable, CorruptState."""
+        deadline = Deadline.after_ms(self.settings.state_timeout_ms, self.store.clock)
+        return begin_reading(self.store, topic, deadline)
+
     def registry_wait(self) -> WaitBudget:
         """Return what one request may wait for the Schema Registry, in all."""
         return WaitBudget(self.settings.registry_timeout_ms, self.store.clock)
@@ -55,7 +60,7 @@ class QueryParts:
 
     def keys(self, registry_wait: WaitBudget) -> KeyFinder:
         """Return what finds the keys of records, from those of one request."""
-        return KeyFinder(self.store, self.schemas, self.settings.state_timeout_ms, registry_wait)
+        return KeyFinder(self.schemas, registry_wait)
 
     @property
     def change_reader(self) -> ChangeReader:

@@ -40,6 +40,13 @@ class AwsRefused(QueueUnavailable):
         self.code = code
 
 
+class QueueUnreachable(QueueUnavailable):
+    """Nothing answers at the queue's address: nothing was sent."""
+
+    def __init__(self) -> None:
+        super().__init__("the queue can't be reached")
+
+
 def client(service: str, settings: AwsSettings) -> Any:
     """Make a client; its endpoint and credentials come from AWS's usual environment variables."""
     config = Config(
@@ -54,14 +61,14 @@ def client(service: str, settings: AwsSettings) -> Any:
 
 @contextmanager
 def translate_aws_errors() -> Iterator[None]:
-    """Raise every error as QueueUnavailable; AwsRefused, or Unconfirmed if the request may have succeeded.
+    """Raise every error as QueueUnavailable; Unconfirmed if the request may have succeeded.
 
-    The cause holds AWS's own message.
+    AwsRefused and QueueUnreachable say more. The cause holds AWS's own message.
     """
     try:
         yield
     except (EndpointConnectionError, ConnectTimeoutError) as error:
-        raise QueueUnavailable("the queue can't be reached") from error
+        raise QueueUnreachable from error
     except HTTPClientError as error:
         raise Unconfirmed from error
     except ClientError as error:

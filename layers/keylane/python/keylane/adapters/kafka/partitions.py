@@ -1,9 +1,7 @@
 """The partition of each record: its own, or the one that its topic's partitioner chooses."""
 
 import random
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from functools import partial
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -39,7 +37,6 @@ class PartitionResolver:
         """
         resolved: list[Resolved] = []
         failures: dict[str, Resolved] = {}
-        count = partial(self._count, client, deadline=deadline, listener=listener)
         for record in records:
             if record.partition is not None:
                 resolved.append(record.partition)
@@ -47,7 +44,7 @@ class PartitionResolver:
             failure = failures.get(record.topic)
             if failure is None:
                 try:
-                    resolved.append(self._resolve(record, count))
+                    resolved.append(self._resolve(client, record, deadline, listener))
                     continue
                 except KafkaException as error:
                     failure = failures[record.topic] = error.args[0]
@@ -56,25 +53,14 @@ class PartitionResolver:
             resolved.append(failure)
         return resolved
 
-    def known(self, record: NewRecord, now_s: float) -> int | None:
-        """The partition of a record; None where a broker has to be asked, or there is none.
-
-        `now_s`: as of `Clock.monotonic_s`.
-        """
-        if record.partition is not None:
-            return record.partition
-        try:
-            return self._resolve(record, lambda topic: self._counted(topic, now_s))
-        except (LookupError, PartitionMissing):
-            return None
-
     def forget(self, topics: Iterable[str]) -> None:
         """Look up these topics again when their next record is resolved."""
         for topic in topics:
             self._counts.pop(topic, None)
 
-    def _resolve(self, record: NewRecord, count: Callable[[str], int]) -> int:
-        """Raises PartitionMissing, and as `count`, which returns a topic's partition count."""
+    def _resolve(
+        self, client: Producer, record: NewRecord, deadline: Deadline, listener: RejectionListener
+    ) -> int:
         topic, settings = record.topic, self.settings
         partitioner = settings.partitioners.get(topic, settings.partitioner)
         partition_by = settings.partition_by.get(topic, WHOLE_KEY)
@@ -82,26 +68,20 @@ class PartitionResolver:
             raise PartitionMissing(topic)
         if partitioner == ROUND_ROBIN:
             self._turns[topic] = self._turns.get(topic, -1) + 1
-            return self._turns[topic] % count(topic)
+            return self._turns[topic] % self._count(client, topic, deadline, listener)
         if partitioner == RANDOM:
-            return random.randrange(count(topic))  # noqa: S311 (no secret)
+            return random.randrange(self._count(client, topic, deadline, listener))  # noqa: S311 (no secret)
         if record.key is None or (partitioner == settings.partitioner and partition_by == WHOLE_KEY):
             return ANY_PARTITION
         part = routing.partition_key(record.key, partition_by)
-        return routing.partition_for(part, count(topic), partitioner)
-
-    def _counted(self, topic: str, now_s: float) -> int:
-        """The topic's partition count. Raises LookupError where it is not known, or not any more."""
-        count, known_until_s = self._counts.get(topic, (0, 0.0))
-        if count and now_s < known_until_s:
-            return count
-        raise LookupError(topic)
+        return routing.partition_for(part, self._count(client, topic, deadline, listener), partitioner)
 
     def _count(self, client: Producer, topic: str, deadline: Deadline, listener: RejectionListener) -> int:
         """The topic's partition count. Raises KafkaException, ConnectionRejected."""
+        count, known_until_s = self._counts.get(topic, (0, 0.0))
         now_s = deadline.clock.monotonic_s()
-        with suppress(LookupError):
-            return self._counted(topic, now_s)
+        if count and now_s < known_until_s:
+            return count
         if not deadline.remaining_s:
             raise KafkaException(KafkaError(LOCAL_TIMED_OUT))
         found = fetch_metadata(client, topic, deadline, listener).topics[topic]

@@ -13,7 +13,7 @@ from keylane.adapters.kafka.metrics import KafkaMetrics
 from keylane.adapters.kafka.options import PLAINTEXT, WAIT, KafkaSettings
 from keylane.adapters.kafka.partitions import PartitionResolver
 from keylane.adapters.kafka.refusals import Refusals
-from keylane.adapters.kafka.shipment import Attempt, Group, Shipment
+from keylane.adapters.kafka.shipment import Group, Shipment
 from keylane.errors import ConnectionRejected, KeylaneError, UnknownTopic
 from keylane.metrics.meter import NO_METER, Meter
 from keylane.model.records import NewRecord
@@ -39,15 +39,6 @@ class OpenClient:
 
     client: Producer
     listener: RejectionListener
-
-
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """The first attempt of a shipment, whose records have been handed over: what it uses."""
-
-    used: OpenClient
-    attempt: Attempt
-    group: Group
 
 
 class KafkaProducer:
@@ -88,38 +79,26 @@ class KafkaProducer:
     def append_all(self, records: Sequence[NewRecord], deadline: Deadline) -> list[AppendResult]:
         """See `ports.Log`. Never blocks past the deadline."""
         begun_s = deadline.clock.monotonic_s()
-        return self._send_all(self._ship(records, deadline), deadline, begun_s)
-
-    def _ship(self, records: Sequence[NewRecord], deadline: Deadline) -> Shipment:
         waits = self._settings.producer.queue_full == WAIT
-        return Shipment(records, deadline, self._refusals, waits=waits, shares_batches=self.shares_batches)
-
-    def _send_all(
-        self, shipment: Shipment, deadline: Deadline, begun_s: float, begun: "Begun | None" = None
-    ) -> list[AppendResult]:
-        """Send a shipment's records; return the result of each. `begun`: its first attempt, made already."""
-        for group in shipment.groups(None if begun is None else begun.group):
+        shipment = Shipment(
+            records, deadline, self._refusals, waits=waits, shares_batches=self.shares_batches
+        )
+        for group in shipment.groups():
             try:
-                self._send(shipment, group, deadline, begun)
+                self._send(shipment, group, deadline)
             except KeylaneError as error:
                 # Of settings that were rotated meanwhile, say. What has its report keeps it.
                 if not shipment.fail_unreported(group.indices, error):
                     raise
-            begun = None
         results = shipment.results()
-        self._note_sent(shipment.records, results, (deadline.clock.monotonic_s() - begun_s) * 1000)
+        with _METER_LOCK:
+            self._metrics.sent(records, results, (deadline.clock.monotonic_s() - begun_s) * 1000)
+            self._meter.gauge("QueueSize", sum(len(each.client) for each in self._open.values()))
         self._partitions.forget(shipment.failed_topics())
         self._unknown_topics |= {result.topic for result in results if isinstance(result, UnknownTopic)}
         if len(self._unknown_topics) > UNKNOWN_TOPICS_LIMIT:
             self.close()
         return results
-
-    def _note_sent(
-        self, records: Sequence[NewRecord], results: Sequence[AppendResult], taken_ms: float
-    ) -> None:
-        with _METER_LOCK:
-            self._metrics.sent(records, results, taken_ms)
-            self._meter.gauge("QueueSize", sum(len(each.client) for each in self._open.values()))
 
     def close(self) -> None:
         """Drop the clients; the next request makes new ones."""
@@ -127,14 +106,10 @@ class KafkaProducer:
             self._drop(used)
         self._unknown_topics.clear()
 
-    def _send(self, shipment: Shipment, group: Group, deadline: Deadline, begun: "Begun | None") -> None:
+    def _send(self, shipment: Shipment, group: Group, deadline: Deadline) -> None:
         """Send records; those that the client has surely not sent, once more with a new one."""
         was_connected = group.is_alone in self._open
-        if begun is None:
-            used = self._attempt(shipment, group, deadline)
-        else:
-            used = begun.used
-            shipment.end(begun.attempt)
+        used = self._attempt(shipment, group, deadline)
         again = shipment.not_sent(group.indices)
         if again and (shipment.fatal is not None or self._reload_secrets() or was_connected):
             # The client has ended, the password has changed, or the token expired in a frozen function.

@@ -87,12 +87,9 @@ class Shipment:
         self.fatal: KafkaError | None = None
         """Why the client of the last attempt can send nothing any more."""
 
-    def groups(self, begun: Group | None = None) -> Iterator[Group]:
-        """Yield groups to send; the caller must send each before it takes the next.
-
-        `begun`: the first one, whose records have been handed over by `begin`.
-        """
-        stack = self._first_groups() if begun is None else [begun]
+    def groups(self) -> Iterator[Group]:
+        """Yield groups to send; the caller must send each before it takes the next."""
+        stack = self._first_groups()
         while stack:
             group = stack.pop()
             yield group
@@ -136,7 +133,7 @@ class Shipment:
         `partitions`: of each record of the group, or why it has none. After a rejection, what is unreported
         may have been written: a client is also rejected when it connects again.
         """
-        attempt = Attempt(self, client, listener)
+        attempt = _Attempt(self, client, listener)
         self.fatal = None
         for index, partition in zip(group, partitions, strict=True):
             self._unsent.discard(index)
@@ -144,28 +141,11 @@ class Shipment:
             if error is not None:
                 self._unsent.add(index)
                 self.fail(index, error)
-        self.end(attempt)
-
-    def begin(self, client: Producer, partition: int, listener: RejectionListener) -> "Attempt | None":
-        """Hand the only record over without a wait; `end` follows. None where it is not taken."""
-        attempt = Attempt(self, client, listener)
-        return attempt if self._produce(attempt, 0, partition, waits=False) is None else None
-
-    def end(self, attempt: "Attempt") -> None:
-        """Wait for the reports of an attempt."""
         unreported = attempt.wait(self._deadline)
-        rejection = attempt.listener.error(uncertain=True)
+        rejection = listener.error(uncertain=True)
         if rejection is not None:
             for index in unreported:
                 self.reports[index] = rejection
-
-    @property
-    def written(self) -> list[AppendResult] | None:
-        """The positions of all records; None where one of them has none, or not yet."""
-        is_all = all(
-            isinstance(report, Position) and report.offset != _UNKNOWN_OFFSET for report in self.reports
-        )
-        return self.reports.copy() if is_all else None  # type: ignore[return-value]  # all are positions
 
     def fail(self, index: int, error: KafkaError | KeylaneError) -> None:
         """Keep the error of a record, as its report."""
@@ -209,7 +189,7 @@ class Shipment:
         return {record.topic for record, report in pairs if not isinstance(report, Position)}
 
     def _hand_over(
-        self, attempt: "Attempt", index: int, partition: Resolved
+        self, attempt: "_Attempt", index: int, partition: Resolved
     ) -> KafkaError | KeylaneError | None:
         """Hand a record to the client; return why it was not accepted."""
         topic = self.records[index].topic
@@ -228,7 +208,7 @@ class Shipment:
         return self._produce_unknown(attempt, index, partition) if is_unknown else error
 
     def _produce_unknown(
-        self, attempt: "Attempt", index: int, partition: int
+        self, attempt: "_Attempt", index: int, partition: int
     ) -> KafkaError | KeylaneError | None:
         """Produce a record once more, after a look-up of its topic; topics are looked up once a request.
 
@@ -248,10 +228,7 @@ class Shipment:
             self._unknown[topic] = error
         return error
 
-    def _produce(
-        self, attempt: "Attempt", index: int, partition: int, *, waits: bool = True
-    ) -> KafkaError | None:
-        """Produce a record; `waits`: for room in a full queue, where that is wanted."""
+    def _produce(self, attempt: "_Attempt", index: int, partition: int) -> KafkaError | None:
         record = self.records[index]
         more: dict[str, Any] = {}
         if record.timestamp_ms is not None:
@@ -267,7 +244,7 @@ class Shipment:
                 return _error_in(failed)
             except BufferError:
                 is_over = not self._deadline.remaining_s or attempt.listener.refusal is not None
-                if is_over or not (waits and self._waits):
+                if is_over or not self._waits:
                     return KafkaError(LOCAL_QUEUE_FULL)
                 attempt.serve(attempt.client.poll, min(self._deadline.remaining_s, POLL_S))
         self.reports[index] = None
@@ -318,7 +295,7 @@ refused a moment before it led is lost then.
 """
 
 
-class Attempt:
+class _Attempt:
     """One sending of a group with one client. `unreported`: records that the client has not reported on."""
 
     __slots__ = ("client", "listener", "shipment", "unreported")
@@ -360,7 +337,7 @@ class _DeliveryReport:
 
     __slots__ = ("_attempt", "_index")
 
-    def __init__(self, attempt: Attempt, index: int) -> None:
+    def __init__(self, attempt: _Attempt, index: int) -> None:
         self._attempt = attempt
         self._index = index
 

@@ -65,16 +65,16 @@ class SlotReader:
         self._unhealthy: dict[Node, float] = {}  # until when (monotonic seconds)
         self._migrating: dict[int, float] = {}  # when last seen to (monotonic seconds)
 
-    def ask_primary(self, slot: int, packed: bytes, deadline: Deadline) -> Ask | None:
+    def ask_primary(self, slot: int, words: tuple[bytes, ...], deadline: Deadline) -> Ask | None:
         """What to ask where nothing is wrong, which is most reads: None where something is.
 
-        `packed`: one command. A reply that is not an exception is the answer. Else `read_slot` goes on from
+        `words`: of one command. A reply that is not an exception is the answer. Else `read_slot` goes on from
         what came of it.
         """
         nodes = self._slot_map.slots[slot]
         if not nodes or nodes[0] not in self._slot_map.connections or nodes[0] in self._unhealthy:
             return None
-        return Ask(nodes[0], packed, 1, self._attempt(nodes[0], slot, deadline))
+        return Ask(nodes[0], encode_words(words), 1, self._attempt(nodes[0], slot, deadline))
 
     def note_late(self, asked: Ask) -> None:
         """Ask other nodes first for a while: this one did not answer in time."""

@@ -128,7 +128,7 @@ class RedisState(RoundReader):
         If no node answers, the slot map is re-read and all nodes are tried again until the deadline.
         """
         words = (b"MGET", *keys)
-        asked, answered = self.ask_primary(slot, encode_words(words), deadline), None
+        asked, answered = self.ask_primary(slot, words, deadline), None
         values: list[bytes | None]
         if asked is not None:
             try:

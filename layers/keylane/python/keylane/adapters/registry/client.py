@@ -4,6 +4,7 @@
     GET  /schemas/ids/ID/versions               [{"subject": ..., "version": ...}, ...]
     GET  /subjects/SUBJECT/versions             [1, 2, ...]
     GET  /subjects/SUBJECT/versions/VERSION     as for /schemas/ids/ID; VERSION may be `latest`
+         ?deleted=true                          also what is deleted softly: records of it are still in Kafka
     POST /subjects/SUBJECT/versions             {"schema": ..., "schemaType": ...} -> {"id": ...};
                                                 registering it again returns the same id
 
@@ -49,6 +50,10 @@ class RegisteredSchema(NamedTuple):
     references: list[SchemaReference]
 
 
+_Seen = dict[tuple[str, int], RegisteredSchema]
+_DELETED = "?deleted=true"
+
+
 class RegistryClient:
     """Requests to one registry. All methods raise RegistryUnavailable."""
 
@@ -66,8 +71,8 @@ class RegistryClient:
         return self._schema(f"{_versions_path(subject)}/latest", f"subject {subject!r}", deadline)
 
     def versions(self, subject: str, deadline: Deadline) -> list[int]:
-        """The versions of a subject. Raises SchemaRefused where the registry does not have it."""
-        found = self._get(_versions_path(subject), deadline)
+        """The versions of a subject, deleted ones too. Raises SchemaRefused where the registry has none."""
+        found = self._get(_versions_path(subject) + _DELETED, deadline)
         if found is None:
             raise SchemaRefused(f"the Schema Registry does not have subject {subject!r}")
         if not isinstance(found, list) or not all(isinstance(each, int) for each in found):
@@ -75,9 +80,9 @@ class RegistryClient:
         return found
 
     def version(self, subject: str, version: int, deadline: Deadline) -> tuple[int, RegisteredSchema]:
-        """A version of a subject, with its id. Raises SchemaRefused where the registry does not have it."""
+        """A version of a subject, deleted or not, with its id. Raises SchemaRefused where there is none."""
         what = f"version {version} of subject {subject!r}"
-        found = self._get(f"{_versions_path(subject)}/{version}", deadline)
+        found = self._get(f"{_versions_path(subject)}/{version}{_DELETED}", deadline)
         schema = _parse_schema(found, what)
         schema_id = found.get("id")
         if not isinstance(schema_id, int):
@@ -90,22 +95,25 @@ class RegistryClient:
         Raises ValueError where the registry lacks one of them, or there are too many.
         """
         texts: dict[str, str] = {}
-        self._follow(schema, texts, set(), deadline)
+        self._follow(schema, texts, {}, deadline)
         return list(texts.items())
 
     def _follow(
-        self, schema: RegisteredSchema, texts: dict[str, str], seen: set[tuple[str, int]], deadline: Deadline
+        self, schema: RegisteredSchema, texts: dict[str, str], seen: _Seen, deadline: Deadline
     ) -> None:
         for name, subject, version in schema.references:
-            if (subject, version) in seen:
-                continue
-            seen.add((subject, version))
-            if len(seen) > REFERENCES_LIMIT:
-                raise ValueError(f"the schema refers to more than {REFERENCES_LIMIT} other schemas")
-            what = f"{name[:100]!r}, to which the schema refers"
-            referenced = self._schema(f"{_versions_path(subject)}/{version}", what, deadline)
-            self._follow(referenced, texts, seen, deadline)
+            referenced = seen.get((subject, version))
+            if referenced is None:
+                if len(seen) >= REFERENCES_LIMIT:
+                    raise ValueError(f"the schema refers to more than {REFERENCES_LIMIT} other schemas")
+                what = f"{name[:100]!r}, to which the schema refers"
+                path = f"{_versions_path(subject)}/{version}{_DELETED}"
+                referenced = seen[subject, version] = self._schema(path, what, deadline)
+                self._follow(referenced, texts, seen, deadline)
+            # One version may have several names: each schema knows it by its own.
             texts[name] = referenced.text
+            if len(texts) > REFERENCES_LIMIT:
+                raise ValueError(f"the schema refers to more than {REFERENCES_LIMIT} names of other schemas")
             if sum(map(len, texts.values())) > SCHEMA_CHARACTERS_LIMIT:
                 raise ValueError(f"the schema refers to more than {SCHEMA_CHARACTERS_LIMIT} characters")
 

@@ -39,21 +39,32 @@ def bounded_validator(text: str, references: Sequence[tuple[str, str]]) -> Calla
     schema = json.loads(text)
     documents = {uri: json.loads(each) for name, each in references for uri in uris(schema, name)}
     cost = json_schema_cost.estimate(schema, documents)
+    if cost is None:
+        _ask_child(schema, references)
     find_fault = None if cost is None else validator(schema, references)
 
     def find_bounded(value: bytes) -> Fault | None:
         if find_fault is None or cost is None or not cost.allows(value):
-            return _check_apart(schema, references, value)
+            try:
+                return _ask_child(schema, references, value)
+            except ValueError as error:
+                raise RegistryUnavailable(f"the schema can't be used: {error}") from error
         return find_fault(value)
 
     return find_bounded
 
 
-def _check_apart(schema: Any, references: Sequence[tuple[str, str]], value: bytes) -> Fault | None:
+def _ask_child(
+    schema: Any, references: Sequence[tuple[str, str]], value: bytes | None = None
+) -> Fault | None:
+    """Ask the other process for the value's fault or, without a value, whether the schema can be used.
+
+    Raises ValueError for a schema that can't be used, RegistryUnavailable where the process took too long.
+    """
     question = {
         "schema": schema,
         "references": references,
-        "value": value.decode("latin-1"),
+        "value": None if value is None else value.decode("latin-1"),
         "seconds": CHILD_CPU_S,
         "bytes": CHILD_MEMORY_BYTES,
     }
@@ -70,8 +81,10 @@ def _check_apart(schema: Any, references: Sequence[tuple[str, str]], value: byte
         raise RegistryUnavailable("a value could not be checked by its schema in time") from error
     if done.returncode:
         _log.warning("a check by a schema ended with %s: %s", done.returncode, done.stderr[-200:])
+        if value is None:
+            raise ValueError(TOO_MUCH.reason)
         return TOO_MUCH
     answer = json.loads(done.stdout)
     if "unusable" in answer:
-        raise RegistryUnavailable(f"the schema can't be used: {answer['unusable']}")
+        raise ValueError(answer["unusable"])
     return Fault(*answer["fault"]) if answer["fault"] else None

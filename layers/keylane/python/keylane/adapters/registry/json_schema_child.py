@@ -1,6 +1,6 @@
 """Checks one value by one JSON Schema in a process of its own, for `json_schema_bounded`.
 
-    stdin    {"schema": ..., "references": [[name, text], ...], "value": the bytes as Latin-1,
+    stdin    {"schema": ..., "references": [[name, text], ...], "value": the bytes as Latin-1, or null,
               "seconds": of the processor, "bytes": of memory}
     stdout   {"fault": null or [path, reason]}, or {"unusable": why the schema can't be used}
 
@@ -24,7 +24,8 @@ def check(question: dict[str, Any]) -> dict[str, Any]:
         find_fault = validator(question["schema"], [(name, text) for name, text in question["references"]])
     except ValueError as error:
         return {"unusable": str(error)}
-    return {"fault": find_fault(question["value"].encode("latin-1"))}
+    value = question["value"]
+    return {"fault": None if value is None else find_fault(value.encode("latin-1"))}
 
 
 if __name__ == "__main__":

@@ -22,6 +22,9 @@ _SAME_BY_NAME = {"dependentSchemas", "dependencies"}
 _INNER = {"items", "prefixItems", "additionalItems", "additionalProperties", "contains", "propertyNames"}
 _INNER_BY_NAME = {"properties", "patternProperties"}
 _NOT_VISITED = {"$defs", "definitions"}
+_BY_NAME = _SAME_BY_NAME | _INNER_BY_NAME | _NOT_VISITED
+_DATA = {"const", "default", "enum", "example", "examples"}
+"""What is below these is a value, whatever it looks like."""
 _UNBOUNDED = {"$dynamicRef", "$recursiveRef", "unevaluatedItems", "unevaluatedProperties"}
 _STEP = _SAME | _SAME_BY_NAME | _INNER | _INNER_BY_NAME | _NOT_VISITED
 _REPETITION = re.compile(r"\{\d*,?(\d+)")
@@ -51,7 +54,9 @@ class Cost(NamedTuple):
 
 def estimate(schema: Any, references: Mapping[str, Any]) -> Cost | None:
     """The schema's cost, None where nothing bounds it; `references`: other schemas by their names."""
-    walk = _CostWalk(schema, references)
+    if any(map(_has_inner_base, (schema, *references.values()))):
+        return None
+    walk = _CostWalk(references)
     try:
         walk.visit(schema, schema, 0)
     except (_UnboundedError, RecursionError):
@@ -66,13 +71,11 @@ class _UnboundedError(Exception):
 class _CostWalk:
     """Follows every way through a schema, until it comes back to a subschema on it."""
 
-    def __init__(self, schema: Any, references: Mapping[str, Any]) -> None:
+    def __init__(self, references: Mapping[str, Any]) -> None:
         self.visit_ns = self.pattern_ns = self.ways_back = 0
         self._references = references
         self._visits = 0
         self._way: dict[int, int] = {}
-        if any(map(_has_inner_base, (schema, *references.values()))):
-            raise_unbounded()
 
     def visit(self, schema: Any, document: Any, depth: int) -> None:
         """Count a subschema; `depth`: how far inside the value it applies."""
@@ -149,15 +152,21 @@ def _names(schemas: Any) -> Iterator[str]:
 
 def _has_inner_base(document: Any) -> bool:
     """Whether a subschema has an id of its own, so that the `$ref`s below it are relative to it."""
-    below = list(document.values()) if isinstance(document, dict) else []
+    below = (
+        [(each, name in _BY_NAME) for name, each in document.items() if name not in _DATA]
+        if isinstance(document, dict)
+        else []
+    )
     while below:
-        value = below.pop()
-        if isinstance(value, dict):
+        value, has_names = below.pop()
+        if isinstance(value, list):
+            below.extend((each, False) for each in value)
+        elif isinstance(value, dict) and has_names:
+            below.extend((each, False) for each in value.values())
+        elif isinstance(value, dict):
             if isinstance(value.get("$id"), str) or isinstance(value.get("id"), str):
                 return True
-            below.extend(value.values())
-        elif isinstance(value, list):
-            below.extend(value)
+            below.extend((each, name in _BY_NAME) for name, each in value.items() if name not in _DATA)
     return False
 
 

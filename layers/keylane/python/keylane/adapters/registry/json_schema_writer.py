@@ -1,12 +1,14 @@
 """JSON that a JSON Schema of a registry accepts, as its text: what REST Proxy's `jsonschema` needs."""
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from keylane.adapters.registry.json_schema_bounded import bounded_validator
 from keylane.formats.avro_schema import TOO_DEEP, NotOfSchema
 
+_DRAFT = re.compile(r"https?://json-schema\.org/(draft-0[467]|draft/20(19-09|20-12))/schema#?")
 _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -16,7 +18,9 @@ def encoder(schema: str, references: Sequence[tuple[str, str]] = ()) -> Callable
     Raises ValueError for an invalid schema; the function NotOfSchema, and RegistryUnavailable where the check
     took too long.
     """
-    find_fault = bounded_validator(schema, references)
+    find_fault = bounded_validator(
+        _in_dialect(schema), [(name, _in_dialect(text)) for name, text in references]
+    )
 
     def encode(value: Any) -> bytes:
         try:
@@ -33,3 +37,14 @@ def encoder(schema: str, references: Sequence[tuple[str, str]] = ()) -> Callable
         return data
 
     return encode
+
+
+def _in_dialect(text: str) -> str:
+    """The schema as REST Proxy reads it: without a `$schema` that is a draft's, it is of draft-07."""
+    schema = json.loads(text)
+    if not isinstance(schema, dict):
+        return text
+    given = schema.get("$schema")
+    if isinstance(given, str) and _DRAFT.fullmatch(given):
+        return text
+    return json.dumps(schema | {"$schema": "http://json-schema.org/draft-07/schema#"})

@@ -122,6 +122,11 @@ KINDS: dict[type[errors.KeylaneError], Problem] = {
 }
 """An error has the kind of its class, else of the nearest base."""
 
+PROBLEMS: dict[str, Problem] = {
+    each.name: each for each in (*KINDS.values(), *TOO_LARGE.values(), UNKNOWN_ROUTE, WRONG_METHOD)
+}
+"""All of them by their names. docs/http/errors.md is made of them."""
+
 PRODUCE_STATUS = {
     "CLUSTER_AUTHORIZATION_FAILED": 403,
     "INVALID_RECORD": 400,

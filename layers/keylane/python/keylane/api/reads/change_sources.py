@@ -12,6 +12,7 @@ from keylane.ports import Deadline
 from keylane.query.changes import ChangeReader, TopicPosition, find_changed_keys, read_changed, read_position
 from keylane.query.latest import FIRST_POLL_PAUSE_S, LAST_POLL_PAUSE_S, Wait
 from keylane.query.newest import read_newest
+from keylane.query.store import begin_reading
 from keylane.state.lanes import Lane
 
 PAUSE_OF_LANE_S = 0.0001
@@ -64,7 +65,9 @@ class KeyChanges:
     def _read(self, wait: Wait) -> Answer:
         request = self._request
         keys = request.keys or (request.key,)
-        return read_newest(self._reader.store, request.topic, keys, request.terms, wait)
+        store = self._reader.store
+        deadline = Deadline.after_ms(request.terms.timeout_ms, store.clock)
+        return read_newest(begin_reading(store, request.topic, deadline), keys, request.terms, wait)
 
     def _render(self, answer: Answer) -> ChangeEvent:
         key = self._request.keys[0] if self._request.keys else self._request.key

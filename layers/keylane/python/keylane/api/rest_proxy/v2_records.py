@@ -5,8 +5,8 @@
 With `application/vnd.kafka.json.v2+json` a key or value is any JSON, written as compact JSON in UTF-8: a
 string keeps its quotes, in keys too, unless `key_format=text` asks for the bare string. Numbers with a
 fraction are 64-bit floats, as in REST Proxy. With `application/vnd.kafka.binary.v2+json` both are base64; see
-`rest_proxy_schemas` for the formats with schemas. A record with a null key has no key; one with a null value
-is a tombstone. Scalars are read as REST Proxy's parser does, see `rest_proxy_scalars`.
+`v2_schemas` for the formats with schemas. A record with a null key has no key; one with a null value
+is a tombstone. Scalars are read as REST Proxy's parser does, see `v2_scalars`.
 Keylane adds `timestamp` (milliseconds since 1970, or ISO 8601) and `headers`, [{"name": ..., "value": ...,
 "value_format": ...}] as reads show them; `value_format` is text for JSON and base64 for binary by default.
 An unknown field is rejected: with a misspelt `value` the record would be a tombstone.

@@ -1,8 +1,8 @@
 """`POST /v3/clusters/{cluster}/topics/{topic}/records` of Confluent's REST Proxy: a stream of records.
 
-The body is one record, as `rest_proxy_v3_records` has them, or several one after another. A record that is
+The body is one record, as `v3_records` has them, or several one after another. A record that is
 invalid does not hold up the others; behind text that is not JSON nothing is read. The cluster's id is
-returned in the reports, and not checked. See `rest_proxy_v3_reports` for the response.
+returned in the reports, and not checked. See `v3_reports` for the response.
 """
 
 from collections.abc import Iterator

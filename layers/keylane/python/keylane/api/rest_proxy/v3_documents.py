@@ -1,63 +1,25 @@
-"""Clusters, topics and partitions as Confluent's REST Proxy v3 answers them: resources with links.
+"""What Confluent's REST Proxy v3 answers of a Kafka cluster, as a table of resources: see `v3_resources`.
 
-    {"kind": "KafkaTopic",
-     "metadata": {"self": "https://HOST/v3/clusters/ID/topics/t", "resource_name": "crn:///kafka=ID/topic=t"},
-     "cluster_id": ID, "topic_name": "t", "partitions_count": 9, "partitions": {"related": URL}, ...}
-
-A list is {"kind": "KafkaTopicList", "metadata": {"self": URL, "next": null}, "data": [...]}. Links to what
-Keylane does not serve (ACLs, reassignments, assignments of consumers) are there, as clients expect
-the fields, and are 404. Errors have REST Proxy's `error_code` and `message`.
+Of a setting's synonyms librdkafka reports one for each name. A group's lags are those of topics that may be
+read here. Errors have REST Proxy's `error_code` and `message`.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Self, TypeAlias
-from urllib.parse import quote
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from keylane import errors
-from keylane.api.http.json_response import render_json
-from keylane.api.http.request import Request, is_host
+from keylane.api.http.request import Request
 from keylane.api.http.response import Response
-from keylane.api.http.schemas import COUNT, FLAG, TEXT, Schema, an_array, an_object
+from keylane.api.http.schemas import COUNT, FLAG, MAYBE_TEXT, TEXT, an_array, an_object
 from keylane.api.rest_proxy.v2_answers import render_failure
-from keylane.model.kafka import KafkaCluster, KafkaPartition, KafkaTopic
+from keylane.api.rest_proxy.v3_resources import Links, ResourceKind, ResourceRow
+from keylane.model.kafka import Broker, KafkaCluster, KafkaPartition, KafkaTopic
+from keylane.model.kafka_groups import ConsumerGroup, GroupLag, GroupMember, KafkaSetting
 
-Parts: TypeAlias = tuple[str | int, ...]
+Above = Mapping[str, Any]
 
-CLUSTERS = "/v3/clusters"
-_SCHEMES = ("http", "https")
 CODES = {errors.UnknownTopic: 40403, errors.UnknownPartition: 404}
 """Where they differ from those of v2."""
-
-
-@dataclass(frozen=True, slots=True)
-class Links:
-    """Makes the links of one response. `base`: of the API, without a slash at its end."""
-
-    base: str
-
-    @classmethod
-    def of(cls, request: Request) -> Self:
-        """Make links as the client sees the API: by its host, stage and base path.
-
-        What is no host or scheme is in no link.
-        """
-        host = request.headers.get("host", "")
-        host = host if is_host(host) else "localhost"
-        # A domain of one's own has no stage in its paths.
-        is_gateway = ".execute-api." in host
-        root_path = request.root_path if is_gateway else ""
-        scheme = request.headers.get("x-forwarded-proto", "")
-        scheme = scheme if scheme in _SCHEMES else "https" if is_gateway else "http"
-        return cls(f"{scheme}://{host}{root_path}{request.path.partition(CLUSTERS)[0]}")
-
-    def related(self, *parts: str | int) -> dict[str, str]:
-        """A link to another resource."""
-        return {"related": self.url(*parts)}
-
-    def url(self, *parts: str | int) -> str:
-        """The address of the resource at these parts of the path, below the clusters."""
-        return "/".join((f"{self.base}{CLUSTERS}", *(quote(str(part), safe="") for part in parts)))
 
 
 def render_v3_error(request: Request, error: Exception) -> Response[str]:
@@ -65,171 +27,185 @@ def render_v3_error(request: Request, error: Exception) -> Response[str]:
     return render_failure(request, error, CODES)
 
 
-_METADATA = an_object(self=TEXT, resource_name=TEXT)
-_LINK = an_object(related={**TEXT, "description": "a URL"})
-
-
-def resource_schema(
-    name: str, kind: str, links: tuple[str, ...], optional: tuple[str, ...] = (), /, **own: Any
-) -> Schema:
-    """Return the schema of a resource with these links, and with fields of its own."""
-    fields = {"kind": {"const": kind}, "metadata": _METADATA, "cluster_id": TEXT, **own}
-    fields |= dict.fromkeys((*links, *optional), _LINK)
-    return Schema.of(name, optional=optional, **fields)
-
-
-def list_schema(name: str, kind: str, row: Schema) -> Schema:
-    """Return the schema of a list of resources."""
-    metadata = an_object(self=TEXT, next={"type": "null"})
-    fields = {"kind": {"const": kind}, "metadata": metadata, "data": an_array(row)}
-    return Schema.of(name, **fields)
-
-
-CLUSTER_SCHEMA = resource_schema(
-    "V3Cluster",
-    "KafkaCluster",
-    ("acls", "brokers", "broker_configs", "consumer_groups", "topics", "partition_reassignments"),
-    ("controller",),
-)
-TOPIC_SCHEMA = resource_schema(
-    "V3Topic",
-    "KafkaTopic",
-    ("partitions", "configs", "partition_reassignments"),
-    topic_name=TEXT,
-    is_internal=FLAG,
-    replication_factor=COUNT,
-    partitions_count=COUNT,
-)
-PARTITION_SCHEMA = resource_schema(
-    "V3Partition",
-    "KafkaPartition",
-    ("replicas", "reassignment"),
-    ("leader",),
-    topic_name=TEXT,
-    partition_id=COUNT,
-)
-OFFSETS_SCHEMA = resource_schema(
-    "V3Offsets",
-    "KafkaPartitionWithOffsets",
-    (),
-    topic_name=TEXT,
-    partition_id=COUNT,
-    earliest_offset=COUNT,
-    latest_offset=COUNT,
-)
-CLUSTERS_SCHEMA = list_schema("V3Clusters", "KafkaClusterList", CLUSTER_SCHEMA)
-TOPICS_SCHEMA = list_schema("V3Topics", "KafkaTopicList", TOPIC_SCHEMA)
-PARTITIONS_SCHEMA = list_schema("V3Partitions", "KafkaPartitionList", PARTITION_SCHEMA)
-
-
 def render_clusters(links: Links, clusters: Sequence[KafkaCluster]) -> Response[str]:
-    """Render all clusters."""
-    return render_list(links, "KafkaClusterList", (), [_cluster(links, each) for each in clusters])
+    """Render all clusters: the list is above them."""
+    data = [CLUSTER.document(links, each.cluster_id, each) for each in clusters]
+    return CLUSTER.render_documents(links, (), data)
 
 
-def render_cluster(links: Links, cluster: KafkaCluster) -> Response[str]:
-    """Render one cluster."""
-    return render_json(_cluster(links, cluster))
+def _cluster(cluster: KafkaCluster, _: Above) -> ResourceRow:
+    number = cluster.controller
+    return ResourceRow({}, {} if number is None else {"controller": ("brokers", number)})
 
 
-def render_topics(links: Links, cluster_id: str, topics: Sequence[KafkaTopic]) -> Response[str]:
-    """Render a cluster's topics."""
-    data = [_topic(links, cluster_id, each) for each in topics]
-    return render_list(links, "KafkaTopicList", (cluster_id, "topics"), data)
-
-
-def render_topic(links: Links, cluster_id: str, topic: KafkaTopic) -> Response[str]:
-    """Render one topic."""
-    return render_json(_topic(links, cluster_id, topic))
-
-
-def render_partitions(links: Links, cluster_id: str, topic: KafkaTopic) -> Response[str]:
-    """Render a topic's partitions."""
-    data = [_partition(links, cluster_id, topic.name, each) for each in topic.partitions]
-    return render_list(links, "KafkaPartitionList", (cluster_id, "topics", topic.name, "partitions"), data)
-
-
-def render_partition(links: Links, cluster_id: str, topic: KafkaTopic, partition: int) -> Response[str]:
-    """Render one partition."""
-    return render_json(_partition(links, cluster_id, topic.name, topic.partitions[partition]))
-
-
-def render_offsets(
-    links: Links, cluster_id: str, topic: str, partition: int, ends: tuple[int, int]
-) -> Response[str]:
-    """Render a partition's first offset, and the one after its last."""
-    path = (cluster_id, "topics", topic, "partitions", partition, "offset")
-    return render_json(
+def _topic(topic: KafkaTopic, _: Above) -> ResourceRow:
+    return ResourceRow(
         {
-            **resource(links, "KafkaPartitionWithOffsets", path, "offset_type=earliest_and_latest"),
-            "topic_name": topic,
-            "partition_id": partition,
-            "earliest_offset": ends[0],
-            "latest_offset": ends[1],
+            "topic_name": topic.name,
+            "is_internal": topic.internal,
+            "replication_factor": len(topic.partitions[0].replicas) if topic.partitions else 0,
+            "partitions_count": len(topic.partitions),
         }
     )
 
 
-def _cluster(links: Links, cluster: KafkaCluster) -> dict[str, Any]:
-    own = cluster.cluster_id
-    document = resource(links, "KafkaCluster", (own,))
-    if cluster.controller is not None:
-        document["controller"] = links.related(own, "brokers", cluster.controller)
-    return document | {
-        "acls": links.related(own, "acls"),
-        "brokers": links.related(own, "brokers"),
-        "broker_configs": links.related(own, "broker-configs"),
-        "consumer_groups": links.related(own, "consumer-groups"),
-        "topics": links.related(own, "topics"),
-        "partition_reassignments": links.related(own, "topics", "-", "partitions", "-", "reassignment"),
+def _partition(partition: KafkaPartition, above: Above) -> ResourceRow:
+    number, leader = partition.number, partition.leader
+    path = ("topics", above["topic_name"], "partitions", number, "replicas")
+    return ResourceRow({"partition_id": number}, {} if leader is None else {"leader": (*path, leader)})
+
+
+def _offsets(ends: tuple[int, int], _: Above) -> ResourceRow:
+    return ResourceRow({"earliest_offset": ends[0], "latest_offset": ends[1]})
+
+
+def _broker(broker: Broker, _: Above) -> ResourceRow:
+    own = {"broker_id": broker.number, "host": broker.host, "port": broker.port, "rack": broker.rack}
+    return ResourceRow(own)
+
+
+def _replica(found: tuple[KafkaPartition, int], _: Above) -> ResourceRow:
+    partition, broker = found
+    is_leader, is_in_sync = broker == partition.leader, broker in partition.in_sync
+    values = {"broker_id": broker, "is_leader": is_leader, "is_in_sync": is_in_sync}
+    return ResourceRow(values, {"broker": ("brokers", broker)})
+
+
+def _setting(setting: KafkaSetting, _: Above) -> ResourceRow:
+    return ResourceRow({**setting._asdict(), "synonyms": [each._asdict() for each in setting.synonyms]})
+
+
+def _group(group: ConsumerGroup, _: Above) -> ResourceRow:
+    values = {
+        "consumer_group_id": group.group_id,
+        "is_simple": group.is_simple,
+        "partition_assignor": group.assignor,
+        "state": group.state,
     }
+    return ResourceRow(values, {"coordinator": ("brokers", group.coordinator)})
 
 
-def _topic(links: Links, cluster_id: str, topic: KafkaTopic) -> dict[str, Any]:
-    path = (cluster_id, "topics", topic.name)
-    return {
-        **resource(links, "KafkaTopic", path),
-        "topic_name": topic.name,
-        "is_internal": topic.internal,
-        "replication_factor": len(topic.partitions[0].replicas) if topic.partitions else 0,
-        "partitions_count": len(topic.partitions),
-        "partitions": links.related(*path, "partitions"),
-        "configs": links.related(*path, "configs"),
-        "partition_reassignments": links.related(*path, "partitions", "-", "reassignment"),
+def _consumer(member: GroupMember | None, _: Above) -> ResourceRow:
+    """A member's names; empty ones where none reads the partition, as REST Proxy answers."""
+    own = (member.member_id, member.instance_id, member.client_id) if member else ("", None, "")
+    return ResourceRow(dict(zip(_MEMBER, own, strict=True)))
+
+
+def _lag(lag: GroupLag, above: Above) -> ResourceRow:
+    topic, number = lag.partition
+    values = {"topic_name": topic, "partition_id": number, **_consumer(lag.member, above).values}
+    return ResourceRow({**values, "current_offset": lag.committed, "log_end_offset": lag.end, "lag": lag.lag})
+
+
+def _lag_summary(lags: Sequence[GroupLag], above: Above) -> ResourceRow:
+    """A group's largest lag, and their sum. `lags`: the largest first, one at least."""
+    topic, number = lags[0].partition
+    member = _consumer(lags[0].member, above).values
+    values = {
+        **{f"max_lag_{name}": value for name, value in member.items()},
+        "max_lag_topic_name": topic,
+        "max_lag_partition_id": number,
+        "max_lag": lags[0].lag,
+        "total_lag": sum(each.lag for each in lags),
     }
+    consumer = ("consumer-groups", above["consumer_group_id"], "consumers", member["consumer_id"])
+    partition = ("topics", topic, "partitions", number)
+    return ResourceRow(values, {"max_lag_consumer": consumer, "max_lag_partition": partition})
 
 
-def _partition(links: Links, cluster_id: str, topic: str, partition: KafkaPartition) -> dict[str, Any]:
-    number = partition.number
-    path = (cluster_id, "topics", topic, "partitions", number)
-    document = {
-        **resource(links, "KafkaPartition", path),
-        "topic_name": topic,
-        "partition_id": number,
-    }
-    if partition.leader is not None:
-        document["leader"] = links.related(*path, "replicas", partition.leader)
-    return document | {
-        "replicas": links.related(*path, "replicas"),
-        "reassignment": links.related(*path, "reassignment"),
-    }
-
-
-def resource(links: Links, kind: str, path: Parts, last: str = "") -> dict[str, Any]:
-    """Return what every resource has. `path`: from the id of its cluster on.
-
-    Confluent's name of a resource is made of its path, with an empty authority: `topics/t` becomes `topic=t`.
-    `last`: the end of the name, where it is not that of the path.
-    """
-    cluster_id, *rest = map(str, path)
-    pairs = [f"{name.removesuffix('s')}={value}" for name, value in zip(rest[::2], rest[1::2], strict=False)]
-    alone = rest[-1:] if len(rest) % 2 else []
-    name = "crn:///" + "/".join([f"kafka={cluster_id}", *pairs, *([last] if last else alone)])
-    metadata = {"self": links.url(*path), "resource_name": name}
-    return {"kind": kind, "metadata": metadata, "cluster_id": cluster_id}
-
-
-def render_list(links: Links, kind: str, path: Parts, data: Sequence[dict[str, Any]]) -> Response[str]:
-    """Render a list of resources."""
-    head = {"kind": kind, "metadata": {"self": links.url(*path), "next": None}}
-    return render_json({**head, "data": list(data)})
+_OF_PARTITION = {"topic_name": TEXT, "partition_id": COUNT}
+_MEMBER = {"consumer_id": TEXT, "instance_id": MAYBE_TEXT, "client_id": TEXT}
+_OF_GROUP = {"consumer_group_id": TEXT}
+_CONFIG = {
+    "name": TEXT,
+    "value": MAYBE_TEXT,
+    "is_default": FLAG,
+    "is_read_only": FLAG,
+    "is_sensitive": FLAG,
+    "source": TEXT,
+    "synonyms": an_array(an_object(name=TEXT, value=MAYBE_TEXT, source=TEXT)),
+}
+CLUSTER = ResourceKind(
+    *("KafkaCluster", _cluster, "", ""),
+    optional=("controller",),
+    links={
+        "acls": "acls",
+        "brokers": "brokers",
+        "broker_configs": "broker-configs",
+        "consumer_groups": "consumer-groups",
+        "topics": "topics",
+        "partition_reassignments": "topics/-/partitions/-/reassignment",
+    },
+)
+TOPIC = ResourceKind(
+    *("KafkaTopic", _topic, "topics", "{topic_name}"),
+    {"topic_name": TEXT, "is_internal": FLAG, "replication_factor": COUNT, "partitions_count": COUNT},
+    links={
+        "partitions": "partitions",
+        "configs": "configs",
+        "partition_reassignments": "partitions/-/reassignment",
+    },
+)
+PARTITION = ResourceKind(
+    *("KafkaPartition", _partition, "topics/{topic_name}/partitions", "{partition_id}"),
+    _OF_PARTITION,
+    optional=("leader",),
+    links={"replicas": "replicas", "reassignment": "reassignment"},
+)
+OFFSETS = ResourceKind(
+    *("KafkaPartitionWithOffsets", _offsets, "topics/{topic_name}/partitions/{partition_id}", "offset"),
+    {**_OF_PARTITION, "earliest_offset": COUNT, "latest_offset": COUNT},
+    name="V3Offsets",
+    ending="offset_type=earliest_and_latest",
+)
+BROKER = ResourceKind(
+    *("KafkaBroker", _broker, "brokers", "{broker_id}"),
+    {"broker_id": COUNT, "host": MAYBE_TEXT, "port": {"type": ["integer", "null"]}, "rack": MAYBE_TEXT},
+    links={"configs": "configs", "partition_replicas": "partition-replicas"},
+)
+REPLICA = ResourceKind(
+    *("KafkaReplica", _replica, "topics/{topic_name}/partitions/{partition_id}/replicas", "{broker_id}"),
+    {**_OF_PARTITION, "broker_id": COUNT, "is_leader": FLAG, "is_in_sync": FLAG},
+    others=("broker",),
+)
+BROKER_CONFIG = ResourceKind(
+    *("KafkaBrokerConfig", _setting, "brokers/{broker_id}/configs", "{name}"), {"broker_id": COUNT, **_CONFIG}
+)
+TOPIC_CONFIG = ResourceKind(
+    *("KafkaTopicConfig", _setting, "topics/{topic_name}/configs", "{name}"), {"topic_name": TEXT, **_CONFIG}
+)
+GROUP = ResourceKind(
+    *("KafkaConsumerGroup", _group, "consumer-groups", "{consumer_group_id}"),
+    {**_OF_GROUP, "is_simple": FLAG, "partition_assignor": TEXT, "state": TEXT},
+    others=("coordinator",),
+    links={"consumers": "consumers", "lag_summary": "lag-summary"},
+)
+CONSUMER = ResourceKind(
+    *("KafkaConsumer", _consumer, "consumer-groups/{consumer_group_id}/consumers", "{consumer_id}"),
+    {**_OF_GROUP, **_MEMBER},
+    links={"assignments": "assignments"},
+)
+LAG = ResourceKind(
+    "KafkaConsumerLag",
+    _lag,
+    "consumer-groups/{consumer_group_id}/lags",
+    "{topic_name}/partitions/{partition_id}",
+    {
+        **(_OF_GROUP | _OF_PARTITION),
+        "current_offset": COUNT,
+        "log_end_offset": COUNT,
+        "lag": COUNT,
+        **_MEMBER,
+    },
+)
+LAG_SUMMARY = ResourceKind(
+    *("KafkaConsumerGroupLagSummary", _lag_summary, "consumer-groups/{consumer_group_id}", "lag-summary"),
+    {
+        **_OF_GROUP,
+        **{f"max_lag_{name}": each for name, each in (_MEMBER | _OF_PARTITION).items()},
+        "max_lag": COUNT,
+        "total_lag": COUNT,
+    },
+    others=("max_lag_consumer", "max_lag_partition"),
+    name="V3LagSummary",
+)

@@ -3,7 +3,7 @@
     {"partition_id": 1, "headers": [{"name": "a", "value": "SGk="}], "timestamp": "2021-02-05T19:14:42Z",
      "key": {"type": "STRING", "data": "N14228"}, "value": {"type": "JSON", "data": {"dest": "SFO"}}}
 
-`type` is BINARY (base64), JSON or STRING; see `rest_proxy_v3_schemas` for data with a schema. Headers are
+`type` is BINARY (base64), JSON or STRING; see `v3_schemas` for data with a schema. Headers are
 base64. Data that are null or missing are no key, and a tombstone.
 """
 

@@ -1,9 +1,9 @@
-"""Requests that are answered in a process beside the one that serves reads.
+"""Child processes of the one that serves reads, which answer requests that would harm it.
 
-Two kinds would harm it. Those of `explore` ask librdkafka's admin client, which may abort its process: that
-was seen when a broker came back while clusters were described. Those with large bodies hold Python's
-interpreter while they are parsed. Each kind has a process of its own, which is started by the first request,
-and again by the next one after its end.
+Two kinds would. Those of `explore` ask librdkafka's admin client, which may abort its process: that was seen
+when a broker came back while clusters were described. Those with large bodies hold Python's interpreter while
+they are parsed. So there is an explore process and a body parser. Each is started by the first of its
+requests, and again by the next one after its end; `child_main` is what they run.
 
     to the process      size u32, (number, request, target) pickled
     from the process    size u32, (number, response, calls of a MetricSink) pickled
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from keylane.model.routes import Target
 
 SIZE = struct.Struct(">I")
-PROGRAM = "keylane_server.side_program"
+PROGRAM = "keylane_server.child_main"
 REQUESTS_LIMIT = 32
 """Requests of a kind that run and wait: they are slow, and must not take the places of all others."""
 START_EVERY_S = 1.0
@@ -45,11 +45,11 @@ START_EVERY_S = 1.0
 _log = logging.getLogger("keylane.serve")
 
 
-class SideEnded(Exception):
+class ChildEnded(Exception):
     """The process ended before it answered: a write may have happened."""
 
 
-class SideProcess:
+class ChildProcess:
     """Starts the process, and passes requests to it, in the loop's thread.
 
     `work`: what it does, for the log and the process list. `metrics`: for its numbers.
@@ -67,7 +67,7 @@ class SideProcess:
     async def respond(self, request: Request, target: Target) -> Response[Any]:
         """Answer a request; a read that was left unanswered is sent to the next process, once.
 
-        Raises Overloaded, and SideEnded for a write.
+        Raises Overloaded, and ChildEnded for a write.
         """
         if self._requests >= REQUESTS_LIMIT:
             raise Overloaded(f"{self._requests} requests wait for the process that {self._work}")
@@ -75,10 +75,10 @@ class SideProcess:
         is_write = target.function == PRODUCE
         try:
             if not is_write:
-                with contextlib.suppress(SideEnded):
+                with contextlib.suppress(ChildEnded):
                     return await (await self._process()).respond(request, target)
             return await (await self._process()).respond(request, target)
-        except SideEnded:
+        except ChildEnded:
             if is_write:
                 raise
             raise Overloaded(f"the process that {self._work} has ended") from None
@@ -127,9 +127,9 @@ class _Process:
         return self._writer.is_closing()
 
     async def respond(self, request: Request, target: Target) -> Response[Any]:
-        """Answer a request. Raises SideEnded."""
+        """Answer a request. Raises ChildEnded."""
         if self.has_ended:
-            raise SideEnded
+            raise ChildEnded
         self._number += 1
         number = self._number
         answered: asyncio.Future[Response[Any]] = asyncio.get_running_loop().create_future()
@@ -163,7 +163,7 @@ class _Process:
             self._process.kill()
             for answered in self._waiting.values():
                 if not answered.done():
-                    answered.set_exception(SideEnded())
+                    answered.set_exception(ChildEnded())
         code = await asyncio.to_thread(self._process.wait)
         if not self._is_closing:
             _log.error(

@@ -1,4 +1,4 @@
-"""The process beside one of the server: `side_process` starts it, and says how they talk.
+"""What a child process of the server runs: `child_process` starts it, and says how they talk.
 
 A few threads have applications of their own, as each environment of Lambda has them: their clients block. The
 process ends with the one that started it, whose end closes the socket.
@@ -20,8 +20,8 @@ from keylane.app import explore, produce, query
 from keylane.metrics.meter import MetricSink
 from keylane.model.routes import EXPLORE, PRODUCE, QUERY, Target
 from keylane.wiring.runtime import Runtime
+from keylane_server.child_process import SIZE, packed
 from keylane_server.options import LOG_FORMAT
-from keylane_server.side_process import SIZE, packed
 
 THREADS = 4
 _BUILD: dict[str, Callable[..., Application[Any]]] = {
@@ -105,7 +105,7 @@ def main(descriptor: int, environment: Mapping[str, str]) -> None:
     with socket.socket(fileno=descriptor) as connection, connection.makefile("rb") as messages:
         threads, answers = ThreadPoolExecutor(THREADS), _Threads(connection, environment)
         while size := messages.read(SIZE.size):
-            message = pickle.loads(messages.read(*SIZE.unpack(size)))  # noqa: S301 (see `side_process`)
+            message = pickle.loads(messages.read(*SIZE.unpack(size)))  # noqa: S301 (see `child_process`)
             threads.submit(answers.answer, *message)
     # Threads that wait for Kafka would hold up the end, and nobody waits for their answers.
     os._exit(0)

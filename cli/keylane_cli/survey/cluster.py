@@ -1,0 +1,140 @@
+"""A Kafka and a Redis Cluster that the stack did not start: reached with the settings of the environment."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from keylane.adapters.aws import references
+from keylane.adapters.kafka.admin import KafkaAdmin, KafkaMetadata
+from keylane.adapters.kafka.reader import KafkaReader
+from keylane.adapters.redis.cluster import Cluster
+from keylane.adapters.redis.state import RedisState
+from keylane.config.functions import ExploreSettings, redis_settings
+from keylane.errors import ask_meant
+from keylane.explore.health import check_health
+from keylane.explore.log import find_ends, read_records
+from keylane.metrics.meter import NO_METER
+from keylane.model.clusters import DEFAULT
+from keylane.model.kafka import EARLIEST, READ_COMMITTED, KafkaTopic, LogRange, LogRecord
+from keylane.ports import Clock, Deadline
+from keylane.routing import SLOTS
+from keylane_cli.survey.sample import TopicSample
+from keylane_local.env_file import KAFKA, REDIS
+from keylane_local.errors import StackError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+PARTITIONS = 20
+_RECORDS, _BYTES = 200, 1 << 20
+"""The records that are looked at: these of each of the first partitions."""
+_TIMEOUT_MS = 10_000
+_VARIABLES = {"kafka": KAFKA, "redis": REDIS}
+_ADVICE = {
+    "kafka": (
+        "Is {option} right, and do KEYLANE_KAFKA_SECURITY_PROTOCOL and KEYLANE_KAFKA_SASL_MECHANISM, "
+        "..._USERNAME and ..._PASSWORD fit?"
+    ),
+    "redis": (
+        "Is {option} a node of a Redis Cluster, and do KEYLANE_REDIS_TLS, KEYLANE_REDIS_USERNAME and "
+        "KEYLANE_REDIS_PASSWORD fit?"
+    ),
+}
+
+
+class PartUnreachable(StackError):
+    """Kafka or Redis does not answer."""
+
+    exit_code = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """Clients of what was reached; `state` is None without a Redis. `topics`: Kafka's partition counts."""
+
+    metadata: KafkaMetadata
+    reader: KafkaReader
+    state: RedisState | None
+    clock: Clock
+    topics: Mapping[str, int]
+
+    def find_shards(self) -> list[int]:
+        """Return the number of the shard that has each slot, [] without a Redis."""
+        if self.state is None:
+            return []
+        hosts = self.state.hosts(range(SLOTS), _deadline(self.clock))
+        numbers = {host: number for number, host in enumerate(dict.fromkeys(hosts))}
+        return [numbers[host] for host in hosts]
+
+    def find_topic(self, name: str) -> KafkaTopic:
+        """Return Kafka's description of a topic. Raises UnknownTopic."""
+        return self.metadata.topic(name, _deadline(self.clock))
+
+    def first_records(self, topic: KafkaTopic, partitions: int) -> Iterator[tuple[int, LogRecord]]:
+        """Yield the first records of the first partitions, each with its partition."""
+        for partition in topic.partitions[:partitions]:
+            wanted = LogRange(topic.name, partition.number, 0, 0, _RECORDS, _BYTES, READ_COMMITTED)
+            page = read_records(self.metadata, self.reader, wanted, EARLIEST, _deadline(self.clock))
+            yield from ((partition.number, record) for record in page.batch.records)
+
+    def sample(self, name: str, partitions: int = PARTITIONS, *, counts: bool = False) -> TopicSample:
+        """Return the first records of a topic; `counts`: and how many it has. Raises UnknownTopic."""
+        topic = self.find_topic(name)
+        count = self._count_records(topic) if counts else 0
+        return TopicSample(topic, list(self.first_records(topic, partitions)), count)
+
+    def _count_records(self, topic: KafkaTopic) -> int:
+        """Return how many records a topic has at most."""
+        ends = (
+            find_ends(self.reader, topic, partition.number, _deadline(self.clock))
+            for partition in topic.partitions
+        )
+        return sum(high - low for low, high in ends)
+
+
+@contextmanager
+def reach(environment: Mapping[str, str], options: Mapping[str, str] = _VARIABLES) -> Iterator[Survey]:
+    """Give what can be known of Kafka, and of Redis if KEYLANE_REDIS_NODES is set, once both have answered.
+
+    `options` names, by part, where its address came from. Raises PartUnreachable, KeylaneError.
+    """
+    # Kafka's client logs each attempt to connect. The error that is raised says it once.
+    logging.getLogger("keylane").addHandler(logging.NullHandler())
+    complete = references.resolved(environment)
+    settings = ExploreSettings.from_environment(complete)
+    clock = Clock()
+    with ExitStack() as opened:
+        admin = KafkaAdmin(settings.clusters.default)
+        opened.callback(admin.close)
+        state = None
+        if settings.has_redis:
+            cluster = Cluster(redis_settings(complete), NO_METER)
+            opened.callback(cluster.close)
+            state = RedisState(cluster)
+        metadata = KafkaMetadata(admin)
+        for part, health in check_health({DEFAULT: metadata}, state, clock, _TIMEOUT_MS, _TIMEOUT_MS).items():
+            if health.why:
+                advice = _ADVICE[part].format(option=options[part])
+                raise PartUnreachable(f"{part}: {health.why}. {advice}")
+        reader = KafkaReader(admin)
+        opened.callback(reader.close)
+        yield Survey(metadata, reader, state, clock, metadata.topics(_deadline(clock)))
+
+
+def find_topics(environment: Mapping[str, str]) -> Mapping[str, int]:
+    """Return the partition counts of Kafka's topics, as `reach` gives them."""
+    with reach(environment) as survey:
+        return survey.topics
+
+
+def describe_missing(wanted: Iterable[str], present: Collection[str]) -> list[str]:
+    """Return a sentence for each topic that is wanted and not present, with the name that was meant."""
+    missing = sorted(set(wanted) - set(present))
+    return [f"Kafka has no topic {name!r}{ask_meant(name, present, quoted=True)}" for name in missing]
+
+
+def _deadline(clock: Clock) -> Deadline:
+    return Deadline.after_ms(_TIMEOUT_MS, clock)

@@ -1,0 +1,40 @@
+"""What the commands of a dead-letter queue say and exit with where SQS does not do what is asked."""
+
+from __future__ import annotations
+
+import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
+
+from keylane_cli.dead_letters import QueueFailed, translate_queue_errors
+from keylane_client.cli.errors import ExitCode
+
+URL = "https://sqs.eu-central-1.amazonaws.com/1/dead"
+
+
+def refusal(code: str, status: int = 400) -> ClientError:
+    return ClientError(
+        {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}, "ReceiveMessage"
+    )
+
+
+@pytest.mark.parametrize(
+    ("raised", "exit_code", "advice"),
+    [
+        (EndpointConnectionError(endpoint_url=URL), ExitCode.UNREACHABLE, "is the URL right"),
+        (refusal("RequestThrottled"), ExitCode.UNAVAILABLE, "try again later"),
+        (refusal("OverLimit"), ExitCode.UNAVAILABLE, "try again later"),
+        (refusal("InternalError", 500), ExitCode.UNAVAILABLE, "try again later"),
+        (ReadTimeoutError(endpoint_url=URL), ExitCode.UNAVAILABLE, "try again later"),
+        (refusal("AWS.SimpleQueueService.NonExistentQueue"), ExitCode.NOT_FOUND, "DeadLettersUrl"),
+        (refusal("InvalidClientTokenId"), ExitCode.ACCESS_DENIED, "Log in"),
+        (refusal("AccessDenied"), ExitCode.ACCESS_DENIED, "Use a role"),
+        (refusal("Unheard"), ExitCode.FAILED, "Unheard"),
+    ],
+    ids=lambda each: each if isinstance(each, str) else type(each).__name__,
+)
+def test_what_sqs_does_not_do_has_an_exit_code_and_advice(
+    raised: Exception, exit_code: ExitCode, advice: str
+):
+    with pytest.raises(QueueFailed, match=advice) as failed, translate_queue_errors():
+        raise raised
+    assert failed.value.exit_code == exit_code

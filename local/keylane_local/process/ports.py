@@ -154,10 +154,13 @@ class Ports:
         raise StackError(f"no free port between {_FREE_FROM} and {_FREE_TO} on {HOST}")
 
     def _is_free(self, port: int, *, is_asked_for: bool = False) -> bool:
-        if port in self._given:
+        # One that is in use is not reserved: its server may end, and start again.
+        if port in self._given or not self._is_unused(port):
             return False
-        if not self._reservations.take(port) and not (is_asked_for and _is_chosen_for_us(port)):
-            return False
+        is_ours = self._reservations.take(port) or (is_asked_for and _is_chosen_for_us(port))
+        return is_ours and self._is_unused(port)  # whoever had reserved it may listen by now
+
+    def _is_unused(self, port: int) -> bool:
         return all(is_free(port, host) for host in self._hosts)
 
 

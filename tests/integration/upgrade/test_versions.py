@@ -224,8 +224,12 @@ def test_readers_answer_as_those_of_the_version_did(restored: Restored, read: li
         if document(kept.answer).get("type") == UNKNOWN_ROUTE:
             continue  # it came later
         assert reply.status == kept.status, (kept.path, reply)
-        before = stable(document(kept.answer))
-        assert without_added(stable(document(reply.body)), before) == before, kept.path
+        before, answer = stable(document(kept.answer)), stable(document(reply.body))
+        if "/find?" in kept.path and "next" in before:
+            # Its cursor says by now of which types its values are. The version's own goes on: see below.
+            assert answer.pop("next")
+            assert before.pop("next")
+        assert without_added(answer, before) == before, kept.path
         for name in PROMISED:
             assert reply.headers.get(name) == kept.answer_headers.get(name), (kept.path, name)
         compared += 1

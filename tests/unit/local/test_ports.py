@@ -66,6 +66,12 @@ def test_a_port_that_another_command_has_reserved_is_not_handed_out_until_that_o
         assert Ports(reservations=third).rather(port) == port
 
 
+def test_a_port_on_which_a_server_listens_is_not_reserved_for_it_may_start_again(taken):
+    with Reservations() as first, Reservations() as second:
+        assert Ports(reservations=first).rather(taken) != taken
+        assert second.take(taken)
+
+
 CHOOSE = """
 import random, sys
 from keylane_local.process.ports import Ports

@@ -104,8 +104,8 @@ def _unless_interrupted(call: Callable[[], None]) -> bool:
         except BaseException as error:  # noqa: BLE001 - raised by `result`
             ended.set_exception(error)
 
-    threading.Thread(target=run, daemon=True, name="torture").start()
     try:
+        threading.Thread(target=run, daemon=True, name="torture").start()
         ended.result()
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)

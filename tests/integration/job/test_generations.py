@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import signal
 import socket
 from contextlib import closing
@@ -290,7 +291,9 @@ def test_deletions_that_the_state_alone_knows_are_in_the_generation_that_is_buil
     state = state_of(names["known"])
     eventually(lambda: serves(state, 2))
     assert state.holds(expected)
-    job.wait_for(f"topic '{names['known']}': generation 2 gets 2 deletions of generation 1")
+    line = job.wait_for(f"topic '{names['known']}': generation 2 gets ")
+    # One, where another topic's growth had the lanes opened again between the two.
+    assert re.search(r"gets [12] deletions of generation 1", line)
     assert not any("may bring deleted keys back" in line for line in job.lines if names["known"] in line)
     eventually(lambda: state.record.remove == ())
     assert state.holds(expected)

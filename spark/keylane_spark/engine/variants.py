@@ -17,7 +17,7 @@ _STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 
 
 def parsed_json(text: Column) -> Column:
-    """The text as a variant; null where it is no JSON for Spark, or has more than MOST_LEVELS levels."""
+    """The text as a variant; null where Spark can not parse it, or it has more than MOST_LEVELS levels."""
     is_short = f.octet_length(text) < 2 * MOST_LEVELS
     without = f.replace(f.replace(text, f.lit("{"), f.lit("")), f.lit("["), f.lit(""))
     has_few = f.octet_length(text) - f.octet_length(without) <= MOST_LEVELS

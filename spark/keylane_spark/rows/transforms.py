@@ -158,11 +158,12 @@ def _without_marks(
 
     SQL would see no field of theirs, and a row that it wants would be left out: its key would be deleted.
     """
-    is_marked = np.asarray(pc.fill_null(pc.starts_with(selected, UNREAD), False))
+    marked = pc.fill_null(pc.starts_with(selected, UNREAD), False)
+    is_marked = np.asarray(marked)
     if not is_marked.any():
         return selected, is_marked
     is_null = pc.equal(selected, UNREAD_NULL)
-    plain = pc.if_else(pc.starts_with(selected, UNREAD), pc.utf8_slice_codeunits(selected, 1), selected)
+    plain = pc.if_else(marked, pc.utf8_slice_codeunits(selected, 1), selected)
     is_unread = is_marked.copy()
     for row in np.flatnonzero(is_marked).tolist():
         is_unread[row] = _is_json(values[row].as_py())

@@ -105,12 +105,17 @@ def unknown_modules(text: str) -> list[str]:
     return [
         ".".join((package, *parts))
         for package, parts in found
-        if (package != "keylane" or (_folder(package) / parts[0]).is_dir()) and not _leads(package, parts)
+        if (package != "keylane" or _is_package(_folder(package) / parts[0])) and not _leads(package, parts)
     ]
 
 
 def _folder(package: str) -> Path:
     return ROOT / PACKAGES[package] / package
+
+
+def _is_package(folder: Path) -> bool:
+    """Whether it is one, and not what an earlier version has left: its compiled modules."""
+    return (folder / "__init__.py").exists()
 
 
 def _leads(package: str, parts: list[str]) -> bool:
@@ -120,7 +125,7 @@ def _leads(package: str, parts: list[str]) -> bool:
         if module.exists():
             after = parts[index + 1 : index + 2]
             return not after or re.search(rf"\b{after[0]}\b", module.read_text(encoding="utf-8")) is not None
-        if not (at / part).is_dir():
+        if not _is_package(at / part):
             return re.search(rf"\b{part}\b", (at / "__init__.py").read_text(encoding="utf-8")) is not None
         at /= part
     return True

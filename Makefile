@@ -30,8 +30,8 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help setup setup-python setup-check setup-sam setup-tests setup-localstack demo test test-profile test-steady unit integration e2e
 .PHONY: containers long databases spark-cluster spark-versions check example docs setup-docs
-.PHONY: lint-infra lint-code audit generate tour release layer layer-requirements image-requirements jar-checksums sizing package-job build
-.PHONY: up down status deploy-local clean soak torture torture-mutants model model-mutants under-fire upgrade compat
+.PHONY: lint-infra lint-code audit generate release layer layer-requirements image-requirements jar-checksums sizing package-job build
+.PHONY: up down status deploy-local clean soak fuzz-records fuzz-requests corpora torture torture-mutants model model-mutants under-fire upgrade compat
 .PHONY: bench bench-lookup bench-ingest bench-events bench-freshness bench-coldstart bench-read bench-write bench-outage bench-wait bench-serve bench-idle bench-scale bench-peers bench-migrate bench-leaders bench-find bench-compare
 
 help:  ## This list
@@ -46,8 +46,10 @@ setup-python:
 demo: setup  ## Real flights into Kafka, and their answers over HTTP (KEYLANE_ARGS=--once tears it down)
 	@$(BIN)/keylane demo $(KEYLANE_ARGS)
 
+# Each of the three commands starts the server again where its settings are others: all of them have this one.
+example: export KEYLANE_CORS_ORIGIN = http://localhost:8090
 example: setup  ## A departures board in the browser, live (Ctrl-C ends it; examples/flights-board)
-	@cd examples/flights-board && KEYLANE_CORS_ORIGIN=http://localhost:8090 $(abspath $(BIN))/keylane up
+	@cd examples/flights-board && $(abspath $(BIN))/keylane up
 	@cd examples/flights-board && $(abspath $(BIN))/keylane demo
 	@cd examples/flights-board && $(abspath $(BIN))/python board.py
 
@@ -163,9 +165,6 @@ build: setup-sam  ## sam build: the layer for KEYLANE_ARCHITECTURE and KEYLANE_R
 	@PATH="$(CURDIR)/$(BIN):$$PATH" "$${KEYLANE_TOOLS:-.keylane-tools}/sam/bin/sam" build
 	@$(BIN)/python -m keylane_build.built_template .aws-sam/build
 
-tour: setup-tests  ## Write docs/tour.md: every kind of read, as a real stack answers it
-	@$(BIN)/python -m tests.tour
-
 up: setup  ## Start the local stack
 	@$(BIN)/keylane up $(KEYLANE_ARGS)
 
@@ -195,6 +194,17 @@ torture-mutants: setup  ## Remove each guard in turn: the torture must fail
 
 soak: setup  ## A steady load for MINUTES=60: no wrong read, and no process that grows (SOAK_ARGS='--to FOLDER')
 	@$(BIN)/python -m tests.soak --minutes $(MINUTES) $(SOAK_ARGS)
+
+fuzz-records: MINUTES = 10
+fuzz-records: setup  ## Records of random bytes and metadata for a real job for MINUTES=10 (SEED=s replays)
+	@$(BIN)/python -m tests.records --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+fuzz-requests: MINUTES = 30
+fuzz-requests: setup-tests  ## Changed requests of every route for the server and the functions for MINUTES=30 (SEED=s repeats)
+	@$(BIN)/python -m tests.requests --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+corpora: setup  ## Thousands of public schemas (JSON Schema, .proto, Avro) by us and by other libraries: what differs, beside what is known
+	@$(BIN)/python -m tests.corpora
 
 under-fire: setup-tests  ## The server at twice its capacity, its processes killed, what is behind it hanging (FIRE='overload dns-hangs')
 	@$(BIN)/python -m tests.fire $(FIRE)

@@ -39,7 +39,11 @@ COMMANDS = {
     ),
     "new": (
         ".new:new",
-        "Write keylane.toml, keylane.env and samconfig.toml into FOLDER, for a Kafka that exists.",
+        "Write keylane.toml and keylane.env into FOLDER, for a Kafka that exists.",
+    ),
+    "help": (
+        ".help_pages:help_pages",
+        "Print PAGE of the documents, such as troubleshooting or use/find; without one, list them.",
     ),
     "job": (".job:job", "Run the Spark job in the foreground, until SIGTERM."),
     "server": (

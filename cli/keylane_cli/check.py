@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from keylane_cli.options import with_config
-from keylane_client.cli.printing import print_json
+from keylane_client.cli.printing import print_json, printable
 from keylane_local import env_file
 from keylane_local.errors import StackError
 
@@ -38,6 +38,8 @@ def check(config: Path, kafka: str | None, as_json: bool) -> None:
         environment[env_file.KAFKA] = kafka
     found, valid = check_config.check_file(config)
     found += check_config.check_settings(env_file.beside(config))
+    if valid:
+        found += check_config.check_sql(valid)
     try:
         if valid and environment.get(env_file.KAFKA):
             found += check_topics.look_at(valid, environment)
@@ -47,7 +49,8 @@ def check(config: Path, kafka: str | None, as_json: bool) -> None:
         if as_json:
             print_json(asdict(each))
         else:
-            click.echo(f"{click.style(f'{each.kind:<7}', fg=_COLOURS[each.kind])}  {each.where}: {each.what}")
+            kind = click.style(f"{each.kind:<7}", fg=_COLOURS[each.kind])
+            click.echo(f"{kind}  {each.where}: {printable(each.what)}")
     if not found and not as_json:
         what = "" if environment.get(env_file.KAFKA) else " (no Kafka was looked at: name one with --kafka)"
         click.echo(f"Nothing is wrong with {config}{what}.")

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Literal
 
 from keylane.config import kafka_table, table
 from keylane.config.settings import SettingsTable
-from keylane.errors import BadConfig, SettingsError, ask_meant
+from keylane.errors import BadConfig, SettingsError, WriterError, ask_meant
 from keylane.model.records import MAX_LANES
 from keylane_local import env_file
 from keylane_spark.config.topics import Config, InvalidConfigFile, line_of, load
-from keylane_spark.preview import read_code
+from keylane_spark.preview import read_code, sql_faults
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,6 +68,15 @@ def _check_topics(valid: ValidConfig) -> Iterator[CheckFinding]:
         if view.topic not in valid.config.topics and near:
             what = f"topic {view.topic!r} has no table here: was {near[0]!r} meant? A view can do without one"
             yield CheckFinding("note", valid.place("views", name, "topic"), what)
+
+
+def check_sql(valid: ValidConfig) -> Iterator[CheckFinding]:
+    """Yield what Spark can't compute, such as a function that does not exist."""
+    try:
+        for field, reason in sql_faults(valid.config):
+            yield CheckFinding("wrong", valid.place(*field), f"{'.'.join(field)}: {reason}")
+    except WriterError as error:
+        yield CheckFinding("warning", str(valid.path), f"the SQL was not looked at: {error}")
 
 
 def _function_fault(config: Path, function: str) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import pyarrow as pa
 
 from keylane.errors import ask_meant
+from keylane.formats.json_text import parse
 from keylane.model.records import MAX_LANES
 from keylane.state.field_index import indexes_of, split_entries
 from keylane_cli.check_config import CheckFinding, ValidConfig
@@ -24,26 +25,39 @@ from keylane_cli.survey.key_memory import (
     count_index_parts,
     index_megabytes,
 )
-from keylane_cli.survey.lane_balance import FULLEST, count_lanes, fullness, propose_stripes
+from keylane_cli.survey.lane_balance import FULLEST, WORTH_BYTES, count_lanes, fullness, propose_stripes
 from keylane_cli.survey.sample import TopicSample
 from keylane_cli.survey.table_guess import (
+    decode_registered,
+    explain_events,
+    explain_keys,
     find_event_faults,
     find_key_faults,
+    guess_key_fields,
     guess_key_schema,
+    guess_times,
     has_registry_keys,
 )
 from keylane_spark.preview import field_entries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from keylane.model.kafka import LogRecord
     from keylane.model.records import Options
     from keylane_spark.config.topics import TopicConfig
     from keylane_spark.config.views import ViewConfig
 
 _KEY_SETTINGS = ("key_fields", "key_schema", "key_format")
 _GIB = 1 << 30
+_UNITS = {
+    "number": "years",
+    "time": "milliseconds",
+    "time_s": "seconds",
+    "time_us": "microseconds",
+    "time_ns": "nanoseconds",
+    "time_days": "days",
+}
+"""What integers of a type of fields count."""
 
 
 class InFields(NamedTuple):
@@ -57,18 +71,21 @@ class InFields(NamedTuple):
     members: Mapping[int, float]
 
     @classmethod
-    def of(cls, options: Options, keyed: Sequence[LogRecord]) -> Self:
+    def of(cls, options: Options, keyed: TopicSample) -> Self:
         """Read the records as the job does."""
-        if not options.fields:
+        records = [record for _, record in keyed.records if record.value is not None]
+        if not options.fields or not keyed.documents:
             return cls(0, 0, {})
-        found, _ = field_entries(pa.array([record.value for record in keyed], pa.binary()), options)
+        if keyed.decoded is not None:
+            options, records = replace(options, value_format="auto"), records[: len(keyed.decoded)]
+        found, _ = field_entries(pa.array(keyed.documents, pa.binary()), options)
         entries, values, members = 0, 0, Counter[int]()
-        for record, own in zip(keyed, found.to_pylist(), strict=True):
+        for record, own in zip(records, found.to_pylist(), strict=True):
             for number, value in split_entries(own):
                 entries += 1
                 values += len(value)
                 members[number] += len(value) + END_BYTES + len(record.key or b"")
-        count = len(keyed)
+        count = len(records) if keyed.decoded is not None else len(keyed.records)
         return cls(entries / count, values / count, {each: size / count for each, size in members.items()})
 
 
@@ -82,9 +99,21 @@ def look_at(valid: ValidConfig, environment: Mapping[str, str]) -> list[CheckFin
         shards = survey.find_shards()
         used = {*valid.config.topics, *(view.topic for view in valid.config.views.values())}
         samples = {name: survey.sample(name, counts=True) for name in sorted(used & survey.topics.keys())}
+    for name, sample in samples.items():
+        if sample.has_schemas:
+            decoded, fault = decode_registered(sample.values, environment)
+            samples[name] = replace(sample, decoded=decoded)
+            if fault:
+                table = ("topics", name) if name in valid.config.topics else ("views",)
+                what = (
+                    f"the values of topic {name!r} are of a Schema Registry, and were not looked at: {fault}"
+                )
+                found.append(CheckFinding("warning", valid.place(*table), what))
     for name, topic in valid.config.topics.items():
         if name in samples:
             found += check_topic(valid, name, topic, samples[name], shards)
+    counts = {name: samples[name].partition_count for name in valid.config.topics if name in samples}
+    found += check_joins(valid, counts)
     for name, view in valid.config.views.items():
         if view.topic in samples:
             found += check_view(valid, name, view, samples[view.topic])
@@ -106,6 +135,19 @@ def _find_missing(valid: ValidConfig, present: Mapping[str, int]) -> Iterator[Ch
                 yield CheckFinding("wrong", valid.place("views", name, "topic"), sentence)
 
 
+def check_joins(valid: ValidConfig, counts: Mapping[str, int]) -> Iterator[CheckFinding]:
+    """Yield the topics that can't be joined with others for their partitions alone, as one that grew."""
+    alike: dict[tuple[Any, ...], dict[int, str]] = {}
+    for name, count in counts.items():
+        table = valid.config.topics[name]
+        by_count = alike.setdefault((table.partitioner, table.partition_by, table.stripes), {})
+        first = next(iter(by_count.items()), None)
+        if first is not None and count not in by_count:
+            what = f"it has {count} partitions, topic {first[1]!r} has {first[0]}: /join does not read both"
+            yield CheckFinding("note", valid.place("topics", name), what)
+        by_count.setdefault(count, name)
+
+
 def check_topic(
     valid: ValidConfig, name: str, topic: TopicConfig, sample: TopicSample, shards: Sequence[int]
 ) -> Iterator[CheckFinding]:
@@ -120,17 +162,24 @@ def check_topic(
     if sample.records and not keyed.records:
         yield CheckFinding("warning", place, "the first records have no keys: nothing can be found by one")
         return
+    strays = keyed.count_strays(topic.partitioner, topic.partition_by)
     if keyed.records and topic.partition_by == "key":
         guess = sample.guess_partitioner()
-        if guess.reason.startswith("it explains") and guess.partitioner != topic.partitioner:
+        if guess.is_found and guess.partitioner != topic.partitioner:
             what = f"{guess.partitioner!r} is the partitioner of the producers, not {topic.partitioner!r}"
             yield CheckFinding(
                 "warning", valid.place("topics", name, "partitioner"), f"{what}: {guess.reason}"
             )
+            strays = 0
+    if strays and not topic.guarded:
+        rule = f"{topic.partitioner!r} and partition_by = {topic.partition_by!r}"
+        what = f"{strays} of {len(keyed.records)} records are not where producers with {rule} put them"
+        setting = "partitioner" if topic.partition_by == "key" else "partition_by"
+        yield CheckFinding("warning", valid.place("topics", name, setting), f"{what}: they are strays")
     if keyed.records:
         yield from _check_memory(valid, name, topic, keyed)
         yield from _check_table(valid, name, topic, keyed)
-    if shards:
+    if shards and sample.memory_bytes >= WORTH_BYTES:
         yield from _check_balance(valid, name, topic, partitions, shards)
 
 
@@ -138,7 +187,7 @@ def _check_table(
     valid: ValidConfig, name: str, topic: TopicConfig, keyed: TopicSample
 ) -> Iterator[CheckFinding]:
     """Yield what does not fit the options of a database's table."""
-    values, keys = keyed.values, keyed.keys
+    values, keys = keyed.documents, keyed.keys
     if topic.envelope != "none":
         if faults := list(find_event_faults(values)):
             what = f"{len(faults)} of {len(values)} values are not change events: {faults[0]}"
@@ -146,15 +195,29 @@ def _check_table(
     elif keyed.has_events:
         what = 'the values are change events of a table: envelope = "debezium" serves its rows'
         yield CheckFinding("note", valid.place("topics", name), what)
+    elif what := explain_events(values):
+        yield CheckFinding("note", valid.place("topics", name), what)
     options = topic.options
     if faults := list(find_key_faults(options, keys)):
         what = f"{len(faults)} of {len(keys)} keys can't be found by their values: {faults[0]}"
         setting = next(each for each in _KEY_SETTINGS if getattr(options, each))
         yield CheckFinding("warning", valid.place("topics", name, setting), what)
-    elif not options.has_typed_keys and (has_registry_keys(keys) or guess_key_schema(keys)):
-        setting = 'key_format = "registry"' if has_registry_keys(keys) else "key_schema"
-        what = f"the keys have a schema: with {setting} they are found by their values"
+    elif not options.has_typed_keys and (what := _explain_keys(keys)):
         yield CheckFinding("note", valid.place("topics", name), what)
+
+
+def _explain_keys(keys: Collection[bytes]) -> str:
+    """Return how keys could be asked for by their values, or why they can't; "" where they have none."""
+    guesses = {
+        'key_format = "registry"': has_registry_keys,
+        "key_schema": guess_key_schema,
+        "key_fields": guess_key_fields,
+    }
+    for setting, guess in guesses.items():
+        if guess(keys):
+            return f"with {setting} keys are found by their values"
+    fault = explain_keys(keys)
+    return f"keys are asked for as they are in Kafka: {fault}" if fault else ""
 
 
 def _check_memory(
@@ -164,15 +227,15 @@ def _check_memory(
     records = [record for _, record in keyed.records]
     key_bytes = sum(len(record.key or b"") for record in records) / len(records)
     value_bytes = sum(len(value) for value in keyed.values) / len(records)
-    options, in_fields = topic.options, InFields.of(topic.options, records)
+    options, in_fields = topic.options, InFields.of(topic.options, keyed)
     of_fields = bytes_of_fields(key_bytes, in_fields.entries, in_fields.values)
     of_key = bytes_of_key(len(name), key_bytes, value_bytes, indexed=options.index > 0) + of_fields
     total = keyed.record_count * of_key * REBUILD / MEMORY_USED
     size = f"{of_key:.0f} bytes" + (f" ({of_fields:.0f} of them for its fields)" if of_fields else "")
     what = f"at most {keyed.record_count:,} keys of {size}: {total / _GIB:.2f} GiB of nodes"
-    yield CheckFinding("note", valid.place("topics", name), f"{what} (docs/operate/sizing.md)")
+    yield CheckFinding("note", valid.place("topics", name), f"{what} (`keylane help sizing`)")
     if topic.definition is None:  # else other values than these are stored
-        yield from _check_fields(valid, name, options, in_fields, [record.value for record in records])
+        yield from _check_fields(valid, name, options, in_fields, keyed)
     if not options.index:
         return
     lanes = keyed.partition_count * topic.stripes
@@ -188,16 +251,28 @@ def _check_memory(
 
 
 def _check_fields(
-    valid: ValidConfig, name: str, options: Options, found: InFields, values: Sequence[bytes | None]
+    valid: ValidConfig, name: str, options: Options, found: InFields, keyed: TopicSample
 ) -> Iterator[CheckFinding]:
-    """Yield the fields by which no record would be found."""
+    """Yield the fields by which no record would be found, and those whose unit is another one."""
+    values = keyed.documents
+    if keyed.decoded is not None and not values:
+        return
     documents = [value for each in values if (value := _json_object(each)) is not None]
     paths = {path for value in documents for path in _paths(value)} if options.envelope == "none" else set()
     for field in indexes_of(options).fields:
         if field.number not in found.members:
-            what = f"none of {len(values)} records has a value of the type {field.kind} in {field.name!r}"
+            count = len(values) if keyed.decoded is not None else len(keyed.records)
+            what = f"none of {count} records has a value of the type {field.kind} in {field.name!r}"
             meant = "" if field.name in paths else ask_meant(field.name, paths, quoted=True)
             yield CheckFinding("warning", valid.place("topics", name, "fields", field.name), what + meant)
+    # The schemas of a registry say the units.
+    guessed = guess_times(values).guessed if keyed.decoded is None else {}
+    for field in indexes_of(options).fields:
+        fits = guessed.get(field.name, field.kind)
+        if field.kind.startswith("time") and fits != field.kind:
+            what = f"the numbers in {field.name!r} look like {_UNITS[fits]}, not {_UNITS[field.kind]}"
+            place = valid.place("topics", name, "fields", field.name)
+            yield CheckFinding("warning", place, f'{what}: its type is "{fits}"')
 
 
 def _check_balance(
@@ -208,7 +283,7 @@ def _check_balance(
         return
     proposed = propose_stripes(partitions, shards)
     if proposed.stripes != topic.stripes and proposed.fullest < full:
-        now = f"the fullest shard has {full:.2f} times the mean"
+        now = f"the fullest shard has {full:.2f} times its share"
         uneven = "a shard has no lane" if math.isinf(full) else now
         what = f"{uneven}: with stripes = {proposed.stripes} it has {proposed.fullest:.2f} times"
         yield CheckFinding("warning", valid.place("topics", name, "stripes"), what)
@@ -218,11 +293,14 @@ def check_view(
     valid: ValidConfig, name: str, view: ViewConfig, sample: TopicSample
 ) -> Iterator[CheckFinding]:
     """Yield the fields that a view names and no record has."""
-    values = [value for each in sample.values if (value := _json_object(each)) is not None]
-    if sample.values and not values:
+    documents = sample.documents
+    values = [value for each in documents if (value := _json_object(each)) is not None]
+    if documents and not values:
         what = f"no first record of topic {view.topic!r} is a JSON object: a view reads its fields"
         yield CheckFinding("warning", valid.place("views", name, "topic"), what)
         return
+    yield from _check_view_time(valid, name, view, documents)
+    yield from _check_updates(valid, name, view, sample)
     paths = Counter(path for value in values for path in _paths(value))
     wanted: list[tuple[tuple[str, ...], str | None]] = [(("key",), view.key), (("time",), view.time)]
     for column, each in view.columns.items():
@@ -234,9 +312,33 @@ def check_view(
         yield CheckFinding("warning", valid.place("views", name, *field), what)
 
 
+def _check_view_time(
+    valid: ValidConfig, name: str, view: ViewConfig, documents: Sequence[bytes]
+) -> Iterator[CheckFinding]:
+    unit = guess_times(documents).guessed.get(view.time or "", "time")
+    if unit != "time":
+        what = f"the numbers in {view.time!r} look like {_UNITS[unit]}: a view takes them for milliseconds"
+        yield CheckFinding("warning", valid.place("views", name, "time"), what)
+
+
+def _check_updates(
+    valid: ValidConfig, name: str, view: ViewConfig, sample: TopicSample
+) -> Iterator[CheckFinding]:
+    """Yield that a view without windows counts a key again with each of its records."""
+    is_of_log = not valid.config.definition(name).has_rows and view.of is None
+    if not is_of_log or view.window or view.session or view.time:
+        return
+    keyed = sample.keyed.records
+    again = len(keyed) - len(sample.keys)
+    if again:
+        what = f"{again} of {len(keyed)} records have a key that came before, and the view counts each record"
+        instead = 'with of = "keys" it counts each key once, as its latest record is'
+        yield CheckFinding("note", valid.place("views", name), f"{what}: {instead}")
+
+
 def _json_object(value: bytes | None) -> dict[str, Any] | None:
     try:
-        found = json.loads(value or b"")
+        found = parse(value or b"")
     except ValueError:
         return None
     return found if isinstance(found, dict) else None

@@ -22,7 +22,7 @@ from keylane_cli.doctor_checks import (
     check_registry,
 )
 from keylane_client.cli.access import Remote, with_remote
-from keylane_client.cli.printing import print_json
+from keylane_client.cli.printing import print_json, printable
 from keylane_local import env_file
 from keylane_local.stack.stack import Stack
 
@@ -61,6 +61,6 @@ def _variables(data_dir: Path) -> Mapping[str, str]:
 
 def _show(check: Check) -> None:
     mark, colour = _MARKS[check.result]
-    click.echo(f"{click.style(f'{mark:<6}', fg=colour)}  {check.name:<16}  {check.found}")
+    click.echo(f"{click.style(f'{mark:<6}', fg=colour)}  {check.name:<16}  {printable(str(check.found))}")
     if check.advice:
         click.echo(f"        {check.advice}")

@@ -27,7 +27,7 @@ TIMEOUT_S = 10.0
 MAX_SKEW_S = 5.0
 """Ages and times are compared between machines: a few seconds do no harm."""
 USUAL_PORTS = {"kafka": 9092, "redis": 7000, "server": 8080}
-_TROUBLE = "docs/operate/troubleshooting.md"
+_TROUBLE = "`keylane help troubleshooting`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def check_kafka(variables: Mapping[str, str], config: Path) -> Iterator[Check]:
         return
     try:
         present = cluster.find_topics({**variables, env_file.REDIS: ""})
-        yield Check("kafka cluster", "ok", f"answers, with {len(present)} topics")
+        yield Check("kafka cluster", "ok", f"answers; number of topics: {len(present)}")
         wanted = topics.load_topics(config) if config.exists() else {}
     except (StackError, errors.KeylaneError) as error:
         yield Check("kafka cluster", "failed", str(error), f"see {_TROUBLE}")

@@ -17,8 +17,8 @@ _STACK = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,127}")
 _ADDRESSES = re.compile(r"[^/@\s,\"\\]+:\d{1,5}(,[^/@\s,\"\\]+:\d{1,5})*")
 
 
-def _check_stack(_: click.Context, __: click.Parameter, given: str) -> str:
-    if not _STACK.fullmatch(given):
+def _check_stack(_: click.Context, __: click.Parameter, given: str | None) -> str | None:
+    if given is not None and not _STACK.fullmatch(given):
         raise click.BadParameter("a stack's name has letters, digits and hyphens, and begins with a letter")
     return given
 
@@ -67,10 +67,8 @@ def _check_addresses(_: click.Context, __: click.Parameter, given: str | None) -
 @click.option("--create-topics", is_flag=True, help="Let the job create topics that Kafka does not have.")
 @click.option(
     "--stack",
-    default="keylane-dev",
-    show_default=True,
     callback=_check_stack,
-    help="Name of the CloudFormation stack.",
+    help="Also write samconfig.toml, for AWS: the name of the CloudFormation stack.",
 )
 @click.option("--unchecked", is_flag=True, help="Write the files without a look at Kafka and Redis.")
 @click.option("--force", is_flag=True, help="Replace files that exist.")
@@ -82,12 +80,12 @@ def new(  # noqa: PLR0913 (the options of a command)
     redis: str,
     topics: tuple[str, ...],
     create_topics: bool,
-    stack: str,
+    stack: str | None,
     unchecked: bool,
     force: bool,
     as_json: bool,
 ) -> None:
-    """Write keylane.toml, keylane.env and samconfig.toml into FOLDER, for a Kafka that exists.
+    """Write keylane.toml and keylane.env into FOLDER, for a Kafka that exists.
 
     Kafka, and Redis if it is named, are looked at first; a topic's first records name its partitioner. The
     environment has what is needed to log in, as for the functions. Then `keylane up` in FOLDER serves the
@@ -96,7 +94,7 @@ def new(  # noqa: PLR0913 (the options of a command)
     from keylane.errors import KeylaneError  # noqa: PLC0415 - the imports take long
     from keylane_cli import new_project  # noqa: PLC0415
 
-    paths = [folder / TOPICS, folder / SETTINGS, folder / DEPLOYMENT]
+    paths = [folder / TOPICS, folder / SETTINGS, *([folder / DEPLOYMENT] if stack else [])]
     existing = [str(path) for path in paths if path.exists()]
     if existing and not force:
         raise BadInput(f"{' and '.join(existing)} exists already: name another folder, or use --force")
@@ -111,18 +109,10 @@ def new(  # noqa: PLR0913 (the options of a command)
         )
     except KeylaneError as error:
         raise StackError(f"{error} (--unchecked writes the files without a look)") from error
-    texts = (
-        new_project.render_topics(found),
-        new_project.render_environment(project, os.environ),
-        new_project.render_deployment(project, found, os.environ),
-    )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for path, text in zip(paths, texts, strict=True):
-            path.touch(mode=0o600 if path.name == SETTINGS else 0o666)
-            path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise BadInput(f"{error.filename or folder} cannot be written: {error.strerror}") from error
+    texts = [new_project.render_topics(found), new_project.render_environment(project, found, os.environ)]
+    if stack:
+        texts.append(new_project.render_deployment(project, found, os.environ))
+    _write(folder, dict(zip(paths, texts, strict=True)))
     if as_json:
         print_json({"files": [str(path) for path in paths], "topics": new_project.summarize(found)})
         return
@@ -134,3 +124,13 @@ def new(  # noqa: PLR0913 (the options of a command)
     if secrets := [name for name in _SECRETS if name in os.environ]:
         click.echo(f"Not written: {', '.join(secrets)}. Set it where the parts run, or add it to {SETTINGS}.")
     click.echo(f"Next: {'' if folder == Path() else f'cd {shlex.quote(str(folder))} && '}keylane up")
+
+
+def _write(folder: Path, texts: dict[Path, str]) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, text in texts.items():
+            path.touch(mode=0o600 if path.name == SETTINGS else 0o666)
+            path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"{error.filename or folder} cannot be written: {error.strerror}") from error

@@ -10,12 +10,18 @@ from keylane.formats.connect_keys import keys_with_schema
 from keylane.model.records import KeyFields
 from keylane_cli.survey.cluster import PARTITIONS, Survey, describe_missing, reach
 from keylane_cli.survey.key_memory import BYTES_PER_ENTRY
-from keylane_cli.survey.lane_balance import FULLEST, Proposal, propose_stripes
+from keylane_cli.survey.lane_balance import FULLEST, WORTH_BYTES, Proposal, propose_stripes
 from keylane_cli.survey.partitioner_guess import USUAL, PartitionerGuess
+from keylane_cli.survey.sample import TopicSample
 from keylane_cli.survey.table_guess import (
     decode_registered,
+    explain_events,
+    explain_keys,
+    explain_registered,
+    guess_fields,
     guess_key_fields,
     guess_key_schema,
+    guess_times,
     has_change_events,
     has_registry_keys,
 )
@@ -28,28 +34,38 @@ NEW_PARTITIONS = 9
 _INTERNAL = "_"
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 """A name that TOML takes without quotes."""
+_TIMES = ("time", "time_us", "time_ns")
+"""The types of times that are proposed: what may be seconds, days or years may be any other number."""
+_EXAMPLES = 3
+_COST_OF_FIELDS = f"{BYTES_PER_ENTRY} bytes of Redis + the key, each"
 OPTIONS = {"kafka": "--kafka", "redis": "--redis"}
 
 
 @dataclass(frozen=True, slots=True)
 class NewProject:
-    """What was asked for. No topics: all that Kafka has. `redis_nodes`: "" for a Redis of the local stack."""
+    """What was asked for. No topics: all that Kafka has. `redis_nodes`: "" for a Redis of the local stack.
+
+    `stack`: that of CloudFormation, None where nothing is deployed.
+    """
 
     bootstrap: str
     redis_nodes: str
     topics: Sequence[str]
-    stack: str
+    stack: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TopicFound:
     """What is known of a topic. `partitions`: 0 if Kafka does not have it, None if nobody has looked.
 
-    `stripes`: how many keep the shards of the Redis Cluster evenly filled; None if nobody has looked.
+    `stripes`: how many keep the shards of the Redis Cluster evenly filled; None if nobody has looked, or
+    the topic is small.
     `has_keys`: whether a record had one; a topic without records may get some. `has_schemas`: whether all
     values begin as those of a Schema Registry do; `has_registry_keys`: all keys. `has_events`: whether all
     values are change events, as far as their schemas are known. `key_fields`: of keys that are JSON objects
-    alike; `key_schema`: the schema that all keys have in them.
+    alike; `key_schema`: the schema that all keys have in them. `event_fault`, `key_fault`: why nothing is
+    proposed though some values are change events, or the keys are objects. `times`: fields that may be times,
+    `others`: further ones that records can be found by; with their types.
     """
 
     partitions: int | None
@@ -61,6 +77,10 @@ class TopicFound:
     key_fields: KeyFields = ()
     key_schema: str = ""
     has_registry_keys: bool = False
+    event_fault: str = ""
+    key_fault: str = ""
+    times: Sequence[tuple[str, str]] = ()
+    others: Sequence[tuple[str, str]] = ()
 
 
 _NOT_LOOKED_AT = TopicFound(None, PartitionerGuess(USUAL, is_guarded=False, reason="nothing was looked at"))
@@ -90,39 +110,63 @@ def look_at(
         shards = survey.find_shards()
         partitions = max(1, min(PARTITIONS, _READS // len(names)))
         found = {name: _look_at_topic(survey, name, partitions, shards) for name in names}
-    return {name: _with_schemas(topic, values, environment) for name, (topic, values) in found.items()}
+    return {name: _with_schemas(name, *each, environment) for name, each in found.items()}
 
 
-def _with_schemas(topic: TopicFound, values: list[bytes], environment: Mapping[str, str]) -> TopicFound:
-    """Return what is known, with what a registry's schemas say of the values."""
-    if not topic.has_schemas:
+def _with_schemas(
+    name: str, topic: TopicFound, sample: TopicSample | None, environment: Mapping[str, str]
+) -> TopicFound:
+    """Return what is known, with what a registry's schemas say of the values and keys."""
+    if sample is None:
         return topic
-    return replace(topic, has_events=has_change_events(decode_registered(values, environment)))
+    values, _ = decode_registered(sample.values, environment) if topic.has_schemas else (sample.values, "")
+    guessed, typed = guess_times(values)
+    times = {*typed, *(name for name, kind in guessed.items() if kind in _TIMES)}
+    topic = replace(
+        topic,
+        has_events=has_change_events(values),
+        event_fault=explain_events(values),
+        others=[each for each in guess_fields(values) if each[0] not in times],
+        times=[
+            *((name, "time") for name in typed),
+            # The schemas of a registry say the units.
+            *(
+                (name, "time" if topic.has_schemas else kind)
+                for name, kind in guessed.items()
+                if kind in _TIMES
+            ),
+        ],
+    )
+    if topic.has_registry_keys:
+        return replace(topic, key_fault=explain_registered(name, sorted(sample.keys), environment))
+    is_proposed = topic.key_fields or topic.key_schema
+    return topic if is_proposed else replace(topic, key_fault=explain_keys(sample.keys))
 
 
 def _look_at_topic(
     survey: Survey, name: str, partitions: int, shards: list[int]
-) -> tuple[TopicFound, list[bytes]]:
-    """Return what is known of a topic, and the values that were looked at."""
+) -> tuple[TopicFound, TopicSample | None]:
+    """Return what is known of a topic, and its first records."""
     try:
-        sample = survey.sample(name, partitions)
+        sample = survey.sample(name, partitions, counts=True)
     except UnknownTopic:
         reason = "Kafka does not have the topic yet: this is that of Java clients"
         guess = PartitionerGuess(USUAL, is_guarded=False, reason=reason)
-        return TopicFound(0, guess, propose_stripes(NEW_PARTITIONS, shards) if shards else None), []
+        return TopicFound(0, guess), None
     keys = sample.keys
     found = TopicFound(
         sample.partition_count,
         sample.guess_partitioner(),
-        propose_stripes(sample.partition_count, shards) if shards else None,
+        propose_stripes(sample.partition_count, shards)
+        if shards and sample.memory_bytes >= WORTH_BYTES
+        else None,
         has_keys=not sample.records or bool(sample.keys),
         has_schemas=sample.has_schemas,
-        has_events=sample.has_events,
         key_fields=guess_key_fields(keys),
         key_schema=guess_key_schema(keys),
         has_registry_keys=has_registry_keys(keys),
     )
-    return found, sample.values
+    return found, sample
 
 
 def summarize(found: Mapping[str, TopicFound]) -> list[dict[str, object]]:
@@ -141,6 +185,9 @@ def summarize(found: Mapping[str, TopicFound]) -> list[dict[str, object]]:
             "key_fields": dict(each.key_fields),
             "key_schema": each.key_schema or None,
             "has_registry_keys": each.has_registry_keys,
+            "event_fault": each.event_fault or None,
+            "key_fault": each.key_fault or None,
+            "times": dict(each.times),
         }
         for name, each in found.items()
     ]
@@ -149,8 +196,8 @@ def summarize(found: Mapping[str, TopicFound]) -> list[dict[str, object]]:
 def render_topics(found: Mapping[str, TopicFound]) -> str:
     """Return the text of keylane.toml."""
     lines = [
-        "# The topics to serve, and their options: docs/configuration/topics.md has all of them.",
-        "# Addresses and secrets are in keylane.env, or in the environment: docs/configuration/settings.md.",
+        "# The topics to serve, and their options: `keylane help configuration/topics` has all of them.",
+        "# Addresses and secrets are in keylane.env, or in the environment: `keylane help settings`.",
         "",
     ]
     if any(each.partitions == 0 for each in found.values()):
@@ -173,17 +220,24 @@ def _render_topic(name: str, found: TopicFound) -> str:
         lines.append(_render_stripes(found.stripes))
     if found.has_schemas:
         lines.append('value_format = "registry" # needs KEYLANE_SCHEMA_REGISTRY_URL')
-        if not found.has_events:
+        if not found.has_events and not found.event_fault:
             lines.append('# envelope = "debezium"  # if the values are change events of a table')
     if found.has_events:
-        lines.append('envelope = "debezium" # rows of a table (docs/use/databases.md)')
+        lines.append('envelope = "debezium" # rows of a table (`keylane help databases`)')
+    elif found.event_fault:
+        lines.append(f'# envelope = "debezium" # {_comment(found.event_fault)}')
     lines += _render_keys(found)
     lines += [
         "# index = true         # keys in order: ranges and prefixes",
         "# history_count = 100  # of each key",
-        f'# fields = {{ status = "text" }}  # to find by: {BYTES_PER_ENTRY} bytes of Redis + the key, each',
+        f"# fields = {{ {_example_fields(found)} }}  # to find by: {_COST_OF_FIELDS}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _example_fields(found: TopicFound) -> str:
+    fields = [*found.others[:_EXAMPLES], *found.times[:_EXAMPLES]] or [("status", "text")]
+    return ", ".join(f'{".".join(map(_toml_name, name.split(".")))} = "{kind}"' for name, kind in fields)
 
 
 def _render_keys(found: TopicFound) -> Iterator[str]:
@@ -195,8 +249,15 @@ def _render_keys(found: TopicFound) -> Iterator[str]:
         # TOML's basic strings are JSON's, but for a character that JSON may have as it is.
         schema = json.dumps(found.key_schema).replace("\x7f", "\\u007f")
         yield f"key_schema = {schema} # {_example(keys_with_schema(found.key_schema).fields)}"
-    if found.has_registry_keys:
+    if found.has_registry_keys and not found.key_fault:
         yield 'key_format = "registry" # keys by their values: /keys/7, or a JSON object'
+    if found.key_fault:
+        yield f"# keys are asked for as they are in Kafka: {_comment(found.key_fault)}"
+
+
+def _comment(text: str) -> str:
+    """Return a text that ends no comment of TOML."""
+    return "".join(each if each.isprintable() else " " for each in text)[:300]
 
 
 def _toml_name(name: str) -> str:
@@ -209,7 +270,9 @@ def _example(fields: KeyFields) -> str:
     return "keys by a JSON object of these"
 
 
-def render_environment(project: NewProject, environment: Mapping[str, str]) -> str:
+def render_environment(
+    project: NewProject, found: Mapping[str, TopicFound], environment: Mapping[str, str]
+) -> str:
     """Return the text of keylane.env, without passwords."""
     given = {
         name: environment[name]
@@ -218,7 +281,7 @@ def render_environment(project: NewProject, environment: Mapping[str, str]) -> s
     }
     lines = [
         "# Read by `keylane up`, `job`, `serve` and `doctor` here, by systemd and by containers.",
-        "# The environment wins. docs/configuration/settings.md has every variable.",
+        "# The environment wins. `keylane help settings` has every variable.",
         f"{KAFKA}={project.bootstrap}",
     ]
     lines.append(
@@ -226,9 +289,18 @@ def render_environment(project: NewProject, environment: Mapping[str, str]) -> s
         if project.redis_nodes
         else f"# {REDIS}=redis-1:6379 # without it, `keylane up` starts a Redis Cluster of its own"
     )
+    lines += [
+        "# Which topics are served, and that none is written over HTTP. The second line, instead, allows it.",
+        *_render_served([name for name, each in found.items() if each.has_keys]),
+    ]
     lines += [f"{name}={value}" for name, value in given.items()]
     lines += [f"# {name}={example}" for name, example in _LOGIN.items() if name not in given and example]
     return "\n".join(lines) + "\n"
+
+
+def _render_served(topics: Sequence[str]) -> Iterator[str]:
+    yield f"KEYLANE_TOPICS={json.dumps({'read': topics, 'write': []})}"
+    yield f"# KEYLANE_TOPICS={json.dumps({'read': topics, 'write': topics})}"
 
 
 _LOGIN = {
@@ -246,10 +318,11 @@ _LOGIN = {
 
 
 def _render_stripes(proposed: Proposal) -> str:
-    line = f"stripes = {proposed.stripes} # the fullest shard has {proposed.fullest:.2f} times the mean"
+    line = f"stripes = {proposed.stripes} # "
+    most = f"{proposed.fullest:.2f} times its share"
     if proposed.fullest > FULLEST:
-        return f"{line}: no number gives less here (docs/operate/sizing.md)"
-    return f"{line} at most, up to {proposed.most_shards} shards (docs/operate/sizing.md)"
+        return f"{line}the fullest shard has {most}: no number gives less here (`keylane help sizing`)"
+    return f"{line}no shard has more than {most}, up to {proposed.most_shards} shards (`keylane help sizing`)"
 
 
 def render_deployment(
@@ -269,7 +342,7 @@ def render_deployment(
     more = "" if project.redis_nodes else " RedisNodes, unless a cache is to be created."
     overrides = "".join(f'  "{name}={value}",\n' for name, value in given.items() if value)
     return f"""\
-# `sam deploy`: docs/operate/deploy.md describes the parameters.
+# `sam deploy`: `keylane help deploy` describes the parameters.
 version = 0.1
 
 [default.global.parameters]

@@ -41,8 +41,10 @@ def check(options: StackOptions, config: Path | None) -> Mapping[str, int]:
     if config and not _creates(config):
         wanted = topics.load_topics(config)
         if unknown := cluster.describe_missing(wanted, present):
-            advice = f"correct {config}, or let the job create it with [job] create_topics = true"
-            raise BadInput(f"{'; '.join(unknown)}. {advice}")
+            missing_topics = "; ".join(unknown)
+            end = "" if missing_topics.endswith("?") else "."
+            advice = f"Correct {config}, or let the job create it with [job] create_topics = true"
+            raise BadInput(f"{missing_topics}{end} {advice}")
     return present
 
 

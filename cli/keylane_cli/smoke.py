@@ -10,7 +10,7 @@ import click
 from keylane_cli.smoke_steps import REQUEST_S, Smoke, SmokeStep
 from keylane_client import NO_RETRIES, ClientOptions
 from keylane_client.cli.access import Remote, with_access
-from keylane_client.cli.printing import print_json
+from keylane_client.cli.printing import print_json, printable
 
 
 @click.command()
@@ -47,6 +47,6 @@ def smoke(remote: Remote, topic: str, key: str | None, timeout_s: float) -> None
 
 def _show(step: SmokeStep) -> None:
     result = "failed" if step.fault else "ok"
-    click.echo(f"{result:<6}  {step.name:<9}  {step.took_ms:>6} ms  {step.did or step.fault}")
+    click.echo(f"{result:<6}  {step.name:<9}  {step.took_ms:>6} ms  {printable(str(step.did or step.fault))}")
     if step.advice:
         click.echo(f"        {step.advice}")

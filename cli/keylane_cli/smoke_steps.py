@@ -33,7 +33,7 @@ FRESH_MS = 60_000
 """An idle lane is about a second old. Older than this, nobody applies the log."""
 REQUEST_S = 30.0
 _WAIT_S, _PAUSE_S = 10, 0.2
-_TROUBLE = "docs/operate/troubleshooting.md"
+_TROUBLE = "`keylane help troubleshooting`"
 _JOB_IS_LATE = (
     "the job does not apply the log: does it run, does its keylane.toml have the topic, does it reach Kafka "
     f"and Redis? Its log says so; see {_TROUBLE}"

@@ -31,10 +31,13 @@ from keylane_local.stack.topics import load_topics
 from keylane_local.tools import is_checkout, project_root
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from keylane_local.deploy.deployment import Deployed
     from keylane_local.process.program import Program
 
 _out = Console(highlight=False, soft_wrap=True)
+_COLOURS = {"complete": "green", "stopped": "red", "incomplete": "red", "old": "red"}
 _DEFAULT_CONFIG = "keylane.toml"
 _FOLLOW_S = 0.2
 _NEXT = """
@@ -42,6 +45,7 @@ The stack keeps running. Try next:
   curl -i {url}/topics/flights/keys/N14228
   curl -i -X PUT {url}/topics/flights/keys/N1 -H 'Content-Type: application/json' -d '{{"dest": "SFO"}}'
   curl -i '{url}/topics/flights/keys/N1?envelope=true'
+  {program} console                      # the same in a browser: {url}/console/
   {program} status | logs job -f | down
 """
 
@@ -216,15 +220,16 @@ def status(remote: Remote, *, data_dir: Path) -> None:
         sys.exit(1)
     _show(stack)
     if stack.server.running and stack.state and stack.state.config:
-        _show_progress(remote, Path(stack.state.config))
+        down = [part.name for part in stack.parts if not part.running]
+        _show_progress(remote, Path(stack.state.config), down)
     sys.exit(0 if all(part.running for part in stack.parts) else 1)
 
 
-def _show_progress(remote: Remote, config: Path) -> bool:
+def _show_progress(remote: Remote, config: Path, down: Sequence[str] = ()) -> bool:
     """Print what the API says of topics and views; return whether it answered."""
     from keylane_cli import progress  # noqa: PLC0415 - its imports take long
 
-    found = list(progress.read_progress(remote.url, remote.auth, config))
+    found = list(progress.read_progress(remote.url, remote.auth, config, down))
     if remote.as_json:
         for each in found:
             click.echo(json.dumps(each._asdict()))
@@ -233,7 +238,7 @@ def _show_progress(remote: Remote, config: Path) -> bool:
     for column in ("name", "state", "details"):
         table.add_column(column)
     for each in found:
-        colour = {"complete": "green", "stopped": "red", "incomplete": "red"}.get(each.state, "yellow")
+        colour = _COLOURS.get(each.state, "yellow")
         table.add_row(each.name, f"[{colour}]{escape(each.state)}[/]", escape(each.details))
     _out.print()
     _out.print(table)

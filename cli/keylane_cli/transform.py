@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from keylane_cli.options import with_config
-from keylane_client.cli.printing import print_json
+from keylane_client.cli.printing import print_json, printable
 from keylane_local import env_file
 from keylane_local.errors import StackError
 
@@ -41,10 +41,11 @@ def transform(topic: str, config: Path, sample: int, kafka: str | None, as_json:
                 print_json(asdict(each))
                 continue
             result = click.style(f"{each.result:<8}", fg=_COLOURS[each.result])
-            click.echo(f"{result} {each.position}  {each.key}{f'  {each.why}' if each.why else ''}")
-            click.echo(f"  before  {each.before}")
+            why = f"  {each.why}" if each.why else ""
+            click.echo(f"{result} {each.position}  {printable(f'{each.key}{why}')}")
+            click.echo(f"  before  {printable(str(each.before))}")
             if each.result == "set":
-                click.echo(f"  after   {each.after}")
+                click.echo(f"  after   {printable(str(each.after))}")
     except KeylaneError as error:
         raise StackError(str(error)) from error
     if not as_json:

@@ -1,25 +1,27 @@
 /** The page: which view is shown, the connection, and the service's health. */
 
+import * as brokers from "./brokers.js";
 import { element, say } from "./dom.js";
 import * as find from "./find.js";
 import * as groups from "./groups.js";
 import * as key from "./key.js";
+import * as lanes from "./lanes.js";
 import { every, isPaused, setPaused } from "./polling.js";
 import { explain } from "./problem.js";
 import * as range from "./range.js";
 import * as records from "./records.js";
+import * as schemas from "./schemas.js";
 import { connect, readLater, settings } from "./session.js";
 import * as topicSettings from "./settings.js";
-import * as topic from "./topic.js";
-import { rememberTopic } from "./topicbar.js";
+import { OF_TOPIC, rememberTopic } from "./topicbar.js";
 import * as topics from "./topics.js";
 import * as tryIt from "./try.js";
 import * as views from "./view.js";
+import * as write from "./write.js";
 
-const VIEWS = { topics, topic, records, range, find, key, groups, settings: topicSettings, view: views, try: tryIt };
-const TITLES = { topics: "Topics", topic: "Topic", records: "Records", range: "Keys", find: "Find", key: "Key", groups: "Consumer groups", settings: "Settings", view: "Views", try: "Try it" };
-/** Views of one topic that the bar does not name. */
-const BELOW_TOPICS = ["topic", "find", "groups", "settings"];
+const VIEWS = { topics, brokers, view: views, try: tryIt, records, range, find, key, write, schemas, lanes, groups, settings: topicSettings };
+const IN_BAR = { topics: "Topics", view: "Views", try: "Try it" };
+const TITLES = { ...IN_BAR, ...OF_TOPIC, brokers: "Brokers" };
 const FIRST = "topics";
 const HEALTH_EVERY_S = 15;
 const main = document.getElementById("main");
@@ -35,7 +37,7 @@ function route() {
 /** An address that names no view, such as one with a letter too few. */
 const missing = {
   async show(at) {
-    const links = Object.entries(TITLES).filter(([name]) => !BELOW_TOPICS.includes(name)).map(([name, title]) => element("li", {}, element("a", { class: "button", href: `#/${name}` }, title)));
+    const links = Object.entries(IN_BAR).map(([name, title]) => element("li", {}, element("a", { class: "button", href: `#/${name}` }, title)));
     at.append(element("h1", {}, "No such view"), element("p", {}, "The console has no view ", element("code", {}, location.hash), ". It has these:"), element("ul", { class: "picks" }, links));
   },
 };
@@ -46,9 +48,9 @@ async function render() {
   const { signal } = shown;
   const [name, params] = route();
   const view = Object.hasOwn(VIEWS, name) ? VIEWS[name] : missing;
-  document.title = `${TITLES[name] ?? "No such view"} – Keylane`;
+  document.title = [params.get("topic"), TITLES[name] ?? "No such view", "Keylane"].filter(Boolean).join(" – ");
   for (const each of document.querySelectorAll(".bar nav a")) {
-    const isHere = each.hash === `#/${BELOW_TOPICS.includes(name) ? FIRST : name}`;
+    const isHere = each.hash === `#/${name in IN_BAR ? name : FIRST}`;
     if (isHere) {
       each.setAttribute("aria-current", "page");
       // On a phone the bar scrolls.

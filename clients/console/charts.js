@@ -1,6 +1,6 @@
 /** Small charts in SVG. Each has a name for those who do not see it; its numbers stand beside it as text. */
 
-import { drawn, scrolling } from "./dom.js";
+import { drawn, element, scrolling } from "./dom.js";
 import { count, day } from "./format.js";
 
 export function sparkline(values, label) {
@@ -17,6 +17,14 @@ export function sparkline(values, label) {
     line && drawn("path", { class: "line", d: line }),
     drawn("path", { class: "base", d: `M0 ${height - 0.5}H${width}` }),
   );
+}
+
+/** A name with the number that it has now, and how that was; `unit`: the words behind it in the chart's name. */
+export function metric(name, value, values, unit) {
+  return element("div", { class: "metric" },
+    element("span", { class: "name" }, name),
+    element("span", { class: "number" }, value),
+    sparkline(values, `${name} of the last ${values.length} samples${unit}, now ${value}`));
 }
 
 /** Round steps of an axis, about four. */

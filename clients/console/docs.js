@@ -2,22 +2,11 @@
 
 import { element, table } from "./dom.js";
 
-const GROUPS = [
-  ["Read the state", (path, method) => method === "get" && /^\/(topics\/{topic}\/(keys|count|changes)|join|metadata|views)/.test(path)],
-  ["Write to Kafka", (path, method) => method !== "get" && !path.endsWith("keys:read")],
-  ["Look at Kafka", () => true],
-];
-const READS_BY_POST = "/topics/{topic}/keys:read";
 const spec = await (await fetch("openapi.json")).json();
 const main = document.getElementById("main");
 
 const resolve = (node) => (node?.$ref ? node.$ref.slice(2).split("/").reduce((at, part) => at[part], spec) : node);
 const nameOf = (node) => node?.$ref?.split("/").at(-1);
-
-function groupOf(path, method) {
-  if (path === READS_BY_POST) return GROUPS[0][0];
-  return GROUPS.find(([, holds]) => holds(path, method))[0];
-}
 
 /** A schema in a few words. */
 function kindOf(schema) {
@@ -96,21 +85,21 @@ function operationOf({ path, method, described }) {
     answersOf(described.responses));
 }
 
-const operations = Object.entries(spec.paths).flatMap(([path, methods]) => Object.entries(methods).filter(([method]) => method !== "head").map(([method, described]) => ({ path, method, described, group: groupOf(path, method) })));
+const operations = Object.entries(spec.paths).flatMap(([path, methods]) => Object.entries(methods).filter(([method]) => method !== "head").map(([method, described]) => ({ path, method, described, group: described.tags[0] })));
 
 /** Show the routes that the filter names, in the margin and on the page. */
 function contents() {
   const wanted = document.getElementById("filter").value.toLowerCase();
   const isWanted = ({ path, method, described }) => `${method} ${path} ${described.summary}`.toLowerCase().includes(wanted);
   for (const each of operations) document.getElementById(each.described.operationId).hidden = !isWanted(each);
-  document.getElementById("contents").replaceChildren(...GROUPS.flatMap(([group]) => {
+  document.getElementById("contents").replaceChildren(...spec.tags.flatMap(({ name: group }) => {
     const found = operations.filter((each) => each.group === group && isWanted(each));
     return found.length ? [element("h2", {}, group), element("ul", {}, found.map(({ path, method, described }) => element("li", {}, element("a", { href: `#${described.operationId}` }, element("span", { class: `verb ${method}` }, method.toUpperCase()), path))))] : [];
   }));
 }
 
 document.getElementById("version").textContent = spec.info.version;
-main.replaceChildren(element("h1", {}, "HTTP API"), element("p", {}, spec.info.description), ...GROUPS.flatMap(([group]) => [element("h2", {}, group), ...operations.filter((each) => each.group === group).map(operationOf)]));
+main.replaceChildren(element("h1", {}, "HTTP API"), element("p", {}, spec.info.description), ...spec.tags.flatMap(({ name: group }) => [element("h2", {}, group), ...operations.filter((each) => each.group === group).map(operationOf)]));
 document.getElementById("filter").addEventListener("input", contents);
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault();

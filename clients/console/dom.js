@@ -27,8 +27,17 @@ export function say(text) {
   document.getElementById("said").textContent = text;
 }
 
+export const hint = (...children) => element("p", { class: "hint" }, ...children);
+
 /** Stands where an answer will. */
-export const reading = () => element("p", { class: "hint" }, "Reading …");
+export const reading = () => hint("Reading …");
+
+/** Elements side by side. */
+export const row = (...children) => element("p", { class: "row" }, ...children);
+
+export const submit = (label) => element("button", { type: "submit", class: "main" }, label);
+
+export const button = (label, onClick, properties) => element("button", { type: "button", ...properties, on: { click: onClick } }, label);
 
 /** A badge: its word carries the meaning, its colour only repeats it. */
 export function badge(word, kind = "plain", title = null) {
@@ -46,19 +55,31 @@ export function facts(pairs) {
   );
 }
 
-/** A table that scrolls sideways where the screen is narrow; `rows` hold texts or elements. */
+/**
+ * A table; `rows` hold texts or elements. It scrolls sideways where it has no room; on a phone each row is a card, in
+ * which each cell names its column. Roles say what is a table to those who hear it, however it is laid out.
+ */
 export function table(caption, columns, rows) {
-  return scrolling(
-    caption,
-    { class: "scroll" },
-    element(
-      "table",
-      {},
+  return tableOf(caption, columns.map((name) => element("th", { scope: "col", role: "columnheader" }, name)), rows.map((row) => tableRow(columns, row)));
+}
+
+export const tableRow = (columns, cells) => element("tr", { role: "row" }, cells.map((cell, index) => element("td", { role: "cell", data: { label: columns[index] } }, content(cell))));
+
+/** What a cell has, as one node: beside the name of its column there is one place. */
+export const content = (cell) => (Array.isArray(cell) ? element("div", { class: "marks" }, cell) : cell);
+
+/** The same of heads and rows that are made. */
+export const tableOf = (caption, heads, rows) =>
+  scrolling(caption, { class: "scroll" },
+    element("table", { role: "table" },
       element("caption", { class: "unseen" }, caption),
-      element("thead", {}, element("tr", {}, columns.map((name) => element("th", { scope: "col" }, name)))),
-      element("tbody", {}, rows.map((row) => element("tr", {}, row.map((cell) => element("td", {}, cell))))),
-    ),
-  );
+      element("thead", { role: "rowgroup" }, element("tr", { role: "row" }, heads)),
+      element("tbody", { role: "rowgroup" }, rows)));
+
+/** A form that a phone folds away below a button, unless it `isOpen`. */
+export function folding(form, label, isOpen) {
+  const toggle = button(label, () => toggle.setAttribute("aria-expanded", String(toggle.getAttribute("aria-expanded") !== "true")), { class: "fold", "aria-expanded": String(isOpen) });
+  return element("div", {}, toggle, form);
 }
 
 /** A field of a form with its label; `field` is the input's properties. */

@@ -1,6 +1,6 @@
 /** Records as a file: CSV for tables, JSON lines for programs. */
 
-import { element } from "./dom.js";
+import { button, element } from "./dom.js";
 import { fieldAt } from "./fields.js";
 import { count } from "./format.js";
 import { inline } from "./json.js";
@@ -32,7 +32,7 @@ function save(name, type, text) {
 /** Buttons that save what is shown, or all. `shown()`: records; `fields()`: columns; `all()`: an async iterator of pages. */
 export function exportBar(name, { shown, fields, all }) {
   const status = element("div", { class: "hint", role: "status" });
-  const stop = element("button", { type: "button", hidden: true, on: { click: () => { stop.hidden = true; } } }, "Stop");
+  const stop = button("Stop", () => { stop.hidden = true; }, { hidden: true });
   const what = element("select", { "aria-label": "What to export" }, element("option", { value: "shown" }, "what is shown"), element("option", { value: "all" }, "all of it"));
   async function run([label, type, form], ending) {
     const records = [];
@@ -55,6 +55,6 @@ export function exportBar(name, { shown, fields, all }) {
       if (error.name !== "AbortError") status.replaceChildren(await explain(error));
     }
   }
-  const buttons = Object.entries(FORMS).map(([ending, form]) => element("button", { type: "button", on: { click: () => run(form, ending) } }, form[0]));
+  const buttons = Object.entries(FORMS).map(([ending, form]) => button(form[0], () => run(form, ending)));
   return element("div", { class: "row export" }, element("span", { class: "hint" }, "Export"), what, buttons, stop, status);
 }

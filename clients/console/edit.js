@@ -1,33 +1,30 @@
 /** Write a key beside its value: a form with the value as it is, and a tombstone after a question. */
 
-import { element, say } from "./dom.js";
+import { button, element, hint, row, say, submit } from "./dom.js";
 import { guarded } from "./problem.js";
-import { Failed, keyPath, pathOf, problemFrom, read, send } from "./session.js";
+import { Failed, keyPath, layoutOf, problemFrom, send } from "./session.js";
 
 /** Topics that this caller may not write, as far as a write has shown. */
 const refused = new Set();
+export const isRefused = (topic) => refused.has(topic);
+export function noteRefusal(topic, status) {
+  if (status === 401 || status === 403) refused.add(topic);
+}
 
-async function write(method, { topic, key, format }, options = {}) {
-  const answer = await send(method, keyPath(topic, key), { query: { key_format: format }, ...options });
-  if (answer.status === 401 || answer.status === 403) refused.add(topic);
+async function write(method, { topic, key, format }, { schema, ...options } = {}) {
+  const answer = await send(method, keyPath(topic, key), { query: { key_format: format, schema }, ...options });
+  noteRefusal(topic, answer.status);
   if (answer.status >= 300) throw new Failed(problemFrom(answer), answer);
   return JSON.parse(answer.text);
 }
 
-function isJson(text) {
+export function isJson(text) {
   try {
     JSON.parse(text);
     return true;
   } catch {
     return false;
   }
-}
-
-/** Why a value is not to be written as text; null if it may be. */
-async function obstacle(topic, answer) {
-  if (answer?.headers.get("Content-Type") === "application/octet-stream") return "This value is bytes, which a form does not hold. Use keylane put, or PUT with a file.";
-  const layout = await read(pathOf("topics", topic)).catch((error) => (error instanceof Failed ? null : Promise.reject(error)));
-  return layout?.options.value_format === "registry" ? "Values of this topic have a schema: write them by REST Proxy's requests, under Try it." : null;
 }
 
 /** Buttons and form; `current()` is the newest answer about the key, null before the first. */
@@ -40,13 +37,13 @@ export function writer(wanted, current) {
   function buttons(said = null) {
     if (said !== null) result.replaceChildren(said);
     if (refused.has(wanted.topic)) {
-      place.replaceChildren(element("p", { class: "hint" }, "You may read this topic, and not write it."), result);
+      place.replaceChildren(hint("You may read this topic, and not write it."), result);
       return;
     }
     place.replaceChildren(
       element("p", { class: "row" },
-        element("button", { type: "button", on: { click: () => guarded(result, openForm) } }, present() ? "Edit" : "Write a value"),
-        present() && element("button", { type: "button", class: "danger", on: { click: ask } }, "Delete")),
+        button(present() ? "Edit" : "Write a value", () => guarded(result, openForm)),
+        present() && button("Delete", ask, { class: "danger" })),
       result);
   }
 
@@ -56,11 +53,11 @@ export function writer(wanted, current) {
   }
 
   async function openForm() {
-    const why = present() ? await obstacle(wanted.topic, current()) : null;
-    if (why) {
-      result.replaceChildren(element("p", { class: "hint" }, why));
+    if (present() && current().headers.get("Content-Type") === "application/octet-stream") {
+      result.replaceChildren(hint("This value is bytes, which a form does not hold. Use keylane put, or PUT with a file."));
       return;
     }
+    const schema = (await layoutOf(wanted.topic))?.options.value_format === "registry" ? "latest" : undefined;
     const before = present() ? current().text : "";
     let begun = positionNow();
     let isWarned = false;
@@ -73,8 +70,8 @@ export function writer(wanted, current) {
     };
     const form = element("form", { class: "card edit" },
       element("label", {}, `Value of ${wanted.key}`, input), warning,
-      element("p", { class: "row" }, element("button", { type: "submit", class: "main" }, "Write"), element("button", { type: "button", on: { click: () => buttons("") } }, "Cancel"),
-        element("span", { class: "hint" }, `A record of ${wanted.topic} in Kafka; the history stays.`)));
+      row(submit("Write"), button("Cancel", () => buttons("")),
+        element("span", { class: "hint" }, `A record of ${wanted.topic} in Kafka${schema ? ", JSON by the topic's latest schema" : ""}; the history stays.`)));
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       if (positionNow() !== begun) {
@@ -89,7 +86,7 @@ export function writer(wanted, current) {
       }
       const headers = { "Content-Type": isJson(input.value) ? "application/json" : "text/plain; charset=utf-8" };
       attempt(async () => {
-        const { position } = await write("PUT", wanted, { headers, body: input.value });
+        const { position } = await write("PUT", wanted, { schema, headers, body: input.value });
         buttons(`Written: position ${position}`);
         say(`Written: position ${position}`);
       });

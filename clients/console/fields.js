@@ -1,6 +1,6 @@
 /** Fields of JSON values as columns of a table, as people choose them. */
 
-import { element } from "./dom.js";
+import { button, element } from "./dom.js";
 import { Digits } from "./json.js";
 
 const OFFERED = 40;
@@ -42,6 +42,6 @@ export function fieldChooser(records, chosen, onChange) {
     history.replaceState(null, "", `${path}?${params}`);
     onChange(next, name);
   };
-  const buttons = names.map((name) => element("li", {}, element("button", { type: "button", class: "chip", "aria-pressed": String(chosen.includes(name)), data: { field: name }, on: { click: () => toggle(name) } }, name)));
+  const buttons = names.map((name) => element("li", {}, button(name, () => toggle(name), { class: "chip", "aria-pressed": String(chosen.includes(name)), data: { field: name } })));
   return element("div", { class: "chooser" }, element("span", { class: "hint", id: "columns-of" }, "Columns"), element("ul", { class: "picks", "aria-labelledby": "columns-of" }, buttons));
 }

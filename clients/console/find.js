@@ -6,7 +6,7 @@ import { count } from "./format.js";
 import { ON_A_PAGE, pager } from "./pages.js";
 import { guarded } from "./problem.js";
 import { Failed, pathOf, read } from "./session.js";
-import { topicField, topicTabs } from "./topicbar.js";
+import { topicForm, topicHead, topicLink } from "./topicbar.js";
 
 /** So many of the topic's fields are columns until others are chosen. */
 const COLUMNS = 4;
@@ -43,24 +43,20 @@ function orders(fields) {
 function form(params, fields) {
   const known = orders(fields);
   const order = params.get("order") ?? "";
-  return element(
-    "form",
-    { class: "fields", data: { route: "find" } },
-    topicField(params),
+  const isAsked = conditionsIn(params).length > 0 || order !== "";
+  return topicForm(params, "find", [
     fields.map((each) => conditionFields(params, each)),
-    fields.length > 0 && field("Key begins with", { name: "prefix", value: params.get("prefix") ?? "", placeholder: "any" }),
-    fields.length > 0 && choice("Order", "order", known.some(([each]) => each === order) ? known : [...known, [order, order]], order),
-    fields.length > 0 && field("On a page", { name: "limit", value: params.get("limit") ?? ON_A_PAGE, type: "number", min: 1, max: 1000 }),
-    params.has("fields") && element("input", { type: "hidden", name: "fields", value: params.get("fields") }),
-    element("button", { type: "submit", class: "main" }, fields.length ? "Find" : "Show"),
-  );
+    field("Key begins with", { name: "prefix", value: params.get("prefix") ?? "", placeholder: "any" }),
+    choice("Order", "order", known.some(([each]) => each === order) ? known : [...known, [order, order]], order),
+    field("On a page", { name: "limit", value: params.get("limit") ?? ON_A_PAGE, type: "number", min: 1, max: 1000 }),
+  ], "Find", !isAsked);
 }
 
-const HINT = [["open", "that value"], ["10..20", "a range; 10.. and ..20 are open"], ["..<20", "without its end"], ["Sm*", "texts that begin so"], ["..", "any value"]];
+const HINT = [["open", "that value"], ["10..20", "a range; 10.. has no end, ..20 no begin"], ["..<20", "without its end"], ["Sm*", "texts that begin so"], ["..", "any value"]];
 const hint = () => element("p", { class: "hint" }, "Conditions: ", HINT.flatMap(([spelled, meaning], number) => [number ? "; " : "", element("code", {}, spelled), ` ${meaning}`]), ". All have to be met.");
 
 function withoutFields(topic) {
-  return element("p", {}, `No field of ${topic} is named, so its records can not be found by any: name them in `, element("code", {}, `[topics.${topic}.fields]`), " of keylane.toml. The log can be searched for a text: ", element("a", { href: `#/records?topic=${encodeURIComponent(topic)}` }, `Records of ${topic}`), ".");
+  return element("p", {}, `No field of ${topic} is named, so its records can not be found by any: name them in `, element("code", {}, `[topics.${topic}.fields]`), " of keylane.toml. The log can be searched for a text: ", element("a", { href: topicLink(topic) }, `Records of ${topic}`), ".");
 }
 
 /** How many records meet the conditions: of what one request looked at, where that was not all. */
@@ -76,12 +72,12 @@ async function showNumber(topic, query, place, signal) {
 }
 
 export async function show(main, params, signal) {
-  const topic = params.get("topic") ?? "";
-  const top = element("div", {}, form(params, []));
-  main.append(element("h1", {}, topic ? `Find in ${topic}` : "Find records"), topicTabs(topic, "find"), top);
+  const topic = topicHead(main, params, "find", (name) => `Find in ${name}`);
   if (!topic) return;
+  const top = element("div");
+  main.append(top);
   const total = element("p", { class: "hint" });
-  const place = element("section", { class: "found", "aria-label": "Records" }, reading());
+  const place = element("section", { "aria-label": "Records" }, reading());
   main.append(total, place);
   await guarded(place, async () => {
     const { options } = await read(pathOf("topics", topic), {}, signal);

@@ -8,6 +8,13 @@ export const short = (number) =>
   number === null || number === undefined ? "–" : number < 10_000 ? COUNT.format(number) : SHORT.format(number);
 export const rate = (perSecond) => (perSecond === null ? "–" : `${short(perSecond)}/s`);
 
+/** A size in Redis; of its units each is 1024 times the one before. */
+export function size(bytes) {
+  if (bytes === null || bytes === undefined) return "–";
+  const power = Math.min(Math.floor(Math.log2(Math.max(bytes, 1)) / 10), 4);
+  return `${(bytes / 1024 ** power).toFixed(power && bytes / 1024 ** power < 100 ? 1 : 0)} ${["B", "KiB", "MiB", "GiB", "TiB"][power]}`;
+}
+
 export function age(ms) {
   if (ms === null || ms === undefined) return "unknown";
   if (ms < 1000) return `${Math.round(ms)} ms`;
@@ -19,6 +26,7 @@ export function age(ms) {
 
 /** UTC, to the millisecond: two people on two continents compare the same digits. */
 export function time(ms) {
+  if (ms === null || ms === undefined) return "–";
   const moment = new Date(Number(ms));
   return Number.isNaN(moment.getTime()) ? String(ms) : moment.toISOString().replace("T", " ").replace("Z", " UTC");
 }

@@ -1,10 +1,10 @@
 /** The consumer groups that have committed offsets of a topic, and how far each is behind. */
 
-import { element, reading, table } from "./dom.js";
+import { element, hint, reading, table } from "./dom.js";
 import { count } from "./format.js";
 import { guarded } from "./problem.js";
 import { clustersOf, Failed, pathOf, read } from "./session.js";
-import { topicField, topicTabs } from "./topicbar.js";
+import { topicHead } from "./topicbar.js";
 
 /** Each group takes a request of its own. */
 const MOST_GROUPS = 200;
@@ -52,18 +52,14 @@ function inDetail({ group, lags }) {
 }
 
 function shown(topic, { found, left }) {
-  const rest = left ? [element("p", { class: "hint" }, `${count(left)} more groups were not asked.`)] : [];
-  if (!found.length) return [element("p", { class: "hint" }, `No consumer group has committed an offset of ${topic}. Keylane's job has none: its lag is that of the lanes.`), ...rest];
+  const rest = left ? [hint(`${count(left)} more groups were not asked.`)] : [];
+  if (!found.length) return [hint(`No consumer group has committed an offset of ${topic}. Keylane's job has none: its lag is that of the lanes.`), ...rest];
   const rows = found.map(({ group, lags, lag }) => [group.consumer_group_id, count(lag), stateOf(group), membersOf(lags), lags.length]);
   return [table("Consumer groups", ["Group", "Lag", "State", "Members here", "Partitions"], rows), ...rest, ...found.map(inDetail)];
 }
 
 export async function show(main, params, signal) {
-  const topic = params.get("topic") ?? "";
-  main.append(element("h1", {}, topic ? `Consumer groups of ${topic}` : "Consumer groups of a topic"), topicTabs(topic, "groups"),
-    element("form", { class: "fields", data: { route: "groups" } },
-      topicField(params),
-      element("button", { type: "submit", class: "main" }, "Show")));
+  const topic = topicHead(main, params, "groups", (name) => `Consumer groups of ${name}`);
   if (!topic) return;
   const place = element("div", {}, reading());
   main.append(place);

@@ -1,7 +1,7 @@
 /** A key's records as a timeline, each with what it changed. */
 
 import { changes } from "./difference.js";
-import { badge, element } from "./dom.js";
+import { badge, element, hint } from "./dom.js";
 import { time } from "./format.js";
 import { inline, shown, valueText, write } from "./json.js";
 
@@ -30,7 +30,7 @@ export function entry(record, earlier) {
     element("p", { class: "when" }, element("time", {}, time(record.timestamp)), " ", element("span", { class: "hint" }, `position ${record.position}`), " ",
       record.deleted ? badge("deleted", "bad") : isFirst ? badge("created", "good") : earlier && !found.length ? badge("written again, unchanged") : null),
     found.length > 0 && element("ul", { class: "changes" }, found.slice(0, SHOWN_CHANGES).map(changeItem)),
-    found.length > SHOWN_CHANGES && element("p", { class: "hint" }, `and ${found.length - SHOWN_CHANGES} more`),
+    found.length > SHOWN_CHANGES && hint(`and ${found.length - SHOWN_CHANGES} more`),
     !record.deleted && element("details", {}, element("summary", {}, "Value"), shown(valueText(record, write), `Value at ${record.position}`)),
   );
 }

@@ -1,6 +1,6 @@
 /** JSON with the digits that it was written with, and as coloured text. */
 
-import { element } from "./dom.js";
+import { element, hint } from "./dom.js";
 import { count, hexdump } from "./format.js";
 
 const SHOWN_CHARACTERS = 200_000;
@@ -62,7 +62,7 @@ export function shown(text, label = "Value") {
     "div",
     {},
     element("pre", { class: "value", tabindex: "0", role: "region", "aria-label": label }, code),
-    cut && element("p", { class: "hint" }, `The first ${SHOWN_CHARACTERS} of ${text.length} characters.`),
+    cut && hint(`The first ${SHOWN_CHARACTERS} of ${text.length} characters.`),
   );
 }
 

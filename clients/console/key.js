@@ -1,6 +1,6 @@
 /** One key: its value, its changes as they come, and its history. */
 
-import { badge, check, element, facts, field, say } from "./dom.js";
+import { badge, button, check, element, facts, field, hint, say } from "./dom.js";
 import { writer } from "./edit.js";
 import { age, time } from "./format.js";
 import { timeline } from "./history.js";
@@ -9,7 +9,7 @@ import { follow } from "./live.js";
 import { sleep } from "./polling.js";
 import { explain, guarded } from "./problem.js";
 import { Failed, keyPath, problemFrom, read } from "./session.js";
-import { topicField, topicTabs } from "./topicbar.js";
+import { topicForm, topicHead } from "./topicbar.js";
 
 const HISTORY_LIMIT = 25;
 
@@ -40,14 +40,11 @@ function absent(answer) {
 }
 
 function form(params) {
-  return element(
-    "form",
-    { class: "fields", data: { route: "key" } },
-    topicField(params),
-    field("Key", { name: "key", value: params.get("key") ?? "", required: true }),
+  const key = params.get("key") ?? "";
+  return topicForm(params, "key", [
+    field("Key", { name: "key", value: key, required: true }),
     check("The key is base64", "base64", params.has("base64")),
-    element("button", { type: "submit", class: "main" }, "Read"),
-  );
+  ], "Read", !key);
 }
 
 /** The history's list, its pages by cursor. Without one, `missing` says how a topic keeps it. */
@@ -61,14 +58,14 @@ function historySection(wanted, signal) {
     records = cursor ? [...records, ...found.records] : found.records;
     list.replaceChildren(...timeline(records, !found.next));
     below.replaceChildren();
-    if (!records.length) below.append(element("p", { class: "hint" }, "No records are kept of this key."));
-    if (found.next) below.append(element("button", { type: "button", on: { click: () => guarded(below, () => page(found.next)) } }, "Earlier records"));
+    if (!records.length) below.append(hint("No records are kept of this key."));
+    if (found.next) below.append(button("Earlier records", () => guarded(below, () => page(found.next))));
   }
   const refresh = async () => {
     try {
       await page("");
     } catch (error) {
-      if (error.name === "no-history") below.replaceChildren(element("p", { class: "hint" }, "This topic keeps no history. history_count or history_age in keylane.toml changes that."));
+      if (error.name === "no-history") below.replaceChildren(hint("This topic keeps no history. history_count or history_age in keylane.toml changes that."));
       else throw error;
     }
   };
@@ -76,9 +73,12 @@ function historySection(wanted, signal) {
 }
 
 export async function show(main, params, signal) {
-  const wanted = { topic: params.get("topic") ?? "", key: params.get("key") ?? "", format: params.has("base64") ? "base64" : "" };
-  main.append(element("h1", {}, wanted.key ? `Key ${wanted.key}` : "A key"), topicTabs(wanted.topic, "key"), form(params));
-  if (!wanted.key || !wanted.topic) return;
+  const key = params.get("key") ?? "";
+  const topic = topicHead(main, params, "key", (name) => (key ? `Key ${key}` : `A key of ${name}`));
+  if (!topic) return;
+  main.append(form(params));
+  if (!key) return;
+  const wanted = { topic, key, format: params.has("base64") ? "base64" : "" };
   const state = element("p", { class: "live", role: "status" }, "Reading");
   const value = element("div", { id: "value" });
   const history = historySection(wanted, signal);

@@ -1,13 +1,16 @@
 /**
  * A topic's log: newest first, or on from its start, an offset or a time; of one partition, or of several by their
- * timestamps. The API reads a partition forwards, so newest first is read in stretches from the end.
+ * timestamps; and what is written from now on. The API reads a partition forwards, so newest first is read in
+ * stretches from the end.
  */
 
 import { inline } from "./json.js";
-import { pathOf, read } from "./session.js";
+import { Failed, pathOf, read } from "./session.js";
 
 const STRETCH = 40;
 const MOST_STRETCH = 1000;
+/** Of new records of a partition so many are read at once; those before them are skipped. */
+const MOST_NEW = 200;
 /** The function `explore` runs four requests at a time. */
 const AT_A_TIME = 4;
 
@@ -30,6 +33,7 @@ class Cursor {
   async open({ kind, value }) {
     const { watermarks } = await read(this.path("records"), { offset: "latest", limit: 1 }, this.signal);
     [this.from, this.to] = [Number(watermarks.low), Number(watermarks.high)];
+    this.end = this.to;
     this.isBackwards = kind === "newest";
     if (kind === "offset") this.from = Math.min(Math.max(Number(value), this.from), this.to);
     if (kind === "time") {
@@ -52,6 +56,23 @@ class Cursor {
       at = page.next_offset;
     }
     return found;
+  }
+
+  /** Records that were written since the last call, or since the cursor was opened. */
+  async newer() {
+    const ask = (offset) => read(this.path("records"), { offset, limit: MOST_NEW }, this.signal);
+    let page;
+    try {
+      page = await ask(this.end);
+    } catch (error) {
+      // Retention has removed it, or the topic was made again: what is there now counts.
+      if (!(error instanceof Failed) || error.name !== "offset-out-of-range") throw error;
+      page = await ask("earliest");
+    }
+    const high = Number(page.watermarks.high);
+    if (high - page.next_offset > MOST_NEW) page = await ask(high - MOST_NEW);
+    this.end = page.next_offset;
+    return page.records;
   }
 
   /** Read until there is a record ahead, or no more. */
@@ -77,14 +98,14 @@ export function hasText(record, text) {
   return parts.some((each) => each?.toLowerCase().includes(text.toLowerCase()));
 }
 
-/** Open partitions of a topic; resolves to a function that takes the next records. */
+/** Open partitions of a topic; resolves to {take, newer}: the next records, and those written meanwhile, newest first. */
 export async function openLog(topic, partitions, begin, signal) {
   const cursors = partitions.map((each) => new Cursor(topic, each, signal));
   await inTurns(cursors.map((each) => () => each.open(begin)));
   const isBefore = (one, other) => (begin.kind === "newest" ? one.timestamp > other.timestamp : one.timestamp < other.timestamp);
 
   /** The next `count` records for which `isWanted` holds, of `looked` at most: {records, looked, isEnd}. */
-  return async function take(count, isWanted, mostLooked) {
+  async function take(count, isWanted, mostLooked) {
     const records = [];
     let looked = 0;
     for (; records.length < count && looked < mostLooked; looked += 1) {
@@ -95,5 +116,11 @@ export async function openLog(topic, partitions, begin, signal) {
       if (isWanted(next)) records.push(next);
     }
     return { records, looked, isEnd: cursors.every((each) => each.isEmpty) };
-  };
+  }
+  async function newer() {
+    const found = [];
+    await inTurns(cursors.map((each) => async () => found.push(...(await each.newer()).reverse())));
+    return found.sort((one, other) => other.timestamp - one.timestamp);
+  }
+  return { take, newer };
 }

@@ -1,6 +1,6 @@
 /** Pages of a topic's records, one behind the other: a table with chosen columns, its export, and the way on. */
 
-import { element } from "./dom.js";
+import { button, element, row } from "./dom.js";
 import { exportBar } from "./download.js";
 import { fieldChooser } from "./fields.js";
 import { count } from "./format.js";
@@ -33,7 +33,7 @@ export function pager(topic, place, { readPage, limit, fields, noun, end, empty,
         }
       },
     });
-    const next = found.next && element("button", { type: "button", class: "main", on: { click: () => guarded(place, () => page(found.next)) } }, "Next page");
+    const next = found.next && button("Next page", () => guarded(place, () => page(found.next)), { class: "main" });
     const caption = `Page ${number}: ${count(found.records.length)} ${found.records.length === 1 ? noun : `${noun}s`}`;
     const rows = () => table
       ? [bar, table(caption, found.records)]
@@ -43,7 +43,7 @@ export function pager(topic, place, { readPage, limit, fields, noun, end, empty,
         element("h2", { tabindex: "-1" }, caption),
         above(found),
         ...(found.records.length ? rows() : [element("p", {}, empty(found))]),
-        element("p", { class: "row" }, next || element("span", { class: "hint" }, end), number > 1 && element("button", { type: "button", on: { click: () => { number = 0; guarded(place, () => page("")); } } }, "First page")),
+        row(next || element("span", { class: "hint" }, end), number > 1 && button("First page", () => { number = 0; guarded(place, () => page("")); })),
       );
       if (focused) place.querySelector(`[data-field="${CSS.escape(focused)}"]`)?.focus();
     };

@@ -27,10 +27,11 @@ export async function untilWanted(signal) {
   while (paused || document.hidden) await sleep(500, signal);
 }
 
+/** `seconds`: between the end of the task and its next begin; a number, or what returns it. */
 export async function every(seconds, signal, task) {
   for (;;) {
     await untilWanted(signal);
     await task();
-    await sleep(seconds * 1000, signal);
+    await sleep((typeof seconds === "function" ? seconds() : seconds) * 1000, signal);
   }
 }

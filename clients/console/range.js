@@ -7,25 +7,20 @@ import { ON_A_PAGE, pager } from "./pages.js";
 import { guarded } from "./problem.js";
 import { keyLink } from "./recordtable.js";
 import { Failed, pathOf, read } from "./session.js";
-import { topicField, topicTabs } from "./topicbar.js";
+import { topicForm, topicHead, topicLink } from "./topicbar.js";
 
 const NAMES = ["prefix", "from", "to", "as_of"];
 
 function form(params) {
   const given = (name, fallback = "") => params.get(name) ?? fallback;
-  return element(
-    "form",
-    { class: "fields", data: { route: "range" } },
-    topicField(params),
+  return topicForm(params, "range", [
     field("Prefix", { name: "prefix", value: given("prefix") }),
     field("From", { name: "from", value: given("from") }),
     field("To, exclusive", { name: "to", value: given("to") }),
     field("As of", { name: "as_of", value: given("as_of"), placeholder: "2026-11-21T10:00:00Z" }),
     field("On a page", { name: "limit", value: given("limit", ON_A_PAGE), type: "number", min: 1, max: 1000 }),
     check("Keys only", "keys_only", params.has("keys_only")),
-    params.has("fields") && element("input", { type: "hidden", name: "fields", value: given("fields") }),
-    element("button", { type: "submit", class: "main" }, "Read"),
-  );
+  ], "Read");
 }
 
 /** How many keys the topic has; nothing if that can not be known now. */
@@ -40,13 +35,13 @@ async function showCount(topic, place, signal) {
 
 /** Without an index there is no order of keys; their records can be read all the same. */
 function withoutIndex(topic) {
-  return element("p", {}, "Its records are in the log: ", element("a", { href: `#/records?topic=${encodeURIComponent(topic)}` }, `Records of ${topic}`), ".");
+  return element("p", {}, "Its records are in the log: ", element("a", { href: topicLink(topic) }, `Records of ${topic}`), ".");
 }
 
 export async function show(main, params, signal) {
-  const topic = params.get("topic") ?? "";
-  main.append(element("h1", {}, topic ? `Keys of ${topic}` : "Keys in order"), topicTabs(topic, "range"), form(params));
+  const topic = topicHead(main, params, "range", (name) => `Keys of ${name}`);
   if (!topic) return;
+  main.append(form(params));
   const query = { ...Object.fromEntries(NAMES.map((name) => [name, params.get(name) ?? ""])), keys_only: params.has("keys_only") ? "true" : "" };
   const total = element("p", { class: "hint" });
   const place = element("section", { "aria-label": "Records" }, reading());

@@ -45,7 +45,7 @@ export function recordTable(caption, topic, records, fields, isLog) {
   const heads = isLog ? [...placed, "Key", ...values] : ["Key", ...values, ...placed];
   return table(caption, heads, records.map((record) => {
     const cells = fields.length ? fields.map((path) => fieldCell(record, path)) : [valueCell(record)];
-    const where = [record.position ?? "–", record.timestamp === undefined || record.timestamp === null ? "–" : time(record.timestamp)];
+    const where = [record.position ?? "–", time(record.timestamp)];
     const key = keyLink(topic, record);
     return isLog ? [...where, key, ...cells] : [key, ...cells, ...where];
   }));

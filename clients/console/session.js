@@ -24,7 +24,12 @@ export class Failed extends Error {
 
 /** Operations and problem types, as the build wrote them beside this page. */
 export async function loadReference() {
-  reference ??= await (await fetch("reference.json")).json();
+  if (!reference) {
+    reference = await (await fetch("reference.json")).json();
+    // What most have is left out there, and operations name their parameters by number.
+    const parameters = reference.parameters.map((each) => ({ in: "query", ...each }));
+    reference.operations = reference.operations.map((each) => ({ method: "GET", group: 0, ...each, parameters: (each.parameters ?? []).map((number) => parameters[number]) }));
+  }
   return reference;
 }
 
@@ -92,6 +97,16 @@ export async function get(path, options = {}) {
 
 export async function read(path, query, signal) {
   return parse((await get(path, { query, signal })).text);
+}
+
+/** How Keylane keeps a topic; null for one that it does not keep, and where that is not known. */
+export async function layoutOf(topic, signal) {
+  try {
+    return await read(pathOf("topics", topic), {}, signal);
+  } catch (error) {
+    if (error instanceof Failed) return null;
+    throw error;
+  }
 }
 
 /** The ids of the Kafka clusters. Who may not read all topics may not ask for them. */

@@ -1,23 +1,14 @@
 /** A topic's settings: Kafka's, its partitions with their brokers, and what Keylane keeps of it. */
 
-import { element, facts, field, reading, table } from "./dom.js";
+import { element, facts, hint, reading, table } from "./dom.js";
 import { optionText } from "./format.js";
 import { parse } from "./json.js";
 import { guarded } from "./problem.js";
-import { clustersOf, Failed, get, pathOf, read } from "./session.js";
-import { topicField, topicTabs } from "./topicbar.js";
+import { clustersOf, Failed, get, layoutOf, pathOf, read } from "./session.js";
+import { topicHead } from "./topicbar.js";
 
 /** REST Proxy's document of a topic has Kafka's settings. */
 const REST_PROXY = { Accept: "application/vnd.kafka.v2+json" };
-
-async function layoutOf(topic, signal) {
-  try {
-    return await read(pathOf("topics", topic), {}, signal);
-  } catch (error) {
-    if (error instanceof Failed) return null;
-    throw error;
-  }
-}
 
 /** Where Kafka has a value from, by its names. */
 const SOURCES = { DYNAMIC_TOPIC_CONFIG: "this topic", DYNAMIC_BROKER_CONFIG: "the broker, changed while it ran", DYNAMIC_DEFAULT_BROKER_CONFIG: "all brokers, changed while they ran", STATIC_BROKER_CONFIG: "the broker's file", DEFAULT_CONFIG: "Kafka's default" };
@@ -38,14 +29,16 @@ async function sourcesOf(topic, signal) {
   return null;
 }
 
+/** Settings with where each is from; those from `own` come first. */
+export function settingTable(caption, settings, own) {
+  const sorted = [...settings].sort((one, other) => Number(one.source !== own) - Number(other.source !== own));
+  return table(caption, ["Setting", "Value", "From"], sorted.map((each) => [element("code", {}, each.name), each.value ?? "–", SOURCES[each.source] ?? each.source]));
+}
+
 function kafkaSettings(configs, sources) {
-  if (sources) {
-    const own = (each) => Number(each.source !== "DYNAMIC_TOPIC_CONFIG");
-    const sorted = [...sources].sort((one, other) => own(one) - own(other));
-    return table("Kafka's settings", ["Setting", "Value", "From"], sorted.map((each) => [element("code", {}, each.name), each.value ?? "–", SOURCES[each.source] ?? each.source]));
-  }
+  if (sources) return settingTable("Kafka's settings", sources, "DYNAMIC_TOPIC_CONFIG");
   const names = Object.keys(configs).sort();
-  if (!names.length) return element("p", { class: "hint" }, "Kafka does not show them: the service may not describe the topic's configuration (DescribeConfigs).");
+  if (!names.length) return hint("Kafka does not show them: the service may not describe the topic's configuration (DescribeConfigs).");
   return table("Kafka's settings", ["Setting", "Value"], names.map((name) => [element("code", {}, name), configs[name] ?? "–"]));
 }
 
@@ -53,11 +46,7 @@ const partitionTable = (partitions) =>
   table("Partitions", ["Partition", "Leader", "Replicas", "In sync", "Slot", "Shard"], partitions.map((each) => [each.partition, each.leader ?? "none", each.replicas.join(", "), each.in_sync.join(", "), each.slot ?? "–", each.shard ?? "–"]));
 
 export async function show(main, params, signal) {
-  const topic = params.get("topic") ?? "";
-  main.append(element("h1", {}, topic ? `Settings of ${topic}` : "Settings of a topic"), topicTabs(topic, "settings"),
-    element("form", { class: "fields", data: { route: "settings" } },
-      topicField(params),
-      element("button", { type: "submit", class: "main" }, "Show")));
+  const topic = topicHead(main, params, "settings", (name) => `Settings of ${name}`);
   if (!topic) return;
   const place = element("div", {}, reading());
   main.append(place);
@@ -70,7 +59,7 @@ export async function show(main, params, signal) {
       element("h2", {}, "Keylane"),
       layout
         ? facts(Object.entries({ partitioner: layout.partitioner, partition_by: layout.partition_by, stripes: layout.stripes, generation: layout.generation, ...layout.options }).map(([name, value]) => [name, value === null ? null : optionText(name, value)]))
-        : element("p", { class: "hint" }, state === "not-kept" ? "Keylane does not keep this topic: keylane.toml does not name it." : "Keylane's options are not known now."),
+        : hint(state === "not-kept" ? "Keylane does not keep this topic: keylane.toml does not name it." : "Keylane's options are not known now."),
       element("h2", {}, "Kafka"), kafkaSettings(described.configs, sources),
       element("h2", {}, "Partitions"), partitionTable(partitions));
   });

@@ -1,16 +1,16 @@
 /** A form for each route, made from the OpenAPI document, with the command that does the same. */
 
 import { curlOf } from "./curl.js";
-import { badge, choice, element, facts, reading, say } from "./dom.js";
+import { badge, button, choice, element, facts, hint, reading, row, say, submit } from "./dom.js";
 import { exampleOf } from "./examples.js";
 import { pretty, shown } from "./json.js";
 import { explain, guarded } from "./problem.js";
 import { Failed, loadReference, problemFrom, send, settings, urlOf } from "./session.js";
 
 const FIRST = "get_key";
-const GROUPS = { query: "Read the state", produce: "Write to Kafka", explore: "Look at Kafka" };
+const WRITES = "Write to Kafka";
 
-function picker(operations, chosen) {
+function picker({ groups, operations }, chosen) {
   return element(
     "label",
     { class: "wide" },
@@ -18,13 +18,13 @@ function picker(operations, chosen) {
     element(
       "select",
       { name: "operation", on: { change: (event) => { location.hash = `#/try?operation=${event.target.value}`; } } },
-      Object.entries(GROUPS).map(([name, title]) =>
-        element("optgroup", { label: title }, operations.filter((each) => each.function === name).map((each) => element("option", { value: each.id, selected: each.id === chosen }, `${each.method} ${each.path}`)))),
+      groups.map((group, number) =>
+        element("optgroup", { label: group }, operations.filter((each) => each.group === number).map((each) => element("option", { value: each.id, selected: each.id === chosen }, `${each.method} ${each.path}`)))),
     ),
   );
 }
 
-function hintOf({ name, in: place, description, schema }) {
+function hintOf({ name, in: place, description, schema = {} }) {
   // The document describes the path; this form encodes what is typed.
   if (place === "path" && name === "key") return "a key as text, or in base64 with key_format=base64";
   const bounds = [schema.minimum !== undefined && `from ${schema.minimum}`, schema.maximum !== undefined && `to ${schema.maximum}`, schema.default !== undefined && schema.default !== "" && `default ${schema.default}`].filter(Boolean);
@@ -32,10 +32,10 @@ function hintOf({ name, in: place, description, schema }) {
 }
 
 function input(parameter, example) {
-  const { name, schema, required } = parameter;
+  const { name, schema = {}, required } = parameter;
   const label = `${name}${required ? "" : " (optional)"}`;
   const value = example[parameter.in]?.[name] ?? "";
-  const options = schema.enum ?? (schema.type === "boolean" ? ["true", "false"] : null);
+  const options = schema.enum;
   const control = options
     ? choice(label, `${parameter.in}:${name}`, [["", "–"], ...options.map((each) => [String(each), String(each)])], value)
     : element("label", {}, label, element("input", { name: `${parameter.in}:${name}`, value, required, autocomplete: "off", spellcheck: "false", list: name === "topic" ? "topics" : null }));
@@ -63,12 +63,12 @@ async function answerOf(response) {
     element("p", { class: "marks" }, badge(String(response.status), kind), element("span", { class: "hint" }, `${response.tookMs.toFixed(0)} ms, ${response.text.length} characters`)),
     response.status >= 400 && type.includes("problem") ? await explain(new Failed(problemFrom(response), response)) : "",
     element("details", {}, element("summary", {}, "Headers"), facts([...response.headers])),
-    response.text ? shown(pretty(response, type), "Answer") : element("p", { class: "hint" }, "The answer has no body."),
+    response.text ? shown(pretty(response, type), "Answer") : hint("The answer has no body."),
   ];
 }
 
 function bodyFields(operation, example) {
-  if (!operation.bodies.length) return [];
+  if (!operation.bodies) return [];
   const types = operation.bodies.map((each) => (each === "*/*" ? "application/json" : each));
   return [
     choice("Content-Type", "type", types.map((each) => [each, each]), example.type ?? types[0]),
@@ -78,10 +78,10 @@ function bodyFields(operation, example) {
 
 export async function show(main, params, signal) {
   main.append(element("h1", {}, "Try it"));
-  const { operations } = await loadReference();
+  const reference = await loadReference();
   const chosen = params.get("operation") ?? FIRST;
-  const operation = operations.find((each) => each.id === chosen);
-  main.append(element("div", { class: "fields" }, picker(operations, chosen)), operation ? element("p", {}, operation.summary, " ", element("a", { href: `docs.html#${operation.id}` }, "Reference")) : "");
+  const operation = reference.operations.find((each) => each.id === chosen);
+  main.append(element("div", { class: "fields" }, picker(reference, chosen)), operation ? element("p", {}, operation.summary, " ", element("a", { href: `docs.html#${operation.id}` }, "Reference")) : "");
   if (!operation) throw new Failed({ title: "No such route", detail: `The API has no operation ${chosen}. Choose a route above.` });
   const loading = reading();
   main.append(loading);
@@ -95,8 +95,8 @@ export async function show(main, params, signal) {
     "form",
     { class: "try" },
     fields.length > 0 && element("div", { class: "fields" }, fields),
-    operation.function === "produce" ? element("p", { class: "hint" }, badge("writes", "warn"), " This request writes to Kafka.") : "",
-    element("p", { class: "row" }, element("button", { type: "submit", class: "main" }, "Send"), element("button", { type: "button", on: { click: copy } }, "Copy as curl"), copied),
+    reference.groups[operation.group] === WRITES ? hint(badge("writes", "warn"), " This request writes to Kafka.") : "",
+    row(submit("Send"), button("Copy as curl", copy), copied),
   );
   const rewrite = () => {
     const { token, apiKey } = settings();

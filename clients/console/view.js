@@ -1,11 +1,12 @@
 /** A view: the windows of one key as a chart, and as a table. */
 
 import { columns } from "./charts.js";
-import { badge, choice, element, facts, field, reading, table } from "./dom.js";
+import { badge, button, choice, element, facts, field, folding, hint, reading, submit, table } from "./dom.js";
 import { age, count, day, time } from "./format.js";
 import { inline } from "./json.js";
 import { guarded } from "./problem.js";
 import { pathOf, read } from "./session.js";
+import { topicLink } from "./topicbar.js";
 
 const KEYS = 40;
 const FIRST_WINDOWS = 1000;
@@ -33,12 +34,12 @@ function definition(view) {
   return element("div", {},
     element("p", { class: "marks" }, view.building ? badge("building", "warn") : null, view.incomplete ? badge("incomplete", "bad") : null, !view.building && !view.incomplete ? badge("complete", "good") : null),
     facts([
-      ["Topic", element("a", { href: `#/topic?topic=${encodeURIComponent(view.topic)}` }, view.topic)],
+      ["Topic", element("a", { href: topicLink(view.topic) }, view.topic)],
       ["By", view.key ?? "the record's key"], ["Windows", windowText(view.window)], ["Where", view.where],
       ["Age", age(view.age_ms)], ["Event time", view.event_time === undefined ? null : time(view.event_time)],
       ["Late", count(view.late)], ["Invalid", count(view.invalid)],
     ]),
-    element("p", { class: "hint" }, `Columns: ${view.columns.map(columnText).join(", ")}`));
+    hint(`Columns: ${view.columns.map(columnText).join(", ")}`));
 }
 
 /** Keys that the view has, to begin with: those of its first windows, in order. */
@@ -48,7 +49,7 @@ async function offerKeys(view, chosen, column, signal) {
   const keys = all.slice(0, KEYS);
   const links = keys.map((key) => element("li", {}, element("a", { class: "button", href: link({ view, key, column }), "aria-current": key === chosen ? "true" : null }, key)));
   const why = windows.length < FIRST_WINDOWS && all.length <= KEYS ? "The keys of the view:" : `The first ${keys.length === 1 ? "key" : `${keys.length} keys`} of the view in order. It has more: enter any other above.`;
-  return { keys, list: element("div", {}, element("p", { class: "hint" }, why), element("ul", { class: "picks", "aria-label": "Keys" }, links)) };
+  return { keys, list: element("div", {}, hint(why), element("ul", { class: "picks", "aria-label": "Keys" }, links)) };
 }
 
 function chart(windows, column, room) {
@@ -72,16 +73,16 @@ function windowTable(windows, names) {
 }
 
 function form(params, names) {
-  return element(
+  return folding(element(
     "form",
     { class: "fields", data: { route: "view" } },
-    field("View", { name: "view", value: params.get("view") ?? "", required: true }),
+    element("input", { type: "hidden", name: "view", value: params.get("view") }),
     field("Key", { name: "key", value: params.get("key") ?? "" }),
-    names.length ? choice("Column", "column", names.map((name) => [name, name]), params.get("column")) : null,
+    choice("Column", "column", names.map((name) => [name, name]), params.get("column")),
     field("From", { name: "from", value: params.get("from") ?? "", placeholder: "2013-07-01" }),
     field("To, exclusive", { name: "to", value: params.get("to") ?? "", placeholder: "2013-08-01" }),
-    element("button", { type: "submit", class: "main" }, "Show"),
-  );
+    submit("Show"),
+  ), `Shown: ${params.get("key")}, ${params.get("column")}`, false);
 }
 
 async function showWindows(place, view, chosen, signal) {
@@ -91,12 +92,12 @@ async function showWindows(place, view, chosen, signal) {
     const found = await read(pathOf("views", view.view, "keys", chosen.key), query, signal);
     shownWindows.push(...found.windows);
     const names = view.columns.map((each) => each.name);
-    const more = found.next && element("button", { type: "button", on: { click: () => guarded(place, () => page(found.next)) } }, "Later windows");
+    const more = found.next && button("Later windows", () => guarded(place, () => page(found.next)));
     const bars = shownWindows.length && shownWindows[0].start !== undefined ? chart(shownWindows, chosen.column, place.clientWidth - CHART_EDGES) : "";
     place.replaceChildren(
       element("h2", {}, `${chosen.column} of ${chosen.key}`),
       ...(shownWindows.length
-        ? [bars, bars && element("p", { class: "hint" }, "Pale columns may still change."), more || "", element("details", { open: !bars }, element("summary", {}, "As a table"), windowTable(shownWindows, names))]
+        ? [bars, bars && hint("Pale columns may still change."), more || "", element("details", { open: !bars }, element("summary", {}, "As a table"), windowTable(shownWindows, names))]
         : [element("p", {}, "This key has no windows in this time.")]),
     );
   }
@@ -105,10 +106,10 @@ async function showWindows(place, view, chosen, signal) {
 
 /** All views, to choose one. */
 function listed(views) {
-  if (!views.length) return element("p", { class: "hint" }, "There are no views. keylane.toml defines them.");
+  if (!views.length) return hint("There are no views. keylane.toml defines them.");
   return table("Views", ["View", "Topic", "Windows", "Columns"], views.map((each) => [
     element("a", { href: link({ view: each.view }) }, each.view),
-    element("a", { href: `#/topic?topic=${encodeURIComponent(each.topic)}` }, each.topic),
+    element("a", { href: topicLink(each.topic) }, each.topic),
     windowText(each.window),
     each.columns.join(", "),
   ]));
@@ -118,7 +119,7 @@ export async function show(main, params, signal) {
   const name = params.get("view") ?? "";
   if (!name) {
     const list = element("div", {}, reading());
-    main.append(element("h1", {}, "Views"), form(params, []), list);
+    main.append(element("h1", {}, "Views"), list);
     await guarded(list, async () => list.replaceChildren(listed((await read("/views", {}, signal)).views)));
     return;
   }

@@ -16,6 +16,8 @@ from keylane_server.received import ReceivedRequest
 __all__ = ["NotAllowed", "NotAuthorized", "TokenAuthorizer"]
 GRANTED_LIMIT = 10_000
 """How many pairs of a token and what it was granted are remembered."""
+LONGEST_GRANTED = 1_024
+"""Of a header whose grants are remembered: spaces before the token count."""
 LOOK_S = 5.0
 """How often it is looked whether the grants are due to be read again."""
 _log = logging.getLogger("keylane.serve")
@@ -66,7 +68,7 @@ class TokenAuthorizer:
         What was granted is remembered until the grants are read again. False may mean only that `caller_of`
         has to decide, or that it has to have the grants read again.
         """
-        if self._is_due:
+        if self._is_due or len(authorization) > LONGEST_GRANTED:
             return False
         asked = authorization, need
         if asked in self._granted:
@@ -90,7 +92,9 @@ class TokenAuthorizer:
         authorization = headers.get("authorization", "")
         if not authorization and (key := headers.get("x-api-key")):
             authorization = f"Bearer {key}"
-        asked = AccessRequest(request.method, request.path, request.query, authorization)
+        # The query is parsed for those who have a token.
+        query = request.query if grant_of(self._grants, authorization) else {}
+        asked = AccessRequest(request.method, request.path, query, authorization)
         caller, is_allowed = decide(self._grants, asked, request.target)
         if not is_allowed:
             raise NotAllowed

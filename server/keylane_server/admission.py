@@ -15,6 +15,8 @@ from keylane_server.time_limits import TimeLimits
 MIB = 1024 * 1024
 LOOK_S = 1.0
 """How late the time limit of a body may be noticed."""
+OFTEN, LONGEST_PAUSE_S = 100, 0.5
+"""How many may look as often as they like, and how long each of more pauses at most."""
 WRITES_SHARE = 0.75
 """The part of all bodies' bytes that a write may fill: while Kafka stalls, bodies of reads have the rest."""
 
@@ -25,9 +27,10 @@ class Limits:
 
     `running`: reads that run at a time; `writing`: writes; `waiting`: how many of each wait for their turn,
     for `wait_s` at most.
-    `long_polls`: requests that wait for a change. `body_bytes`: of one body; `bodies_bytes`: of all of them.
+    `long_polls`: requests that wait for a change, and as many that wait for a position.
+    `body_bytes`: of one body; `bodies_bytes`: of all of them.
     `of_address`: requests of one address at a time, those whose bodies arrive included; 0: without a bound.
-    `connections`: further ones wait until another one ends.
+    `connections`: further ones wait until another one ends. `sending_bytes`: of answers that wait to be read.
     """
 
     running: int = 256
@@ -39,6 +42,7 @@ class Limits:
     connections: int = 8_192
     body_bytes: int = 6 * MIB
     bodies_bytes: int = 256 * MIB
+    sending_bytes: int = 96 * MIB
 
 
 class Overloaded(Exception):
@@ -47,6 +51,10 @@ class Overloaded(Exception):
 
 class AddressBusy(Exception):
     """The request's address has as many requests as one may have; the text says how many."""
+
+
+class WaitRefused(BaseException):
+    """A read may not wait, as too many do: no operation answers that. The text says how many."""
 
 
 class Places:
@@ -100,6 +108,45 @@ class Places:
         self.running -= 1
 
 
+def shared_pause_s(pause_s: float, waiting: int) -> float:
+    """Return how long one of so many requests pauses that look again and again whether something is there.
+
+    They would take all of the process's time: a thousand that look every 10 ms look 100,000 times a second.
+    """
+    return pause_s if waiting <= OFTEN else max(pause_s, min(pause_s * waiting / OFTEN, LONGEST_PAUSE_S))
+
+
+class ReadPlace:
+    """The place of one read that runs, which it gives to others once it waits. `leave` follows."""
+
+    __slots__ = ("_admission", "_is_waiting")
+
+    def __init__(self, admission: "AdmissionControl") -> None:
+        self._admission = admission
+        self._is_waiting = False
+
+    def give(self, pause_s: float) -> float:
+        """Give the place to others: the read waits, as one of `long_polls` at most. Raises WaitRefused.
+
+        Returns how long it pauses, which it would do for `pause_s`.
+        """
+        admission = self._admission
+        if not self._is_waiting:
+            if admission.waiting >= admission.limits.long_polls:
+                raise WaitRefused(f"{admission.waiting} reads wait for a position")
+            admission.waiting += 1
+            self._is_waiting = True
+            admission.reads.leave()
+        return shared_pause_s(pause_s, admission.waiting)
+
+    def leave(self) -> None:
+        """End the read."""
+        if self._is_waiting:
+            self._admission.waiting -= 1
+        else:
+            self._admission.reads.leave()
+
+
 class AdmissionControl:
     """Counts the requests of one process, in the loop's thread. `body_limits`: for reading their bodies."""
 
@@ -108,6 +155,7 @@ class AdmissionControl:
         self.reads = Places(limits.running, limits)
         self.writes = Places(limits.writing, limits)
         self.long_polls = 0
+        self.waiting = 0
         self.held_bytes = 0
         self.body_limits = TimeLimits(LOOK_S)
         self._of_address: Counter[str] = Counter()
@@ -117,6 +165,10 @@ class AdmissionControl:
         if self.long_polls >= self.limits.long_polls:
             raise Overloaded(f"{self.long_polls} requests wait for a change")
         self.long_polls += 1
+
+    def pause_long_poll_s(self, pause_s: float) -> float:
+        """Return how long a request that waits for a change pauses."""
+        return shared_pause_s(pause_s, self.long_polls)
 
     def leave_long_poll(self) -> None:
         """End a request that waited for a change."""

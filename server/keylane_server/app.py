@@ -21,15 +21,22 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from keylane.api.http.preferences import LONGEST_ACCEPT
+from keylane.api.http.request import is_host
 from keylane.errors import BadRequest
 from keylane.model.changes import PROBLEM, ChangeEvent
 from keylane.model.routes import EXPLORE, PRODUCE, READS, STREAMS
 from keylane_server import refusals
+from keylane_server.admission import Overloaded, ReadPlace, WaitRefused
 from keylane_server.bodies import Body
-from keylane_server.greenlets import RequestCancelled, begin_awaited
+from keylane_server.greenlets import RequestBounds, RequestCancelled, begin_awaited
 from keylane_server.lookups import PlainLookups
+from keylane_server.pages import PROBES
 from keylane_server.received import ReceivedRequest, new_request_id
 from keylane_server.refusals import ServerStops
+from keylane_server.replies import ReplyBudget, RequestReplies
+from keylane_server.sending import Outbox, is_direct
+from keylane_server.sites import OwnSites
 from keylane_server.streams import EventStream
 
 if TYPE_CHECKING:
@@ -40,7 +47,8 @@ if TYPE_CHECKING:
     from keylane_server.access import TokenAuthorizer
     from keylane_server.admission import AdmissionControl
     from keylane_server.applications import Applications
-    from keylane_server.pages import OwnPages
+    from keylane_server.options import ServerOptions
+    from keylane_server.pages import MakePage, OwnPages
     from keylane_server.request_spans import RequestSpans
 
     Scope = dict[str, Any]
@@ -54,8 +62,8 @@ _PREFLIGHT = {
     "Access-Control-Allow-Headers": "Authorization,*",
     "Access-Control-Max-Age": "7200",
 }
-SEND_TIMEOUT_S = 60.0
-"""How long a client of a stream may read nothing while there is something to read."""
+SHOWN_METHOD, SHOWN_CHARACTERS = 20, 2_000
+"""Of a method and of a target in the log of access."""
 
 
 class _Encoded(dict[str, bytes]):
@@ -77,9 +85,8 @@ class ServerApp:
         applications: Applications,
         admission: AdmissionControl,
         pages: OwnPages,
+        options: ServerOptions,
         authorizer: TokenAuthorizer | None = None,
-        *,
-        logs_access: bool = False,
         spans: RequestSpans | None = None,
     ) -> None:
         self._applications = applications
@@ -87,11 +94,18 @@ class ServerApp:
         self._admission = admission
         self._pages = pages
         self._authorizer = authorizer
-        self._logs_access = logs_access
+        self._logs_access = options.logs_access
         self._spans = spans
         # Their requests have no span and no line in the log.
-        is_watched = logs_access or spans is not None
-        self._lookups = None if is_watched else PlainLookups.open(applications.query, admission, authorizer)
+        is_watched = options.logs_access or spans is not None
+        sites = None if authorizer else OwnSites(applications.settings.cors_headers, options.host)
+        self._sites = sites
+        self._lookups = None
+        if not is_watched:
+            may_ask = sites.is_host if sites else is_host
+            self._lookups = PlainLookups.open(applications.query, admission, authorizer, may_ask)
+        self._outbox = Outbox(admission)
+        self._reply_budget = ReplyBudget()
         self._answering: set[asyncio.Task[Any]] = set()
         self._is_over = False
 
@@ -108,35 +122,32 @@ class ServerApp:
         if self._lookups is not None and (lookup := self._lookups.ask(scope)) is not None:
             found = await self._lookups.answer(lookup)
             if found is not None:
-                await self._send_response(send, found, lookup.request_id)
+                await self._send_response(scope, receive, send, found, lookup.request_id)
                 return
         request = ReceivedRequest(scope, new_request_id())
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - for the type checker
         self._answering.add(task)
         try:
-            await self._answer_any(request, scope["http_version"], receive, send)
+            await self._answer_any(request, scope, receive, send)
         except RequestCancelled:
             return
         except asyncio.CancelledError:
             if not self._is_over:
                 raise
             task.uncancel()
-            await self._send_response(send, self._refused(ServerStops(), request.id), request.id)
+            refused = self._refused(ServerStops(), request.id)
+            await self._send_response(scope, receive, send, refused, request.id)
         finally:
             self._answering.discard(task)
 
-    async def _answer_any(
-        self, request: ReceivedRequest, http_version: str, receive: Receive, send: Send
-    ) -> None:
+    async def _answer_any(self, request: ReceivedRequest, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request on the way of all."""
         begun_s = time.perf_counter()
-        fault = request.find_fault(http_version)
+        fault = request.find_fault(scope["http_version"])
         own = self._pages.find(request.path) if request.method in READS else None
         if own is not None and not fault:
-            page = await own(request.last.get("accept", ""))
-            await send(_start_of(page.status, page.headers))
-            await send({"type": "http.response.body", "body": b"" if request.method == "HEAD" else page.body})
+            await self._answer_page(own, request, scope, receive, send)
             return
         request.find_target(self._settings.path_of(request.path))
         try:
@@ -150,13 +161,43 @@ class ServerApp:
                 self._answering.discard(asyncio.current_task())
                 await self._stream(send, receive, response, request)
             else:
-                await self._send_response(send, response, request.id)
+                self._answering.discard(asyncio.current_task())
+                await self._send_response(scope, receive, send, response, request.id)
         finally:
             self._admission.end(request.source_ip)
         if self._logs_access:
             taken_ms = (time.perf_counter() - begun_s) * 1000
-            shown = request.source_ip, request.method, request.shown_target, response.status_code
+            target = request.shown_target[:SHOWN_CHARACTERS]
+            shown = request.source_ip, request.method[:SHOWN_METHOD], target, response.status_code
             _access_log.info("%s %s %s %d %.1f ms %s", *shown, taken_ms, request.id)
+
+    async def _answer_page(
+        self, make: MakePage, request: ReceivedRequest, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Answer with a page of the server's own: it takes an address's share and a place, as any read.
+
+        Probes take none: a server that has enough to do lives.
+        """
+        admission, places = self._admission, self._admission.reads
+        is_counted = request.path not in PROBES
+        try:
+            if is_counted:
+                admission.begin(request.source_ip)
+                if self._sites is not None:
+                    self._sites.check(request)
+                await places.enter()
+            try:
+                page = await make(request.last.get("accept", "")[:LONGEST_ACCEPT])
+            finally:
+                if is_counted:
+                    places.leave()
+            body = b"" if request.method == "HEAD" else page.body
+            await self._send_whole(scope, receive, send, _start_of(page.status, page.headers), body)
+        except refusals.REFUSED as error:
+            await self._send_response(scope, receive, send, self._refused(error, request.id), request.id)
+        finally:
+            if is_counted:
+                admission.end(request.source_ip)
 
     async def _respond(self, request: ReceivedRequest, receive: Receive, fault: str) -> Response[Any]:
         is_write = request.target.function == PRODUCE
@@ -165,6 +206,8 @@ class ServerApp:
             self._admission.begin(request.source_ip)
             if fault:
                 raise BadRequest(fault)
+            if self._sites is not None:
+                self._sites.check(request)
             is_preflight = request.method == "OPTIONS" and self._settings.cors_headers
             caller = "" if is_preflight else self._authorize(request)
             if body is None:
@@ -182,27 +225,60 @@ class ServerApp:
                 body.release()
 
     async def _admit(self, request: ReceivedRequest, complete: Request, receive: Receive) -> Response[Any]:
-        """Answer a request whose body is there, once it has a place; a stream keeps it. Raises Overloaded."""
-        admission, function, route = self._admission, request.target.function, request.target.route
+        """Answer a request whose body is there, once it has a place. Raises Overloaded."""
+        function, route = request.target.function, request.target.route
         if function == EXPLORE:
             return await self._applications.explore_process.respond(complete, request.target)
-        if request.is_long_poll or (route is not None and route.name in STREAMS):
-            admission.enter_long_poll()
-            is_streaming = False
-            try:
-                response = await self._begin(request, complete, receive)
-                is_streaming = isinstance(response.body, EventStream)
-            finally:
-                if not is_streaming:
-                    admission.leave_long_poll()
-            return response
-        places = admission.writes if function == PRODUCE else admission.reads
+        # A small read, of one key, does not wait behind those of many records.
+        is_small = function == PRODUCE or route is None or route.name == KEY_ROUTE
+        replies = None if is_small else RequestReplies(self._reply_budget)
+        waits = request.is_long_poll or (route is not None and route.name in STREAMS)
+        try:
+            return await (self._wait if waits else self._run)(request, complete, receive, replies)
+        except WaitRefused as error:
+            raise Overloaded(str(error)) from None
+        finally:
+            if replies is not None:
+                replies.release()
+
+    async def _wait(
+        self,
+        request: ReceivedRequest,
+        complete: Request,
+        receive: Receive,
+        replies: RequestReplies | None,
+    ) -> Response[Any]:
+        """Answer a request that waits for a change; a stream keeps its place."""
+        admission = self._admission
+        admission.enter_long_poll()
+        is_streaming = False
+        try:
+            bounds = RequestBounds(admission.pause_long_poll_s, replies)
+            response = await self._begin(request, complete, receive, bounds)
+            is_streaming = isinstance(response.body, EventStream)
+        finally:
+            if not is_streaming:
+                admission.leave_long_poll()
+        return response
+
+    async def _run(
+        self,
+        request: ReceivedRequest,
+        complete: Request,
+        receive: Receive,
+        replies: RequestReplies | None,
+    ) -> Response[Any]:
+        """Answer a read, which gives its place to others where it waits, or a write."""
+        admission, is_write = self._admission, request.target.function == PRODUCE
+        places = admission.writes if is_write else admission.reads
         if not places.enter_at_once():
             await places.enter()
+        read = None if is_write else ReadPlace(admission)
         try:
-            return await self._begin(request, complete, receive)
+            bounds = RequestBounds(read.give if read else None, replies)
+            return await self._begin(request, complete, receive, bounds)
         finally:
-            places.leave()
+            (read or places).leave()
 
     async def _refuse(
         self, error: Exception, request_id: str, body: Body | None, receive: Receive
@@ -222,8 +298,10 @@ class ServerApp:
             response.headers["x-amzn-RequestId"] = request.id
             await send(_start_of(response.status_code, response.headers))
             async for chunk in stream.chunks(lambda: self._refuse_stream(request)):
-                async with asyncio.timeout(SEND_TIMEOUT_S):
+                async with stream.sending():
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                # granian may take it at once: others have their turn before the next piece.
+                await asyncio.sleep(0)
             await send({"type": "http.response.body", "body": b""})
         except TimeoutError:
             stream.count_as_cut()
@@ -246,15 +324,19 @@ class ServerApp:
         return "" if self._authorizer is None else self._authorizer.caller_of(request)
 
     def _begin(
-        self, request: ReceivedRequest, complete: Request, receive: Receive
+        self,
+        request: ReceivedRequest,
+        complete: Request,
+        receive: Receive,
+        bounds: RequestBounds,
     ) -> Awaitable[Response[Any]]:
         """Begin what answers the request: in a greenlet, or in another process."""
         if complete.body and _takes_long(complete):
             return self._applications.body_parser.respond(complete, request.target)
         answer = partial(self._applications.respond, complete, request.target)
         if request.is_long_poll:
-            return _run_while_wanted(answer, receive)
-        return begin_awaited(answer)[1]
+            return _run_while_wanted(answer, receive, bounds)
+        return begin_awaited(answer, bounds=bounds)[1]
 
     def _refused(self, error: Exception, request_id: str) -> Response[str]:
         response = refusals.refusal_of(error, request_id)
@@ -267,19 +349,37 @@ class ServerApp:
 
         return Response(204, None, None, {**self._settings.cors_headers, **_PREFLIGHT})
 
-    async def _send_response(self, send: Send, response: Response[Any], request_id: str) -> None:
-        body = response.body
+    async def _send_response(
+        self, scope: Scope, receive: Receive, send: Send, response: Response[Any], request_id: str
+    ) -> None:
+        # Its text need not stay for as long as the client takes to read the bytes.
+        body, response.body = response.body, None
         if isinstance(body, str):
             body = body.encode("utf-8", "surrogatepass")
         headers = response.headers
         if "Content-Type" not in headers and response.status_code != _NO_CONTENT:
             headers["Content-Type"] = "application/json"
         headers["x-amzn-RequestId"] = request_id
-        await send(_start_of(response.status_code, headers))
-        await send({"type": "http.response.body", "body": body or b""})
+        try:
+            await self._send_whole(
+                scope, receive, send, _start_of(response.status_code, headers), body or b""
+            )
+        except Overloaded as error:
+            await self._send_response(scope, receive, send, self._refused(error, request_id), request_id)
+
+    async def _send_whole(
+        self, scope: Scope, receive: Receive, send: Send, start: dict[str, Any], body: bytes
+    ) -> None:
+        """Send an answer, in pieces where it is large. Raises Overloaded."""
+        if is_direct(body, scope):
+            await send(start)
+            await send({"type": "http.response.body", "body": body})
+        else:
+            await self._outbox.send(send, receive, scope, start, body)
 
 
 _NO_CONTENT = 204
+KEY_ROUTE = "get_key"
 LARGE_BODY_BYTES = 64 * 1024
 """A body of JSON that is larger may take more than 50 ms: to parse it, and for its thousands of records."""
 
@@ -298,9 +398,11 @@ def _start_of(status: int, headers: dict[str, str]) -> dict[str, Any]:
     return {"type": "http.response.start", "status": status, "headers": pairs}
 
 
-async def _run_while_wanted(answer: Callable[[], Response[Any]], receive: Receive) -> Response[Any]:
+async def _run_while_wanted(
+    answer: Callable[[], Response[Any]], receive: Receive, bounds: RequestBounds
+) -> Response[Any]:
     """Run a request that ends when its client goes."""
-    running, ended = begin_awaited(answer, is_cancellable=True)
+    running, ended = begin_awaited(answer, is_cancellable=True, bounds=bounds)
     if ended.done():
         return await ended
     watching = asyncio.ensure_future(_call_when_gone(receive, running.cancel))

@@ -12,13 +12,29 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
 T = TypeVar("T")
 End: TypeAlias = Callable[[T | None, BaseException | None], None]
 """Takes the result of a request, or its error."""
+BeforeWaiting: TypeAlias = Callable[[float], float]
+
+
+class RequestBounds(NamedTuple):
+    """What bounds a request, and its parts that run at the same time.
+
+    `before_waiting` is called each time before it waits for what others have to do, with a time, and returns
+    for how long it waits; what it raises ends the request. `replies`: the RequestReplies of one that reads
+    many records, else None.
+    """
+
+    before_waiting: BeforeWaiting | None = None
+    replies: Any = None
+
+
+NO_BOUNDS = RequestBounds()
 
 IDLE_GREENLETS = 256
 """How many are kept for the next requests, 16 KiB each."""
@@ -35,6 +51,7 @@ class RequestGreenlet(greenlet):  # type: ignore[misc]  # greenlet has no types
         super().__init__(self._run_requests)
         self.is_cancelled = False
         self.pausing: Suspension[None] | None = None
+        self.bounds = NO_BOUNDS
 
     def cancel(self) -> None:
         """End the request at its pause, or at its next one: its client has gone. For reads that wait."""
@@ -57,6 +74,7 @@ class RequestGreenlet(greenlet):  # type: ignore[misc]  # greenlet has no types
             if is_cancellable or len(_idle) >= IDLE_GREENLETS:
                 return  # a late `cancel` must not meet the next request
             function = end = result = None  # type: ignore[assignment]  # it may be idle for long
+            self.bounds = NO_BOUNDS
             _idle.append(self)
             assert self.parent is not None  # noqa: S101 - for the type checker
             function, end = self.parent.switch()
@@ -140,22 +158,39 @@ def current_request() -> RequestGreenlet:
     return found
 
 
-def begin(function: Callable[[], T], end: End[T], *, is_cancellable: bool = False) -> RequestGreenlet:
+def bounds_of_request() -> RequestBounds:
+    """Return the bounds of the request that calls; none of other code."""
+    found = getcurrent()
+    return found.bounds if isinstance(found, RequestGreenlet) else NO_BOUNDS
+
+
+def begin(
+    function: Callable[[], T],
+    end: End[T],
+    *,
+    is_cancellable: bool = False,
+    bounds: RequestBounds = NO_BOUNDS,
+) -> RequestGreenlet:
     """Run a function as a request; call `end` with its result or its error. From the loop alone.
 
     The greenlet goes on to other requests, unless this one `is_cancellable`.
     """
     begun = _idle.pop() if _idle and not is_cancellable else None
     if begun is not None and begun.parent is getcurrent():
+        begun.bounds = bounds
         begun.switch(function, end)
         return begun
     begun = RequestGreenlet()  # none is idle in this thread
+    begun.bounds = bounds
     begun.switch(function, end, is_cancellable=is_cancellable)
     return begun
 
 
 def begin_awaited(
-    function: Callable[[], T], *, is_cancellable: bool = False
+    function: Callable[[], T],
+    *,
+    is_cancellable: bool = False,
+    bounds: RequestBounds = NO_BOUNDS,
 ) -> tuple[RequestGreenlet, asyncio.Future[T]]:
     """Run a function as a request; return its greenlet, as `begin`, and the future of its result."""
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -168,7 +203,8 @@ def begin_awaited(
         else:
             future.set_exception(error)
 
-    return begin(function, end, is_cancellable=is_cancellable), future
+    begun = begin(function, end, is_cancellable=is_cancellable, bounds=bounds)
+    return begun, future
 
 
 async def run_request(function: Callable[[], T]) -> T:
@@ -197,6 +233,14 @@ def pause_s(seconds: float) -> None:
         raise GreenletExit
 
 
+def await_s(seconds: float) -> None:
+    """As `pause_s`, for what others have to do. Raises what `before_waiting` raises, too."""
+    request = getcurrent()
+    if isinstance(request, RequestGreenlet) and request.bounds.before_waiting is not None:
+        seconds = request.bounds.before_waiting(seconds)
+    pause_s(seconds)
+
+
 def call_in_thread(executor: Executor, function: Callable[..., T], *arguments: Any) -> T:
     """Call what blocks in a thread of the executor, and suspend the request until it returns."""
     suspension: Suspension[asyncio.Future[T]] = Suspension()
@@ -222,8 +266,9 @@ def call_all(calls: Sequence[Callable[[], T]]) -> list[T]:
             if not left:
                 asyncio.get_running_loop().call_soon(all_ended.resume, None)
 
-        begin(calls[index], end)
+        begin(calls[index], end, bounds=bounds)
 
+    bounds = bounds_of_request()
     loop = asyncio.get_running_loop()
     for index in range(len(calls)):
         loop.call_soon(begin_one, index)

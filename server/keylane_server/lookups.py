@@ -14,17 +14,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from keylane.access.grants import Need
 from keylane.adapters.redis.error_replies import RedisTimeoutError
 from keylane.api.http.preferences import prefers_bytes
+from keylane.api.http.request import is_host
 from keylane.api.reads.key import plain_read, render_record
 from keylane.errors import BadRequest, CorruptState, KeylaneError
 from keylane.model.keys import KEY_LIMIT_BYTES
 from keylane.model.routes import BY_NAME, PermissionKind
 from keylane.ports import Deadline
 from keylane.query.lookup import Lookup, answer_of, is_final, plan_lookup
-from keylane.query.typed_keys import record_key
+from keylane.state.json_keys import record_key
 from keylane_server.greenlets import Arrival
 from keylane_server.received import KEY_PATH, new_request_id, plain_headers, without_base
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from keylane.adapters.redis.connections import Node
     from keylane.adapters.redis.conversation import Ask
     from keylane.adapters.redis.state import RedisState
@@ -63,9 +66,14 @@ class PlainLookups:
     """Answers plain look-ups of one process. For the loop's thread."""
 
     def __init__(
-        self, application: QueryApp, admission: AdmissionControl, authorizer: TokenAuthorizer | None
+        self,
+        application: QueryApp,
+        admission: AdmissionControl,
+        authorizer: TokenAuthorizer | None,
+        is_host: Callable[[str], bool] = is_host,
     ) -> None:
-        """Raises SettingsError, SettingsUnavailable."""
+        """`is_host`: by which host it may be asked. Raises SettingsError, SettingsUnavailable."""
+        self._is_host = is_host
         self._application = application
         parts: QueryParts = application.parts()
         state: Any = parts.store.state
@@ -83,11 +91,15 @@ class PlainLookups:
 
     @classmethod
     def open(
-        cls, application: QueryApp, admission: AdmissionControl, authorizer: TokenAuthorizer | None
+        cls,
+        application: QueryApp,
+        admission: AdmissionControl,
+        authorizer: TokenAuthorizer | None,
+        is_host: Callable[[str], bool],
     ) -> Self | None:
         """Return what answers them; None where the application can't: each request is answered why."""
         try:
-            return cls(application, admission, authorizer)
+            return cls(application, admission, authorizer, is_host)
         except KeylaneError:
             return None
 
@@ -97,7 +109,7 @@ class PlainLookups:
             return None
         begun_s = time.perf_counter()
         found = KEY_PATH.fullmatch(without_base(scope["raw_path"], self._base_path))
-        headers = plain_headers(scope, NOT_PLAIN) if found else None
+        headers = plain_headers(scope, NOT_PLAIN, self._is_host) if found else None
         if found is None or headers is None:
             return None
         accept = _accept_of(headers)

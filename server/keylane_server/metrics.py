@@ -19,27 +19,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
-from prometheus_client.core import GaugeMetricFamily, UnknownMetricFamily
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import Metric as Family
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 from keylane import __version__
-from keylane.metrics.catalogue import COUNTER, HISTOGRAM, METRICS, OWN
+from keylane.metrics.catalogue import COUNTER, FORMER_NAMES, HISTOGRAM, METRICS
 from keylane_server.options import METRICS_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from prometheus_client.core import Metric as Family
 
     from keylane.metrics.emf import EmfLog
 
 BOUNDS = (0.25, 0.5, 1.0, 2.5, *(5.0 * 2**number for number in range(14)))
 """Upper bounds of the buckets in milliseconds, up to 41 seconds; kprf has those from 5 to 80."""
 _OF_PROCESS = re.compile(r"gauge_live\w*_(\d+)\.db")
-_OF_KPRF = {metric.openmetrics for metric in METRICS.values() if metric.kind == COUNTER and not metric.is_own}
-"""Counters with kprf's names have no suffix `_total`, so that its dashboards find them. OpenMetrics demands
-the suffix, so their type is unknown there."""
 
 
 class ServerMetrics:
@@ -55,7 +51,7 @@ class ServerMetrics:
         self._registry = CollectorRegistry(auto_describe=False)
         self._metrics: dict[str, Counter | Gauge | Histogram] = {}
         meaning = "Requests that the server refused: without a token, too large, or more than it can take"
-        self._refusals = Counter(f"{OWN}server_refusals", meaning, ("code",), registry=self._registry)
+        self._refusals = Counter("keylane_server_refusals", meaning, ("code",), registry=self._registry)
 
     def add_number(self, metric: str, labels: tuple[str, ...], value: float) -> None:
         """See `MetricSink.add_number`."""
@@ -118,7 +114,7 @@ class ServerMetrics:
 
 
 class _Page:
-    """What the page shows: the metrics of a registry, those of kprf under its names, and the version."""
+    """What the page shows: the metrics of a registry, some under their former names, too, and the version."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
@@ -126,16 +122,22 @@ class _Page:
     def collect(self) -> Iterator[Family]:
         """Yield every metric that has a value."""
         for family in sorted(self._registry.collect(), key=lambda each: each.name):
-            yield _as_kprf(family) if family.name in _OF_KPRF else family
-        metadata = GaugeMetricFamily(f"{OWN}app_metadata", "The application's version", labels=("version",))
+            yield family
+            if family.name in FORMER_NAMES:
+                yield _with_former_name(family)
+        metadata = GaugeMetricFamily("keylane_app_metadata", "The application's version", labels=("version",))
         metadata.add_metric((__version__,), 1)
         yield metadata
 
 
-def _as_kprf(family: Family) -> Family:
-    renamed = UnknownMetricFamily(family.name, family.documentation)
+def _with_former_name(family: Family) -> Family:
+    # Former counters have no `_total`, without which OpenMetrics has no counters: their type is unknown.
+    is_counter = family.type == COUNTER
+    name = FORMER_NAMES[family.name]
+    renamed = Family(name, f"Deprecated: {family.name}", "unknown" if is_counter else family.type)
     for sample in family.samples:
-        renamed.add_sample(family.name, sample.labels, sample.value)
+        suffix = "" if is_counter else sample.name.removeprefix(family.name)
+        renamed.add_sample(f"{name}{suffix}", sample.labels, sample.value)
     return renamed
 
 

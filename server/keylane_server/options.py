@@ -9,7 +9,6 @@ from typing import Any, Self
 from keylane_server.admission import Limits
 
 VARIABLE = "STANDING_SERVER_OPTIONS"
-LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 """The variable of Prometheus' library for the folder in which several processes write their numbers."""
 _PATHS = ("tls_certificate", "tls_key", "console")

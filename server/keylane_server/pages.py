@@ -7,8 +7,8 @@
     /docs            the reference of the API, a page of these files
     /openapi.json    the API as an OpenAPI document, one of these files
 
-They need no token and are not counted. `/health` is the API's: it asks Kafka and Redis. The console's files
-need nothing but an origin that also has the API, and hold no data.
+They need no token and are not in the metrics. `/health` is the API's: it asks Kafka and Redis. The console's
+files need nothing but an origin that also has the API, and hold no data.
 """
 
 import json
@@ -22,6 +22,7 @@ from keylane_server.metrics import ServerMetrics
 
 LIVE, READY, METRICS, CONSOLE = "/health/live", "/health/ready", "/metrics", "/console"
 DOCS, OPENAPI = "/docs", "/openapi.json"
+PROBES = frozenset({LIVE, READY})
 _OK, _UNAVAILABLE = 200, 503
 _TYPES = {
     ".html": "text/html; charset=utf-8",

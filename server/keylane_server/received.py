@@ -1,6 +1,7 @@
 """A request as ASGI gives it to the server, before its body is read."""
 
 import re
+from collections.abc import Callable
 from random import getrandbits
 from typing import Any
 from urllib.parse import parse_qs, quote
@@ -14,8 +15,11 @@ Scope = dict[str, Any]
 _PATH_SAFE = "".join(map(chr, range(0x21, 0x7F)))
 _PRINTABLE = re.compile("[!-~]*")
 _HTTP_1_0 = "1"
-KEY_PATH = re.compile(rb"/topics/([A-Za-z0-9._-]{1,249})/keys/([!-$&-.0->@-~]+)")
-"""A key's path in which nothing is percent-encoded."""
+KEY_PATH = re.compile(rb"/topics/([A-Za-z0-9._-]{1,249})/keys/((?!\.{1,2}\Z)[!-$&-.0->@-~]+)")
+"""A key's path in which nothing is percent-encoded; `.` and `..` are no keys."""
+FIELDS_LIMIT = 2_000
+"""Of a query. A thousand take half a millisecond."""
+_ONCE = ("authorization", "x-api-key")
 _NO_QUERY: dict[str, list[str]] = {}
 
 
@@ -26,7 +30,9 @@ class ReceivedRequest:
     `last` has the last. `target`: where the request leads, once `find_target` has looked.
     """
 
-    __slots__ = ("headers", "id", "last", "method", "path", "query", "query_string", "source_ip", "target")
+    __slots__ = (
+        *("_query", "headers", "id", "last", "method", "path", "query_string", "source_ip", "target"),
+    )
 
     def __init__(self, scope: Scope, request_id: str) -> None:
         pairs = [(name.decode("latin-1"), _decode_value(value)) for name, value in scope["headers"]]
@@ -36,13 +42,19 @@ class ReceivedRequest:
         self.method: str = scope["method"]
         self.path = encode_path(scope["raw_path"].decode("utf-8", "surrogateescape"))
         self.query_string: str = scope["query_string"].decode("utf-8", "surrogateescape")
-        self.query = _NO_QUERY
-        if self.query_string:
-            self.query = parse_qs(self.query_string, keep_blank_values=True, errors="replace")
+        self._query: dict[str, list[str]] | None = None
         client = scope.get("client")
         self.source_ip: str = client[0] if client else ""
         self.id = request_id
         self.target = Target(self.path)
+
+    @property
+    def query(self) -> dict[str, list[str]]:
+        """The values of each parameter. It is parsed once somebody may ask: a stranger's is not."""
+        if self._query is None:
+            given = self.query_string
+            self._query = parse_qs(given, keep_blank_values=True, errors="replace") if given else _NO_QUERY
+        return self._query
 
     def find_fault(self, http_version: str) -> str:
         """Return why the head is refused, empty if it is not: what the HTTP parser lets through.
@@ -54,6 +66,12 @@ class ReceivedRequest:
             return "Host is missing, is there twice, or is not a host"
         if self.headers.get("transfer-encoding", "chunked").lower() != "chunked":
             return "Transfer-Encoding is not chunked alone"
+        if self.last is not self.headers and any(
+            self.headers.get(each) != self.last.get(each) for each in _ONCE
+        ):
+            return "Authorization or x-api-key is there twice"
+        if self.query_string.count("&") >= FIELDS_LIMIT:
+            return f"the query has more than {FIELDS_LIMIT} parameters"
         return ""
 
     def find_target(self, path: str) -> Target:
@@ -69,7 +87,7 @@ class ReceivedRequest:
     @property
     def is_long_poll(self) -> bool:
         """Whether the client asks to wait for a change."""
-        return "wait" in self.last.get("prefer", "") and self.method in READS
+        return "wait" in self.headers.get("prefer", "") and self.method in READS
 
     @property
     def declared_bytes(self) -> int | None:
@@ -92,10 +110,12 @@ class ReceivedRequest:
         return Request(self.method, self.path, self.query, self.headers, body, sender, self.id)
 
 
-def plain_headers(scope: Scope, not_plain: frozenset[bytes]) -> dict[bytes, bytes] | None:
+def plain_headers(
+    scope: Scope, not_plain: frozenset[bytes], is_host: Callable[[str], bool]
+) -> dict[bytes, bytes] | None:
     """Return the headers of a plain request; None of any other one.
 
-    It has no query, no header twice, none of `not_plain`, and a valid Host.
+    It has no query, no header twice, none of `not_plain`, and a Host that `is_host`.
     """
     pairs = scope["headers"]
     headers: dict[bytes, bytes] = dict(pairs)

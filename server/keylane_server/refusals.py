@@ -7,6 +7,7 @@ from keylane_server.access import NotAllowed, NotAuthorized
 from keylane_server.admission import AddressBusy, Overloaded
 from keylane_server.bodies import BodyBroken, BodyTimeout, BodyTooLarge
 from keylane_server.child_process import ChildEnded
+from keylane_server.sites import ForeignSite
 
 UNAUTHORIZED = Problem(401, "unauthorized", "The request has no valid credentials")
 FORBIDDEN = Problem(403, "forbidden", "The caller is not allowed to do this")
@@ -25,6 +26,7 @@ class ServerStops(Exception):
 _PROBLEMS: dict[type[Exception], tuple[Problem, str, dict[str, str]]] = {
     NotAuthorized: (UNAUTHORIZED, "{error}", {"WWW-Authenticate": "Bearer"}),
     NotAllowed: (FORBIDDEN, "the token does not grant this request", {}),
+    ForeignSite: (FORBIDDEN, "{error}, and the server takes no tokens", {}),
     Overloaded: (OVERLOADED, "{error}: try again in a second", {"Retry-After": str(RETRY_AFTER_S)}),
     AddressBusy: (THROTTLED, "{error}: try again in a second", {"Retry-After": str(RETRY_AFTER_S)}),
     BadRequest: (BAD_REQUEST, "{error}", {}),

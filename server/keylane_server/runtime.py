@@ -34,6 +34,8 @@ T = TypeVar("T")
 
 THREADS = 16
 """Of each port, and of the connections to Redis: for these nobody waits behind a registry that hangs."""
+ENCODING_THREADS = 8
+"""For encoders by schemas. Five at most wait for a process that checks a value (`json_schema_bounded`)."""
 
 
 class ServerRuntime(Runtime):
@@ -42,7 +44,7 @@ class ServerRuntime(Runtime):
     `callers_limit`: how many requests wait for a port that knows what to raise for further ones.
     """
 
-    clock = Clock(pause_s=greenlets.pause_s)
+    clock = Clock(pause_s=greenlets.pause_s, await_s=greenlets.await_s)
 
     def __init__(self, executor: Executor, metrics: MetricSink, callers_limit: int) -> None:
         self._executor = executor
@@ -114,7 +116,7 @@ class _PortInThreads:
     def __init__(self, make: Callable[[], Any], executor: Executor) -> None:
         self._make = make
         self._executor = executor
-        self._encoding = ThreadPoolExecutor(1, "keylane-encoding")
+        self._encoding = ThreadPoolExecutor(ENCODING_THREADS, "keylane-encoding")
         self._local = threading.local()
         self._callers = 0
         self._callers_limit: float = math.inf
@@ -143,7 +145,7 @@ class _PortInThreads:
         return call
 
     def _in_thread(self, encoder: SchemaEncoder) -> SchemaEncoder:
-        """Return an encoder that runs in the one thread for them: a schema's check may take its time."""
+        """Return an encoder that runs in a thread: a schema's check may take its time."""
         return encoder._replace(encode=partial(greenlets.call_in_thread, self._encoding, encoder.encode))
 
     def _call(self, name: str, arguments: Sequence[Any], options: dict[str, Any]) -> Any:

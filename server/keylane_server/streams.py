@@ -1,9 +1,12 @@
 """Streams of changes: one feed for each key or topic that anybody listens to, and its listeners.
 
-    1. A feed waits for changes in a request of its own, and passes them to all its listeners.
-    2. A listener that comes with an older position catches up by itself, then joins the feed.
-    3. A listener has a buffer. One that does not read is cut off when it is full: the others are not held up.
-    4. A feed without listeners ends.
+    1. A feed waits for changes in a request of its own, and keeps them until all its listeners have them.
+    2. A listener has a position in them. One that comes with an older position catches up by itself first.
+    3. What a feed keeps is bounded, and so is what all feeds keep. A listener that is behind it is cut off:
+       the others are not held up.
+    4. What is rendered for one listener alone (what it missed, large events with its own fields) is bounded
+       for all: over that, the listener that has read nothing for the longest time is cut off.
+    5. A feed without listeners ends.
 
 All of this is for the loop's thread.
 """
@@ -13,20 +16,35 @@ import contextlib
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 from keylane.api.http.problems import Problem, correlated, problem, response_to
 from keylane.errors import KeylaneError, Unavailable
 from keylane.metrics.meter import MetricSink
 from keylane.model.changes import CLOSING, KINDS, PROBLEM, ChangeEvent, ChangeSource, Choose
-from keylane_server.greenlets import RequestCancelled, RequestGreenlet, begin, pause_s, run_request
+from keylane_server.admission import shared_pause_s
+from keylane_server.greenlets import (
+    RequestBounds,
+    RequestCancelled,
+    RequestGreenlet,
+    begin,
+    pause_s,
+    run_request,
+)
 
 HEARTBEAT_S = 15.0
 """Proxies close connections that are idle for a minute; and so the server notices clients that have gone."""
 RECONNECT_MS = 1_000
 BUFFER_BYTES = 4 * 1024 * 1024
 BUFFER_EVENTS = 10_000
+"""What a feed keeps for those of its listeners that are behind."""
+FEEDS_BYTES = OWN_BYTES = 32 * 1024 * 1024
+"""What all feeds keep, and what is rendered for single listeners."""
+PIECE_BYTES = 32 * 1024
+"""What is given to a client at a time. granian keeps some pieces for one that reads nothing."""
+SEND_TIMEOUT_S = 60.0
+"""How long a client may read nothing while there is something to read."""
 AFTER_FAILURE_S = 1.0
 SLOW_READER = Problem(503, "slow-reader", "The client reads more slowly than changes come")
 _HEARTBEAT = b":\n\n"
@@ -41,6 +59,7 @@ class ChangeStreams:
         self._metrics = metrics
         self._feeds: dict[Hashable, ChangeFeed] = {}
         self._streams: set[EventStream] = set()
+        self._own_bytes = self._kept_bytes = 0
         self._report_open()
         self.count_cut(0)
 
@@ -67,12 +86,16 @@ class ChangeStreams:
             # Another request may have started the same while this one waited.
             feed = self._find(source.identity)
         if feed is None:
-            feed = self._feeds[source.identity] = ChangeFeed(source)
+            feed = self._feeds[source.identity] = ChangeFeed(source, self)
         stream = EventStream(self, feed, position, is_wanted, choose)
         self._streams.add(stream)
         self._report_open()
         feed.holders.add(stream)
         return stream
+
+    def pause_s(self, pause_s: float) -> float:
+        """Return how long a feed pauses before it looks again."""
+        return shared_pause_s(pause_s, len(self._feeds))
 
     def _find(self, identity: Hashable) -> "ChangeFeed | None":
         """Return a feed that still runs: one that failed may have streams that are about to end."""
@@ -82,12 +105,31 @@ class ChangeStreams:
     def close(self, stream: "EventStream") -> None:
         """End a stream, and its feed if it was the last one."""
         self._streams.discard(stream)
+        self.own(stream, 0)
         self._report_open()
         feed = stream.feed
         feed.holders.discard(stream)
         if not feed.holders and self._feeds.get(feed.source.identity) is feed:
             del self._feeds[feed.source.identity]
             feed.stop()
+
+    def own(self, stream: "EventStream", size_bytes: int) -> None:
+        """Note how many bytes are rendered for one stream alone; over the bound cut off who reads nothing."""
+        self._own_bytes += size_bytes - stream.own_bytes
+        stream.own_bytes = size_bytes
+        while self._own_bytes > OWN_BYTES:
+            others = [each for each in self._streams if each.own_bytes and each is not stream]
+            if not others:
+                return
+            oldest = min(others, key=lambda each: each.given_s)
+            oldest.cut()
+            self.own(oldest, 0)
+
+    def keep(self, size_bytes: int) -> None:
+        """Note what a feed keeps more, or less; the one that keeps most lets go of it, over the bound."""
+        self._kept_bytes += size_bytes
+        while self._kept_bytes > FEEDS_BYTES:
+            max(self._feeds.values(), key=lambda each: each.kept_bytes).drop_oldest()
 
     def end_all(self) -> None:
         """End all streams with an event that says so: the server is being stopped."""
@@ -96,13 +138,20 @@ class ChangeStreams:
 
 
 class ChangeFeed:
-    """Waits for the changes of one source. `holders`: its streams, `listeners`: those that have caught up."""
+    """Waits for the changes of one source. `holders`: its streams, `listeners`: those that have caught up.
 
-    def __init__(self, source: ChangeSource) -> None:
+    `end`: the number of the next event; `first`: that of the oldest one that is kept.
+    """
+
+    def __init__(self, source: ChangeSource, streams: ChangeStreams) -> None:
         self.source = source
         self.holders: set[EventStream] = set()
         self.listeners: set[EventStream] = set()
+        self._behind: set[EventStream] = set()
         self.is_over = False
+        self.first = self.end = self.kept_bytes = 0
+        self._streams = streams
+        self._kept: deque[tuple[ChangeEvent, bytes]] = deque()
         self._running: RequestGreenlet | None = None
 
     def join(self, stream: "EventStream") -> None:
@@ -111,15 +160,36 @@ class ChangeFeed:
         if self._running is None:
             asyncio.get_running_loop().call_soon(self._begin)
 
+    def event(self, number: int) -> tuple[ChangeEvent, bytes]:
+        """Return an event that is kept, and its lines."""
+        return self._kept[number - self.first]
+
+    def drop_oldest(self) -> None:
+        """Let go of the oldest event: who has not taken it is cut off."""
+        _, data = self._kept.popleft()
+        self.first += 1
+        self.kept_bytes -= len(data)
+        self._streams.keep(-len(data))
+
+    def has_taken(self, stream: "EventStream") -> None:
+        """Let go of all events if none of the listeners is behind: this one is not, or is none any more."""
+        self._behind.discard(stream)
+        while self._kept and not self._behind:
+            self.drop_oldest()
+
     def stop(self) -> None:
         """End the wait."""
         self.is_over = True
+        while self._kept:
+            self.drop_oldest()
         if self._running is not None:
             self._running.cancel()
 
     def _begin(self) -> None:
         if self._running is None and not self.is_over:
-            self._running = begin(self._run, self._end, is_cancellable=True)
+            self._running = begin(
+                self._run, self._end, is_cancellable=True, bounds=RequestBounds(self._streams.pause_s)
+            )
 
     def _run(self) -> None:
         reported = ""
@@ -137,9 +207,19 @@ class ChangeFeed:
             self._publish(events)
 
     def _publish(self, events: Sequence[ChangeEvent]) -> None:
-        rendered = [(event, event.render()) for event in events]
-        for stream in list(self.listeners):
-            stream.take(rendered)
+        if not self.listeners:
+            return
+        for event in events:
+            data = event.render()
+            self._behind |= self.listeners
+            self._kept.append((event, data))
+            self.end += 1
+            self.kept_bytes += len(data)
+            self._streams.keep(len(data))
+            while self.kept_bytes > BUFFER_BYTES or len(self._kept) > BUFFER_EVENTS:
+                self.drop_oldest()
+        for stream in list(self.listeners) if events else ():
+            stream.notice()
 
     def _end(self, _: None, error: BaseException | None) -> None:
         self.is_over = True
@@ -151,7 +231,11 @@ class ChangeFeed:
 
 
 class EventStream:
-    """The events of one client: the body of its response."""
+    """The events of one client: the body of its response.
+
+    `number`: of the next event that it takes from its feed. `own_bytes`: what is rendered for it alone, and
+    `given_s` since when it has been given that.
+    """
 
     def __init__(
         self,
@@ -162,41 +246,68 @@ class EventStream:
         choose: Choose | None,
     ) -> None:
         self.feed = feed
+        self.number = 0
+        self.own_bytes = 0
+        self.given_s = 0.0
         self._is_wanted = is_wanted
         self._choose = choose
         self._streams = streams
         self._position = position
-        self._buffer: deque[bytes] = deque()
-        self._buffered_bytes = 0
         self._last: ChangeEvent | None = None
         self._has_news = asyncio.Event()
         self._is_left = False
         self._is_cut = False
+        self._sending: asyncio.Timeout | None = None
 
-    def take(self, events: Sequence[tuple[ChangeEvent, bytes]]) -> None:
-        """Take those of the feed's events that the client wants, each with its lines."""
-        wanted = [(event, data) for event, data in events if not event.key or self._is_wanted(event.key)]
-        if self._choose is None:
-            self._push([data for _, data in wanted])
-            return
-        try:
-            chosen = [(self._choose(event), event, data) for event, data in wanted]
-        except KeylaneError as error:
-            self.end(problem_event(error))
-            return
-        self._push([data if own is event else own.render() for own, event, data in chosen if own])
-
-    def _push(self, events: Sequence[bytes]) -> None:
-        """Buffer events for the client, which is cut off if it has not read those before."""
-        self._buffer.extend(events)
-        self._buffered_bytes += sum(map(len, events))
-        if self._buffered_bytes > BUFFER_BYTES or len(self._buffer) > BUFFER_EVENTS:
+    def notice(self) -> None:
+        """Take note that the feed has events. One that is behind all that is kept is cut off."""
+        if self.number < self.feed.first and self._last is None:
             self.count_as_cut()
             detail = "events were left out: connect again with Last-Event-ID to get them"
             self.end(ChangeEvent(PROBLEM, str(problem(SLOW_READER, detail, "stream").body)))
-            self._buffer.clear()
-        if events:
-            self._has_news.set()
+        self._has_news.set()
+
+    def cut(self) -> None:
+        """End the stream, whatever its client reads."""
+        self.count_as_cut()
+        self.leave()
+        if self._sending is not None:
+            self._sending.reschedule(0)
+
+    @contextlib.asynccontextmanager
+    async def sending(self) -> AsyncIterator[None]:
+        """Give the block the time in which the client has to take a piece. Raises TimeoutError."""
+        async with asyncio.timeout(SEND_TIMEOUT_S) as sending:
+            self._sending = sending
+            try:
+                yield
+            finally:
+                self._sending = None
+
+    def _take(self) -> bytes:
+        """Take the next events that the client wants, some small ones or a large one; b"" for none."""
+        feed, size_bytes, is_own = self.feed, 0, False
+        parts: list[bytes] = []
+        try:
+            while size_bytes < PIECE_BYTES and feed.first <= self.number < feed.end:
+                event, data = feed.event(self.number)
+                if parts and len(data) > PIECE_BYTES:
+                    break  # by itself it is not copied
+                self.number += 1
+                if event.key and not self._is_wanted(event.key):
+                    continue
+                own = event if self._choose is None else self._choose(event)
+                if own is not None:
+                    parts.append(data if own is event else own.render())
+                    is_own = is_own or own is not event
+                    size_bytes += len(parts[-1])
+        except KeylaneError as error:
+            parts.clear()
+            self.end(problem_event(error))
+        if self.number == feed.end:
+            feed.has_taken(self)
+        self._streams.own(self, size_bytes if is_own and size_bytes > PIECE_BYTES else 0)
+        return b"".join(parts)
 
     def count_as_cut(self) -> None:
         """Count the stream, once, as one that ends because its client reads too slowly."""
@@ -207,6 +318,7 @@ class EventStream:
     def end(self, last: ChangeEvent) -> None:
         """End the stream with this event, after those that are in the buffer."""
         self.feed.listeners.discard(self)
+        self.feed.has_taken(self)
         self._last = self._last or last
         self._has_news.set()
 
@@ -218,6 +330,7 @@ class EventStream:
     def close(self) -> None:
         """Let go of the feed."""
         self.feed.listeners.discard(self)
+        self.feed.has_taken(self)
         self._streams.close(self)
 
     async def chunks(self, refuse: Callable[[], ChangeEvent | None]) -> AsyncIterator[bytes]:
@@ -237,14 +350,24 @@ class EventStream:
                 elif not self._has_news.is_set():
                     yield _HEARTBEAT
             self._has_news.clear()
-            if self._buffer:
-                chunk = b"".join(self._buffer)
-                self._buffer.clear()
-                self._buffered_bytes = 0
-                yield chunk
-            if self._last and not self._buffer:
+            while not self._is_left and self._last is None and (data := self._take()):
+                for piece in self._pieces(data):
+                    yield piece
+                if time.monotonic() >= check_at_s:
+                    self._has_news.set()
+                    break
+            if self._last and not self._has_news.is_set():
                 yield self._last.render()
                 return
+
+    def _pieces(self, data: bytes) -> Iterator[bytes]:
+        """Yield data as it is given to the client."""
+        self.given_s = time.monotonic()
+        for at in range(0, len(data), PIECE_BYTES):
+            if self._is_left:
+                return
+            yield data[at : at + PIECE_BYTES]
+            self.given_s = time.monotonic()
 
     async def _catch_up(self) -> AsyncIterator[bytes]:
         """Yield what the client missed, one batch at a time, until it has what the feed has."""
@@ -255,7 +378,13 @@ class EventStream:
                 self.end(problem_event(error))
                 return
             if events:
-                yield b"".join(event.render() for event in events)
+                data = b"".join(event.render() for event in events)
+                del events
+                self._streams.own(self, len(data))
+                for piece in self._pieces(data):
+                    yield piece
+                del data
+                self._streams.own(self, 0)
             if is_joined:
                 return
 
@@ -265,6 +394,7 @@ class EventStream:
             events = [own for event in events if (own := self._choose(event))]
         is_joined = self._position is None
         if is_joined:
+            self.number = self.feed.end
             self.feed.join(self)
         return events, is_joined
 

@@ -22,8 +22,9 @@ from keylane_server.admission import AdmissionControl
 from keylane_server.app import ServerApp
 from keylane_server.applications import Applications
 from keylane_server.greenlets import run_request
+from keylane_server.logs import configure_logging
 from keylane_server.metrics import ServerMetrics
-from keylane_server.options import LOG_FORMAT, ServerOptions
+from keylane_server.options import ServerOptions
 from keylane_server.pages import OwnPages
 from keylane_server.runtime import ServerRuntime
 
@@ -125,9 +126,9 @@ class ServerProcess:
             self._applications,
             AdmissionControl(self._options.limits),
             self._pages,
+            self._options,
             authorizer,
-            logs_access=self._options.logs_access,
-            spans=self._spans,
+            self._spans,
         )
         _collect_requests_alone()
 
@@ -200,5 +201,5 @@ def _collect_requests_alone() -> None:
 def build() -> ServerProcess:
     """Build the application of a process that granian has started."""
     sys.setswitchinterval(SWITCH_S)
-    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr, force=True)
+    configure_logging()
     return ServerProcess(ServerOptions.from_environment(os.environ), os.environ)

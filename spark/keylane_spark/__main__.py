@@ -4,6 +4,8 @@ The environment has the addresses, as for the functions: see docs/configuration/
 
 Exit codes: 0 stopped, 2 the config or the environment is wrong, 3 another writer has taken over,
 4 something that does not pass by itself, 5 Spark has ended the application, or its JVM is gone.
+
+At SIGHUP it reads its file again and goes on with the topics and views that are there, without a new JVM.
 """
 
 from __future__ import annotations
@@ -14,14 +16,15 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from keylane.adapters.aws import references
 from keylane.adapters.kafka.options import AWS_MSK_IAM, Connection
+from keylane.adapters.registry.login import RegistrySettings
 from keylane.config import kafka as kafka_config
 from keylane.config.functions import renewable_redis, renewable_registry
 from keylane.config.settings import is_set
@@ -35,6 +38,7 @@ from keylane_spark.context import JobContext
 from keylane_spark.engine import kafka_options, session
 from keylane_spark.engine.stop_hook import StopHook
 from keylane_spark.lanes.claim_clock import ClaimClock
+from keylane_spark.lanes.cluster import RedisSettings
 from keylane_spark.log.kafka_admin import JobKafka
 from keylane_spark.telemetry import emf
 from keylane_spark.telemetry.metrics import JobMetrics
@@ -53,52 +57,100 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
     parser = argparse.ArgumentParser(prog="keylane_spark", description="Writes topics into their lanes.")
     parser.add_argument("--config", type=Path, default=Path("keylane.toml"), help="default: keylane.toml")
     given = parser.parse_args(arguments)
-    stop = threading.Event()
+    signals = Signals()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    hook = StopHook(stop)
+        signal.signal(number, lambda *_: signals.end())
+    signal.signal(signal.SIGHUP, lambda *_: signals.read_again())
+    return until_ended(given.config, environment, signals)
+
+
+class Signals:
+    """What the process was told. `stop` ends the job; `asked` says that the process is to end, too."""
+
+    def __init__(self) -> None:
+        self.stop, self.asked = threading.Event(), threading.Event()
+        self._again = threading.Event()
+
+    def end(self) -> None:
+        """End the job, and the process."""
+        self.asked.set()
+        self.stop.set()
+
+    def read_again(self) -> None:
+        """End the job, and begin again with what its file says then."""
+        self._again.set()
+        self.stop.set()
+
+    def go_on(self) -> bool:
+        """Return whether the job, which has ended, begins again."""
+        is_again = self._again.is_set()
+        self._again.clear()
+        self.stop.clear()
+        return is_again and not self.asked.is_set()
+
+
+class Inputs(NamedTuple):
+    """What a job is given by its file and the environment. `kafka` reads the connection again."""
+
+    config: Config
+    kafka: Callable[[], Connection]
+    connection: Connection
+    redis: RedisSettings
+    registry: RegistrySettings | None
+
+
+def until_ended(config: Path, environment: Mapping[str, str], signals: Signals) -> int:
+    """Run, and return the exit code.
+
+    A job that another one has replaced waits for its end, as KEYLANE_FENCED_WAIT_S says: a service that
+    starts again whatever ends, as ECS does while its new task gets healthy, would take the lanes back.
+    """
+    hook = StopHook(signals.asked, signals.stop)
     try:
-        return _run(given.config, environment, stop, hook)
+        return _run(config, environment, signals, hook)
+    except Fenced:
+        if wait_s := SETTINGS.read(environment, "KEYLANE_FENCED_WAIT_S"):
+            _say(f"waits for its end, {wait_s} s at most: see KEYLANE_FENCED_WAIT_S")
+            signals.asked.wait(wait_s)
+        return 3
     finally:
         hook.job_ended()
 
 
-def _run(config: Path, environment: Mapping[str, str], stop: threading.Event, hook: StopHook) -> int:
+def _run(config: Path, environment: Mapping[str, str], signals: Signals, hook: StopHook) -> int:
+    """Run, and return the exit code. Raises Fenced, once Spark has stopped."""
     try:
-        topics = _with_environment(load(config), environment)
+        given = _read(config, environment)
         namespace = SETTINGS.read(environment, "KEYLANE_METRICS_NAMESPACE")
-        kafka = partial(_kafka, environment, topics)
-        connection = kafka()
-        redis = renewable_redis(environment)
-        registry = renewable_registry(environment) if topics.needs_registry else None
-        kafka_options.options(connection)
-        if topics.job.reader == "direct":
-            from keylane_spark.log import fetch_options  # noqa: PLC0415 (brings kafka-python)
-
-            fetch_options.portable(connection)
+        SETTINGS.read(environment, "KEYLANE_FENCED_WAIT_S")
         clock = Clock()
-        metrics = _begin_reporting(topics.job, clock, namespace)
+        metrics = _begin_reporting(given.config.job, clock, namespace)
     except (BadConfig, SettingsUnavailable) as error:
         _say(str(error))
         return 2
     jars = SETTINGS.read(environment, "KEYLANE_JARS")
     checkpoint = SETTINGS.read(environment, "KEYLANE_CHECKPOINT") or tempfile.mkdtemp(prefix="keylane-")
-    plans_only = topics.job.reader == "direct" and not topics.views and not topics.has_sql
     sys.path.append(str(config.resolve().parent))  # for the modules of transforms
     spans = _open_spans(environment)
     spark = None
     try:
-        spark = _start_spark(Path(jars) if jars else None, topics, connection, plans_only=plans_only)
+        spark = _start_spark(Path(jars) if jars else None, given)
         hook.register(spark)
-        _warn_of_readable(spark, redis.password, connection.security.password, connection.security.key)
-        renewed = kafka if references.has_references(environment) else None
-        broker = JobKafka(connection, renewed=renewed)
-        outside = spark, broker, redis, Path(checkpoint), clock, ClaimClock(clock)
-        context = JobContext(topics, *outside, _say, metrics, spans, registry)
-        job.run(context, stop)
+        security = given.connection.security
+        _warn_of_readable(spark, given.redis.password, security.password, security.key)
+        claims = ClaimClock(clock)
+        while True:
+            renewed = given.kafka if references.has_references(environment) else None
+            broker = JobKafka(given.connection, renewed=renewed)
+            outside = spark, broker, given.redis, Path(checkpoint), clock, claims
+            context = JobContext(given.config, *outside, _say, metrics, spans, given.registry)
+            job.run(context, signals.stop)
+            if not signals.go_on():
+                break
+            given = _read_again(config, environment, given)
     except Fenced as error:
         _say(f"stops: {error}")
-        return 3
+        raise
     except EngineEnded as error:
         _say(f"stops: {error}")
         return 5
@@ -117,11 +169,39 @@ def _run(config: Path, environment: Mapping[str, str], stop: threading.Event, ho
     return 0
 
 
-def _start_spark(
-    jars: Path | None, topics: Config, connection: Connection, *, plans_only: bool
-) -> SparkSession:
+def _read(config: Path, environment: Mapping[str, str]) -> Inputs:
+    """Read what a job is given. Raises BadConfig, SettingsUnavailable."""
+    topics = _with_environment(load(config), environment)
+    kafka = partial(_kafka, environment, topics)
+    connection = kafka()
+    redis = renewable_redis(environment)
+    registry = renewable_registry(environment) if topics.needs_registry else None
+    kafka_options.options(connection)
+    if topics.job.reader == "direct":
+        from keylane_spark.log import fetch_options  # noqa: PLC0415 (brings kafka-python)
+
+        fetch_options.portable(connection)
+    return Inputs(topics, kafka, connection, redis, registry)
+
+
+def _read_again(config: Path, environment: Mapping[str, str], former: Inputs) -> Inputs:
+    """Return what a job is given by now, or the former where that can't be used in this process."""
+    try:
+        found = _read(config, environment)
+    except (BadConfig, SettingsUnavailable) as error:
+        _say(f"goes on as before: {error}")
+        return former
+    if reason := found.config.why_not_after(former.config):
+        _say(f"goes on as before, because {reason}: start the job again")
+        return former
+    _say(f"goes on with {config.name} as it is now")
+    return found
+
+
+def _start_spark(jars: Path | None, given: Inputs) -> SparkSession:
     """Start Spark, with AWS' jar where its own reader signs in with IAM."""
-    is_iam = connection.security.mechanism == AWS_MSK_IAM and not plans_only
+    topics, plans_only = given.config, given.config.plans_only
+    is_iam = given.connection.security.mechanism == AWS_MSK_IAM and not plans_only
     extra = session.with_iam(jars, topics.spark) if is_iam else topics.spark
     return session.start(jars, extra, plans_only=plans_only)
 
@@ -129,7 +209,7 @@ def _start_spark(
 def _warn_of_readable(spark: SparkSession, *secrets: str | None) -> None:
     """Say it where the tasks that Spark sends have secrets in them, which others could read on their way."""
     if any(secrets) and session.is_readable(spark):
-        _say("Spark sends passwords to its executors without encryption: see docs/operate/spark.md")
+        _say("Spark sends passwords to its executors without encryption: see `keylane help spark`")
 
 
 def _begin_reporting(job: JobConfig, clock: Clock, namespace: str) -> JobMetrics:

@@ -1,6 +1,7 @@
 """The job: opens the lanes, serves until it is stopped, and starts over when something fails or changes."""
 
 import threading
+from dataclasses import replace
 
 from keylane.errors import Fenced, KeylaneError, LaneBehind, TopicChanged, Unavailable, UnknownTopic
 from keylane_spark.context import JobContext
@@ -55,6 +56,7 @@ def _serve(context: JobContext, ownership: Ownership, sweeper: Sweeper, stop: th
     metrics = context.metrics
     totals = StrayTotals(ownership)
     pauses = RestartPauses(context, stop)
+    context = replace(context, say=pauses.say)
     reported, openings = "", None
     while not stop.is_set():
         is_first = openings is None

@@ -15,6 +15,7 @@ import pyarrow as pa
 from keylane.errors import BadConfig
 from keylane.model.kafka import LogRecord, TopicPartition
 from keylane.model.records import Position
+from keylane_spark.config.topics import Config
 from keylane_spark.config.transforms import Transform
 from keylane_spark.generations.plan import difference, is_alike, wanted_layout
 from keylane_spark.lanes.lane_progress import LaneProgress
@@ -35,8 +36,45 @@ __all__ = [
     "field_entries",
     "is_alike",
     "read_code",
+    "sql_faults",
     "wanted_layout",
 ]
+
+
+_LOG_COLUMNS = "partition int, offset bigint, timestamp timestamp, key binary, value binary"
+
+
+def sql_faults(config: Config) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the fields of a file whose SQL Spark can't compute, with its reasons.
+
+    Spark is started where there is SQL. Raises WriterError where it does not start.
+    """
+    topics = {
+        name: found for name, each in config.topics.items() if (found := each.definition) and found.is_sql
+    }
+    views = [name for name, view in config.views.items() if view.where]
+    if not topics and not views:
+        return
+    from pyspark.errors import AnalysisException  # noqa: PLC0415 (brings Spark)
+
+    from keylane_spark.engine import session  # noqa: PLC0415
+    from keylane_spark.engine.record_sql import why_invalid  # noqa: PLC0415
+    from keylane_spark.views.sources import check_view  # noqa: PLC0415
+
+    spark = session.start(None, {"spark.ui.enabled": False})
+    try:
+        for name, definition in topics.items():
+            option, _, reason = why_invalid(spark, definition).partition(": ")
+            if reason:
+                yield ("topics", name, option), reason
+        rows = spark.createDataFrame([], _LOG_COLUMNS)
+        for name in views:
+            try:
+                check_view(rows, config.definition(name))
+            except AnalysisException as error:
+                yield ("views", name, "where"), f"Spark can't compute it: {session.words_of(error)}"
+    finally:
+        session.stop(spark)
 
 
 @dataclass(frozen=True, slots=True)

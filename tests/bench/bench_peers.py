@@ -1,4 +1,4 @@
-"""Beside what users would pick instead, where it is installed: see "Peers" in docs/benchmarks.md.
+"""Beside what users would pick instead, where it is installed: see tests/bench/PEERS.md.
 
 `ingest`: the job and a Redis sink connector in Kafka Connect read the same backlogs of one topic, and write
 them into one cluster of 3 primaries. Both are warm. They take turns, the order changes from round to round,

@@ -1,6 +1,6 @@
 """A sink connector in Kafka Connect's standalone worker, as a user would run it instead of the job.
 
-Its folder is made by the recipe in docs/benchmarks.md: `worker/` with the jars of Kafka Connect, `plugins/`
+tests/bench/PEERS.md says how its folder is made: `worker/` with the jars of Kafka Connect, `plugins/`
 with a folder of the connector's jars, and `sink.properties` with its settings.
 """
 

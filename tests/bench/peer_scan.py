@@ -33,7 +33,7 @@ def is_there() -> bool:
     """Return whether the jars of Kafka Streams are there; say what is missing."""
     is_named = bool(os.environ.get(JARS))
     if not is_named:
-        print(f'Kafka Streams is left out: {JARS} names no folder, see "Peers" in docs/benchmarks.md')
+        print(f"Kafka Streams is left out: {JARS} names no folder, see tests/bench/PEERS.md")
     return is_named
 
 

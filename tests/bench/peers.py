@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import psutil
 
-RECIPE = 'see "Peers" in docs/benchmarks.md'
+RECIPE = "see tests/bench/PEERS.md"
 WARM_UP_S = 5
 QUIET = {"log_level": 0}
 """For clients that are still there when their broker stops."""

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import importlib
 import json
 import re
+from pathlib import Path
 
 import pytest
 from confluent_kafka.schema_registry.confluent import meta_pb2
 from confluent_kafka.schema_registry.confluent.type import decimal_pb2, variant_pb2
 from confluent_kafka.schema_registry.confluent.types import decimal_pb2 as legacy_decimal_pb2
+from google.api import http_pb2
 from google.protobuf import descriptor_pool, struct_pb2
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.descriptors import without_skipped
 
 from keylane.adapters.registry import proto_parser, protobuf
 from keylane.adapters.registry.protobuf_builtin import CONFLUENT_FILES
@@ -94,9 +98,68 @@ def test_the_default_syntax_is_proto2():
     assert read(text, "000a0161") == {"s": "a"}
 
 
+RANGES = "extensions 100 to 199, 300 to max [ ];"
+OPEN = f'syntax = "proto2"; package x; message M {{ optional string a = 1; {RANGES} }}'
+
+
+@pytest.mark.parametrize("spell", [str, described], ids=["text", "descriptor"])
+@pytest.mark.parametrize(
+    ("more", "payload", "expected"),
+    [
+        ("extend M { optional string ext = 100; }", "000a0161a206026869", {"a": "a", "[x.ext]": "hi"}),
+        (
+            "message In { extend .x.M { repeated In e = 101; optional E en = 536870911; }"  # noqa: ISC004
+            " optional int32 i = 1; } enum E { A = 0; B = 7; }",
+            "000a0161aa06020805f8ffffff0f07",
+            {"a": "a", "[x.In.e]": [{"i": 5}], "[x.In.en]": "B"},
+        ),
+    ],
+)
+def test_extensions_are_shown_by_their_names(spell, more, payload, expected):
+    assert read(spell(f"{OPEN} {more}"), payload) == expected
+
+
+@pytest.mark.parametrize(
+    ("schema", "payload", "why"),
+    [
+        (OPEN, "000a0161a206026869", "x.M has an extension 100"),
+        (f"{OPEN} message O {{ repeated M m = 1; }}", "02020a05a206026869", "x.M has an extension 100"),
+        (f"{OPEN} message O {{ map<string, M> m = 1; }}", "02020a0a0a016b1205a206026869", "extension 100"),
+        ("message M { optional E e = 1; } enum E { A = 0; }", "000805", "M has a value of its field 1"),
+    ],
+)
+def test_data_that_can_not_be_shown_is_refused(schema, payload, why):
+    with pytest.raises(ValueError, match=why):
+        read(schema, payload)
+
+
+def test_fields_of_a_newer_type_are_left_out_as_by_every_reader():
+    assert read(OPEN, "000a0161980605") == {"a": "a"}
+    assert read('syntax = "proto3"; message M { string a = 1; }', "000a01611005") == {"a": "a"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("oneof _t { optional .M t = 2; }", {"a": "a"}),
+        ("optional string foo = 2; string _foo = 3;", {"a": "a", "Foo": ""}),
+        ("optional string foo = 2; optional int32 _bar = 3; oneof _foo { int32 X_foo = 4; }", {"a": "a"}),
+        ("optional int32 _bar = 2; oneof X_bar { int32 z = 3; }", {"a": "a"}),
+    ],
+)
+def test_optional_fields_have_oneofs_whose_names_nothing_else_has(text, expected):
+    assert read(f'\ufeffsyntax = "proto3"; message M {{ string a = 1; {text} }}', "000a0161") == expected
+
+
 @pytest.mark.parametrize(
     "text",
     [
+        "message A { option message_set_wire_format = true; extensions 4 to max; }",
+        "message A { extensions to 5; }",
+        "message A { extensions 5 to 1; }",
+        "message A { } extend A { optional int32 e = 1; }",
+        "message A { extensions 1 to 5; } extend A { optional int32 e = 6; }",
+        "extend Unheard { optional int32 e = 1; }",
         "message",
         "message A",
         "message A { string }",
@@ -212,3 +275,57 @@ def test_large_values_within_the_limits_are_read():
 def test_what_is_never_closed_is_refused_at_once(opened):
     with pytest.raises(ValueError, match="never closed"):
         protobuf.decoder("message A {} " + opened * 200_000, ())
+
+
+def test_the_name_of_a_type_may_go_on_in_the_next_line():
+    text = """syntax = "proto3"; package a . b;
+    message M {
+      optional Outer
+          .Inner one = 1;
+      Outer . /* of */ Inner two = 2;
+      map<string, . a.b.Outer
+          .Inner> three = 3;
+      . a.b.Outer.Inner four = 4;
+    }
+    message Outer { enum Inner { A = 0; B = 1; } }"""
+    in_line = re.sub(r"/\*.*?\*/", "", text)
+    in_line = re.sub(r"\s*\.\s*(?=[A-Za-z])", ".", in_line).replace(",.", ", .").replace(";.", "; .")
+    assert proto_parser.parse(text, "m") == proto_parser.parse(in_line, "m")
+    assert read(text, "00080110011a050a0161100120" + "01") == {
+        "one": "B", "two": "B", "three": {"a": "B"}, "four": "B"
+    }  # fmt: skip
+
+
+CORPUS = Path(http_pb2.__file__).parents[2]
+"""Where the wheel of googleapis-common-protos has its files, each beside the descriptor of protoc."""
+NAMES = sorted(str(path.relative_to(CORPUS)) for path in CORPUS.glob("google/**/*.proto"))
+
+
+def of_protoc(name: str) -> FileDescriptorProto:
+    module = importlib.import_module(name.removesuffix(".proto").replace("/", ".") + "_pb2")
+    return FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb)
+
+
+def resolved(file: FileDescriptorProto) -> FileDescriptorProto:
+    """The descriptor as a pool has it, without what the parser skips."""
+    pool, found = descriptor_pool.DescriptorPool(), FileDescriptorProto()
+    added = set()
+
+    def add(proto: FileDescriptorProto) -> None:
+        if proto.name not in added:
+            added.add(proto.name)
+            for name in proto.dependency:
+                add(of_protoc(name))
+            pool.Add(proto)
+
+    add(file)
+    pool.FindFileByName(file.name).CopyToProto(found)
+    return without_skipped(found)
+
+
+def test_each_file_of_googles_common_types_is_what_protoc_makes_of_it():
+    assert len(NAMES) > 50
+    for name in NAMES:
+        expected = of_protoc(name)
+        found = proto_parser.parse((CORPUS / name).read_text(), expected.name)
+        assert resolved(found) == resolved(expected), name

@@ -214,7 +214,22 @@ def test_a_sorted_set_is_read_by_name_by_score_and_by_rank(held: Held, tag: byte
         (b"ZCOUNT", tag + b"h", b"5", b"+inf"),
         (b"ZCOUNT", tag + b"none", b"5", b"+inf"),
         (b"ZRANGE", tag + b"h", b"0", b"0"),
-    ) == [[b"b", b"c"], [b"b"], [], [b"z", b"y"], [b"x"], 3, 0, 2, 0, [b"x"]]
+        (b"ZRANDMEMBER", tag + b"none", b"2"),
+    ) == [[b"b", b"c"], [b"b"], [], [b"z", b"y"], [b"x"], 3, 0, 2, 0, [b"x"], []]
+
+
+def test_some_members_of_a_sorted_set_and_the_memory_of_keys(held: Held, tag: bytes):
+    state, put = held
+    put({tag + b"1": b"value"})
+    add_members(held, tag, {b"a": 0, b"b": 0})
+    asked = [
+        (b"ZRANDMEMBER", tag, b"5"),
+        *((b"MEMORY", b"USAGE", tag + each) for each in (b"1", b"", b"none")),
+    ]
+    calls = [Call(routing.key_slot(tag), words) for words in asked]
+    some, value, members, absent = state.run(calls, deadline())
+    assert (sorted(some), absent) == ([b"a", b"b"], None)
+    assert min(value, members) > 50
 
 
 def test_part_of_a_value_and_a_hash_that_is_not_there_are_empty(held: Held, tag: bytes):

@@ -119,6 +119,7 @@ EXAMPLES = {
     "get_topics": Example("GET", "/topics?prefix=fl"),
     "get_kafka_topic": Example("GET", "/topics/flights/partitions"),
     "get_kafka_partition": Example("GET", "/topics/flights/partitions/2"),
+    "get_schemas": Example("GET", "/topics/registered/schemas"),
     "get_offset": Example("GET", "/topics/flights/partitions/2/offsets?at=latest"),
     "get_records": Example("GET", "/topics/flights/partitions/2/records?offset=earliest&limit=10"),
     "get_clusters": Example("GET", "/clusters"),

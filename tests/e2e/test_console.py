@@ -9,7 +9,7 @@ import json
 import re
 import subprocess
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -19,6 +19,7 @@ from confluent_kafka.cimpl import NewTopic
 from playwright.sync_api import expect
 from tests.e2e.client import Client
 from tests.servers.own import eventually
+from tests.servers.schema_registry import avro as by_avro
 from tests.support.browser import TIMEOUT_MS, ConsoleTab, chromium
 
 from keylane_local.tools import console_dir
@@ -104,19 +105,93 @@ def test_the_console_serves_its_own_files_alone(client, path):
     assert (answer.status, b"no such file" in answer.body) == (404, True)
 
 
-def test_topics_show_rate_lag_and_age(tab, bookings):
-    page = tab.open("topics", prefix="bookings")
-    card = page.locator(".card", has=page.get_by_role("link", name="bookings"))
-    for name in ("Rate", "Lag", "Age"):
-        expect(card.get_by_role("img", name=re.compile(f"^{name} of the last"))).to_be_visible()
-    expect(card.locator(".number").first).to_have_text(re.compile(r"^[\d.,K]+/s$"))
-    card.get_by_role("link", name="bookings").click()
-    expect(page.locator("h1")).to_have_text("Topic bookings")
+def cells(page, topic):
+    """The cells of a topic's row by the names of their columns."""
+    row = page.locator("tbody tr", has=page.get_by_role("link", name=topic, exact=True))
+    return lambda column: row.locator(f'[data-label="{column}"]')
+
+
+def test_topics_show_keys_memory_rate_lag_and_age_and_open_on_their_records(tab, bookings):
+    page = tab.open("topics")
+    cell = cells(page, "bookings")
+    expect(cell("State")).to_have_text("fresh")
+    expect(cell("Keys")).to_have_text(re.compile(r"^[\d,]+$"))
+    expect(cell("Memory")).to_have_text(re.compile(r"^[\d.]+ (B|KiB)$"))
+    expect(cell("Rate")).to_have_text(re.compile(r"^[\d.,K]+/s$"))
+    expect(cell("Age")).to_have_text(re.compile(r"^[\d.]+ m?s$"))
+    expect(cells(page, "flights")("Memory")).to_have_text("\u2013")
+    page.get_by_label("Filter").fill("OOKIN")
+    expect(page.locator("tbody tr:visible")).to_have_count(1)
+    expect(page.get_by_text(re.compile(r"^1 of \d+ topics$"))).to_be_visible()
+    assert "text=OOKIN" in page.url
+    page.get_by_role("link", name="bookings").click()
+    expect(page.locator("h1")).to_have_text("Records of bookings")
+    expect(page.locator("thead th").first).to_have_text("Position")
+
+
+def a_summary(**changed):
+    known = {"building": False, "incomplete": False, "lag": 0, "age_ms": 300, "strays": {"strays": 0}}
+    return {"generation": 1, **known, "log_end": 9, "keys": 5, "memory_bytes": 2048, **changed}
+
+
+def test_three_hundred_topics_are_a_table_with_problems_first_and_sorted_as_one_likes(tab):
+    topics = [
+        {"topic": f"t-{n:03}", "partitions": 3, "summary": a_summary(keys=n, lag=n % 7)} for n in range(300)
+    ]
+    topics[7]["summary"] |= {"age_ms": 60_000}
+    topics[9]["summary"] |= {"incomplete": True}
+    del topics[2]["summary"]
+    pages = {"": {"topics": topics[:200], "next": "t-199"}, "t-199": {"topics": topics[200:]}}
+
+    def answer(route):
+        query = parse_qs(urlsplit(route.request.url).query)
+        route.fulfill(json=pages[query.get("after", [""])[0]])
+
+    tab.page.route("**/topics?*", answer)
+    page = tab.open("topics")
+    names = page.locator("tbody td:first-child")
+    expect(page.get_by_text("300 topics")).to_be_visible()
+    assert [*names.all_inner_texts()[:3], names.last.inner_text()] == ["t-009", "t-007", "t-000", "t-002"]
+    expect(cells(page, "t-007")("State")).to_have_text("old")
+    expect(cells(page, "t-007")("Lag")).to_have_text("\u2013")
+    expect(cells(page, "t-002")("State")).to_have_text("not kept")
+    keys = page.get_by_role("columnheader", name="Keys")
+    keys.get_by_role("button").click()
+    assert [names.first.inner_text(), names.last.inner_text()] == ["t-299", "t-002"]
+    expect(keys).to_have_attribute("aria-sort", "descending")
+    keys.get_by_role("button").press("Enter")
+    assert [names.first.inner_text(), names.last.inner_text()] == ["t-000", "t-002"]
+    page.reload()
+    expect(keys).to_have_attribute("aria-sort", "ascending")
+    page.set_viewport_size(PHONE)
+    page.get_by_label("Sort by").select_option("topic")
+    expect(names.first).to_have_text("t-000")
+
+
+def test_the_bar_has_four_places_and_what_belongs_to_a_topic_is_in_its_tabs(tab):
+    page = tab.open("records", topic="bookings")
+    expect(page.locator(".bar nav a")).to_have_text(["Topics", "Views", "Try it", "API"])
+    expect(page.locator(".bar nav a[aria-current]")).to_have_text("Topics")
+    tabs = page.get_by_role("navigation", name="Topic bookings").get_by_role("link")
+    titles = tabs.all_inner_texts()
+    assert titles == ["Records", "Keys", "Key", "Find", "Write", "Schemas", "Lanes", "Groups", "Settings"]
+    for number in range(len(titles)):
+        tabs.nth(number).click()
+        expect(tabs.nth(number)).to_have_attribute("aria-current", "page")
+        expect(page.locator("h1")).to_contain_text("bookings")
+
+
+def test_brokers_are_a_page_with_what_each_is_set_to(tab, applied_stack):
+    page = tab.open("topics")
+    page.get_by_role("link", name="Brokers").click()
+    expect(page.get_by_role("cell", name=applied_stack.kafka_bootstrap)).to_be_visible()
+    page.get_by_text("Settings of broker 1").click()
+    expect(page.get_by_role("cell", name="log.retention.hours", exact=True)).to_be_visible()
 
 
 def test_the_lane_map_shows_each_lane_on_its_shard(tab, client):
     lanes = client.request("GET", "/topics/striped").json["lanes"]
-    page = tab.open("topic", topic="striped")
+    page = tab.open("lanes", topic="striped")
     expect(page.locator(".tile")).to_have_count(len(lanes))
     for lane in lanes:
         shard = page.locator(".shard-card", has=page.get_by_role("heading", name=lane["shard"]))
@@ -130,7 +205,7 @@ def fact(page, name):
 
 
 def test_a_topic_with_an_index_shows_how_many_keys_it_has(tab, client, key, bookings):
-    page = tab.open("topic", topic="bookings")
+    page = tab.open("lanes", topic="bookings")
 
     def is_current():
         return (
@@ -149,7 +224,7 @@ def test_a_topic_with_an_index_shows_how_many_keys_it_has(tab, client, key, book
 def test_a_topic_without_an_index_shows_no_count(tab):
     counts = []
     tab.page.on("request", lambda request: counts.append(request.url) if "/count" in request.url else None)
-    page = tab.open("topic", topic="flights")
+    page = tab.open("lanes", topic="flights")
     expect(fact(page, "Partitions")).to_have_text("9")
     expect(fact(page, "Keys")).to_have_count(0)
     assert counts == []
@@ -157,13 +232,13 @@ def test_a_topic_without_an_index_shows_no_count(tab):
 
 def test_a_count_that_fails_leaves_the_lanes_there(tab, bookings):
     tab.page.route("**/topics/bookings/count*", lambda route: route.fulfill(status=503, json={"title": "No"}))
-    page = tab.open("topic", topic="bookings")
+    page = tab.open("lanes", topic="bookings")
     expect(fact(page, "Keys")).to_have_text("unknown")
     expect(page.locator(".tile")).to_have_count(9)
 
 
 def test_a_lane_is_chosen_with_the_keyboard_and_keeps_the_focus(tab):
-    page = tab.open("topic", topic="striped", by="age")
+    page = tab.open("lanes", topic="striped", by="age")
     page.locator('[data-lane="1.2"]').focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="Lane 1.2")).to_be_visible()
@@ -179,7 +254,7 @@ def test_lanes_in_trouble_are_marked(tab, client):
     lanes["0.1"] |= {"building": True, "has_strays": True}
     lanes["0.1"].pop("age_ms", None)
     tab.page.route("**/topics/striped", lambda route: route.fulfill(json=layout | {"incomplete": True}))
-    page = tab.open("topic", topic="striped")
+    page = tab.open("lanes", topic="striped")
     expect(page.locator('.tile[data-lane="0.0"]')).to_have_class("tile level-4")
     expect(page.locator('.tile[data-lane="0.0"] .badge')).to_have_text(["incomplete"])
     expect(page.locator('.tile[data-lane="0.1"] .badge')).to_have_text(["building", "strays"])
@@ -194,7 +269,7 @@ def test_a_topic_of_many_lanes_shows_the_worst_of_them(tab, client):
     lanes = [layout["lanes"][0] | {"partition": number, "slot": number * 4} for number in range(4096)]
     lanes[4000] = lanes[4000] | {"lag": 5_000}
     tab.page.route("**/topics/striped", lambda route: route.fulfill(json=layout | {"lanes": lanes}))
-    page = tab.open("topic", topic="striped")
+    page = tab.open("lanes", topic="striped")
     expect(page.locator(".tile").first).to_have_attribute("data-lane", "4000.0")
     expect(page.locator(".tile")).to_have_count(512)
     expect(page.get_by_text("Tiles of the 512 worst of 4096 lanes")).to_be_visible()
@@ -278,8 +353,7 @@ def test_an_error_says_what_to_do(tab):
     page.get_by_role("link", name="Records of flights").click()
     expect(page.locator("h1")).to_have_text("Records of flights")
     page.go_back()
-    page.get_by_label("Topic", exact=True).fill("nowhere")
-    page.get_by_role("button", name="Read").click()
+    tab.open("range", topic="nowhere")
     expect(alert).to_contain_text("is it in keylane.toml, and is the job running?")
 
 
@@ -294,7 +368,7 @@ def test_a_service_that_is_away_is_asked_again(tab, bookings):
 
 def test_a_paused_page_asks_for_nothing(tab, client):
     tab.page.clock.install()
-    page = tab.open("topic", topic="striped")
+    page = tab.open("lanes", topic="striped")
     page.locator(".tile").first.wait_for()
     expect(page.get_by_text("redis ready")).to_be_visible()
     page.get_by_role("button", name="Pause").click()
@@ -570,6 +644,25 @@ def test_older_records_follow_the_newest_ones_of_all_partitions(tab, client):
     assert times == sorted(times, reverse=True)
 
 
+def test_new_records_come_by_themselves_and_not_under_who_reads(tab, client, log_records):
+    name, _ = log_records
+    page = tab.open("records", topic="joined", text=name)
+    expect(page.locator("tbody tr")).to_have_count(4)
+    fifth = client.put("joined", name.encode(), b'"fifth"')
+    expect(page.locator("tbody tr")).to_have_count(5)
+    assert shown_positions(page)[0] == fifth
+    page.locator("tbody summary").first.click()
+    client.put("joined", name.encode(), b'"sixth"')
+    fresh = page.get_by_role("button", name="Show 1 new record")
+    expect(fresh).to_be_visible()
+    expect(page.locator("tbody details[open]")).to_have_count(1)
+    fresh.click()
+    expect(page.locator("tbody tr").first).to_contain_text("sixth")
+    live = page.get_by_role("button", name="Live")
+    live.click()
+    expect(live).to_have_attribute("aria-pressed", "false")
+
+
 def test_fields_of_values_become_columns_and_the_address_keeps_them(tab, log_records):
     name, _ = log_records
     page = tab.open("records", topic="joined", text=name)
@@ -652,6 +745,9 @@ def test_an_edit_is_not_written_over_a_newer_record_unasked(tab, client, key):
     page = tab.open("key", topic="bookings", key=key.decode())
     expect(page.locator("#value")).to_contain_text("mine")
     page.get_by_role("button", name="Edit").click()
+    expect(page.get_by_label(f"Value of {key.decode()}")).to_have_value(
+        '"mine"'
+    )  # it asks for the layout first
     theirs = client.put("bookings", key, b'"theirs"')
     expect(page.locator("#value")).to_contain_text("theirs")
     page.get_by_role("button", name="Write", exact=True).click()
@@ -681,8 +777,72 @@ def test_who_may_not_write_is_refused_once_and_has_no_buttons_then(tab, client, 
     expect(page.get_by_text("You may read this topic, and not write it.")).to_be_visible()
 
 
+def newest(client, topic, key):
+    """The newest record of a key as Kafka has it."""
+    count = len(client.request("GET", f"/topics/{topic}/partitions").json["partitions"])
+    paths = [f"/topics/{topic}/partitions/{number}/records?limit=1000" for number in range(count)]
+    found = [each for path in paths for each in client.request("GET", path).json["records"]]
+    return max((each for each in found if each["key"] == key), key=lambda each: each["offset"])
+
+
+def press_write(page, **fields):
+    """Fill fields of the form, and press its button."""
+    for name, text in fields.items():
+        page.get_by_label(name, exact=True).fill(text)
+    page.get_by_role("button", name="Write", exact=True).click()
+
+
+def expect_written(page):
+    expect(page.get_by_text("Written: position").last).to_be_visible()
+
+
+def test_a_record_is_written_with_key_value_and_headers(tab, client, key):
+    page = tab.open("write", topic="bookings")
+    press_write(page, Key=key.decode(), Value='{"price": 1.50')
+    expect(page.get_by_role("alert")).to_have_text("The value is not JSON.")
+    press_write(page, Value='{"price": 1.50}')
+    expect_written(page)
+    found = newest(client, "bookings", key.decode())
+    assert (found["value"], found["value_format"]) == ({"price": 1.5}, "json")
+    page.get_by_role("button", name="Add a header").click()
+    page.get_by_label("Name of a header").fill("trace")
+    page.get_by_label("Value of a header").fill("ü-1")
+    page.get_by_label("The value is").select_option("text")
+    with page.expect_response(lambda answer: answer.request.method == "POST"):
+        press_write(page, Value="plain")
+    expect(page.get_by_role("alert")).to_be_hidden()
+    page.get_by_role("link", name="Read the key").click()
+    expect(page.locator("#value")).to_contain_text("plain")
+    headers = {each["name"]: each["value"] for each in newest(client, "bookings", key.decode())["headers"]}
+    assert headers["trace"] == "ü-1"
+    page.go_back()
+    page.get_by_label("The value is").select_option("tombstone")
+    press_write(page, Key=key.decode())
+    expect_written(page)
+    assert newest(client, "bookings", key.decode())["value_format"] == "null"
+
+
+def test_a_topic_of_a_registry_is_written_by_its_latest_schema(tab, client, key, registry):
+    schema = {"type": "record", "name": "Trip", "fields": [{"name": "to", "type": ["null", "string"]}]}
+    by_avro(registry.client, "registered", json.dumps(schema), {"to": "Bern"})
+    page = tab.open("write", topic="registered")
+    press_write(page, Key=key.decode(), Value='{"to": 7}')
+    expect(page.get_by_role("alert")).to_contain_text("to")
+    press_write(page, Value='{"to": "Olten"}')
+    expect_written(page)
+    page.get_by_role("link", name="Read the key").click()
+    expect(page.locator("#value")).to_contain_text('"to": "Olten"')
+    page.go_back()
+    page.get_by_label("The value is").select_option("json")
+    press_write(page, Key=key.decode(), Value='{"n": 1}')
+    expect(page.get_by_role("alert")).to_contain_text("could not read")
+    page.get_by_label("Write what readers").check()
+    press_write(page)
+    expect_written(page)
+
+
 def test_a_topic_s_settings_are_kafka_s_and_keylane_s(tab):
-    page = tab.open("topic", topic="bookings")
+    page = tab.open("records", topic="bookings")
     page.get_by_role("link", name="Settings").click()
     expect(page.locator("h1")).to_have_text("Settings of bookings")
     expect(page.locator("tr", has=page.get_by_text("cleanup.policy", exact=True))).to_contain_text("delete")
@@ -726,7 +886,7 @@ def consumers(applied_stack, bookings):
 
 
 def test_the_consumer_groups_of_a_topic_show_their_lag(tab, consumers):
-    page = tab.open("topic", topic="bookings")
+    page = tab.open("records", topic="bookings")
     page.get_by_role("link", name="Groups").click()
     expect(page.locator("h1")).to_have_text("Consumer groups of bookings")
     row = page.get_by_role("region", name="Consumer groups").locator("tr", has_text="console-group")
@@ -745,10 +905,13 @@ def test_a_topic_without_consumer_groups_says_so(tab, consumers):
 def test_an_address_that_names_no_view_says_so(tab):
     page = tab.open("rnage", topic="bookings")
     expect(page.locator("h1")).to_have_text("No such view")
-    page.locator("main").get_by_role("link", name="Keys").click()
-    expect(page.locator("h1")).to_have_text("Keys in order")
-    expect(page.get_by_label("Topic", exact=True)).to_have_value("bookings")
+    page.locator("main").get_by_role("link", name="Views").click()
+    expect(page.locator("h1")).to_have_text("Views")
     expect(tab.open("").locator("h1")).to_have_text("Topics")
+    page = tab.open("range")
+    expect(page.get_by_label("Topic", exact=True)).to_have_value("bookings")
+    page.get_by_role("button", name="Show").click()
+    expect(page.locator("h1")).to_have_text("Keys of bookings")
 
 
 def test_a_service_without_streams_is_asked_for_one_once(tab, bookings):
@@ -811,12 +974,15 @@ def test_labels_of_a_chart_neither_overlap_nor_are_cut(tab):
 
 
 VIEWS = {
-    "topics": ({}, ".card .spark"),
-    "topic": ({"topic": "striped"}, ".tile"),
+    "topics": ({}, "tbody td"),
+    "brokers": ({}, "tbody td"),
+    "lanes": ({"topic": "striped"}, ".tile"),
     "records": ({"topic": "bookings", "start": "oldest", "fields": "to"}, "tbody a"),
     "range": ({"topic": "bookings", "prefix": "console|"}, "tbody a"),
     "find": ({"topic": "bookings", ".to": "C*", "order": "-to"}, "tbody a"),
     "key": ({"topic": "bookings", "key": "console|1"}, ".timeline li"),
+    "schemas": ({"topic": "registered"}, "main p, main pre"),
+    "write": ({"topic": "registered"}, "textarea"),
     "groups": ({"topic": "bookings"}, "tbody td"),
     "settings": ({"topic": "bookings"}, "tbody code"),
     "view": ({"view": "puts", "key": "console"}, ".chart rect"),
@@ -826,10 +992,14 @@ VIEWS = {
 
 
 def dress(page):
-    """Open what opens, and make charts wider than any screen: then they scroll, and must take the focus."""
+    """Open what opens and loads nothing, and make charts wider than any screen.
+
+    They scroll then, and must take the focus.
+    """
     page.evaluate(
         """() => {
-            document.querySelectorAll('details').forEach((each) => { each.open = true; });
+            document.querySelectorAll('details:not([data-loads])').forEach((each) => { each.open = true; });
+            document.querySelectorAll('.fold').forEach((each) => each.click());
             document.querySelectorAll('.chart svg').forEach((each) => { each.style.width = '2000px'; });
         }"""
     )
@@ -894,6 +1064,24 @@ def test_the_reference_has_each_operation_and_its_links_lead_to_the_forms(tab, a
     expect(page.locator("select[name=operation]")).to_have_value("get_history")
     page.get_by_role("link", name="Reference").click()
     expect(page.locator("#get_history h3")).to_be_in_viewport()
+
+
+def test_a_row_is_a_card_on_a_phone_which_names_each_column_and_the_form_folds_away(tab, bookings):
+    tab.page.set_viewport_size(PHONE)
+    page = tab.open("range", topic="bookings", prefix="console|", fields="to,price,seat.car")
+    row = page.locator("tbody tr").first
+    row.wait_for()
+    labels = row.locator("td").evaluate_all(
+        "all => all.map((each) => getComputedStyle(each, '::before').content)"
+    )
+    assert labels == [f'"{name}"' for name in ("Key", "to", "price", "seat.car", "Position", "Written")]
+    boxes = [cell.bounding_box() for cell in row.locator("td").all()]
+    assert all(one["y"] + one["height"] <= other["y"] for one, other in itertools.pairwise(boxes))
+    assert {box["x"] for box in boxes} == {boxes[0]["x"]}
+    expect(page.get_by_role("cell", name="console|1")).to_be_visible()
+    expect(page.get_by_label("Prefix")).to_be_hidden()
+    page.get_by_role("button", name="Shown: console|").click()
+    expect(page.get_by_label("Prefix")).to_be_visible()
 
 
 def test_a_phone_shows_every_view_without_scrolling_sideways_below_a_header_of_two_lines(

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
+import signal
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+import psutil
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
-from tests.servers.own import eventually
+from tests.servers.own import PATIENCE_S, eventually
 from tests.servers.standing import standing
 from tests.support.browser import TIMEOUT_MS, Tab, chromium
 
 from keylane_local.process.ports import HOST, Ports
+from keylane_local.stack.stack import Stack
 from keylane_local.tools import project_root
 
 FOLDER = project_root() / "examples" / "flights-board"
@@ -113,3 +120,24 @@ def test_axe_finds_nothing_and_failures_are_said(page, client, scheme, width):
     expect(page.locator("#found")).to_have_text("Nothing is known of N-never.", timeout=TIMEOUT_MS)
     found = Axe().run(page)
     assert [each["id"] for each in found.response["violations"]] == []
+
+
+@pytest.mark.long
+def test_make_example_shows_rows_in_a_browser(browser, tmp_path):
+    shutil.copytree(FOLDER, tmp_path / "examples" / FOLDER.name, ignore=shutil.ignore_patterns(".keylane"))
+    make = ["make", "-f", project_root() / "Makefile", "-o", "setup", f"BIN={Path(sys.executable).parent}"]
+    output, stack = tmp_path / "output", Stack(tmp_path / "examples" / FOLDER.name / ".keylane")
+    with output.open("wb") as log:
+        example = subprocess.Popen([*make, "example"], cwd=tmp_path, stdout=log, stderr=log)
+    try:
+        eventually(lambda: b"http://localhost:8090/" in output.read_bytes(), PATIENCE_S)
+        tab = Tab(browser)
+        tab.page.goto("http://localhost:8090/")
+        expect(tab.page.locator("#live")).to_have_text("Live", timeout=TIMEOUT_MS)
+        expect(tab.page.locator("#rows tr[data-key]").first).to_be_visible(timeout=TIMEOUT_MS)
+        tab.close()
+    finally:
+        for process in psutil.Process(example.pid).children(recursive=True):
+            process.send_signal(signal.SIGINT)
+        assert example.wait(PATIENCE_S) is not None, output.read_text()
+        stack.down(wipe=True)

@@ -46,13 +46,13 @@ def test_pushes_and_what_became_of_them_are_told_under_kprfs_names(client):
     after = samples_of(client)
     method = ("method", "push/sync")
     for place, count in {
-        ("http_requests_duration_count", ("code", "200"), method): 1,
-        ("http_requests_duration_count", ("code", "404"), method): 1,
-        ("http_requests_duration_bucket", ("code", "200"), ("le", "+Inf"), method): 1,
-        ("http_requests_duration_count", ("code", "200"), ("method", "push/async")): 1,
-        ("kafka_sent_messages", ("topic", "flights")): 4,
+        ("http_requests_duration_ms_count", ("code", "200"), method): 1,
+        ("http_requests_duration_ms_count", ("code", "404"), method): 1,
+        ("http_requests_duration_ms_bucket", ("code", "200"), ("le", "+Inf"), method): 1,
+        ("http_requests_duration_ms_count", ("code", "200"), ("method", "push/async")): 1,
+        ("kafka_messages_sent_total", ("topic", "flights")): 4,
         ("kafka_message_send_duration_count", ("topic", "flights")): 4,
-        ("kafka_errors_count", ("error_code", "UNKNOWN_TOPIC_OR_PARTITION"), ("topic", "(other)")): 2,
+        ("kafka_errors_total", ("error_code", "UNKNOWN_TOPIC_OR_PARTITION"), ("topic", "(other)")): 2,
     }.items():
         assert growth(before, after, *place) == count, place
     assert growth(before, after, "kafka_message_send_duration_sum", ("topic", "flights")) > 0
@@ -67,9 +67,9 @@ def test_reads_tell_how_stale_their_answers_were_and_problems_are_counted(client
     assert client.get("flights", key + b"-absent").status == 404
     after = samples_of(client)
     for place, count in {
-        ("http_requests_duration_count", ("code", "200"), ("method", "get_key")): 1,
-        ("http_requests_duration_count", ("code", "404"), ("method", "get_key")): 1,
-        ("keylane_answer_age_count", ("topic", "flights")): 2,
+        ("http_requests_duration_ms_count", ("code", "200"), ("method", "get_key")): 1,
+        ("http_requests_duration_ms_count", ("code", "404"), ("method", "get_key")): 1,
+        ("keylane_answer_age_ms_count", ("topic", "flights")): 2,
         ("keylane_problems_total", ("problem", "key-absent")): 1,
     }.items():
         assert growth(before, after, *place) == count, place
@@ -86,13 +86,13 @@ def test_request_that_the_api_did_not_answer_is_told_too(client):
 def test_the_page_is_prometheus_text_for_those_who_ask_for_that(client):
     push(client, "flights", 1)
     samples = samples_of(client, "text/plain; version=0.0.4", read_text)
-    assert any(name == "http_requests_duration_bucket" for name, *_ in samples)
-    assert ("kafka_sent_messages", ("topic", "flights")) in samples
+    assert any(name == "http_requests_duration_ms_bucket" for name, *_ in samples)
+    assert ("kafka_messages_sent_total", ("topic", "flights")) in samples
 
 
 def test_metrics_are_no_lines_of_the_log(client, stack):
     push(client, "flights", 1)
-    assert ("kafka_sent_messages", ("topic", "flights")) in samples_of(client)
+    assert ("kafka_messages_sent_total", ("topic", "flights")) in samples_of(client)
     log = stack.data / "logs" / "server.log"
     eventually(lambda: "/push" in log.read_text())
     assert '{"_aws"' not in log.read_text()

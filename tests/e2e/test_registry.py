@@ -102,7 +102,10 @@ def test_records_of_every_kind_of_schema_are_found_by_their_fields(client, key, 
 def test_an_undecodable_value_is_422_a_hanging_registry_503_and_raw_bytes_always_work(
     stack, client, key, registry, produce
 ):
-    position = client.put(TOPIC, key, b'{"plain": true}')
+    refused = client.request("PUT", f"/topics/{TOPIC}/keys/{key.decode()}", b'{"plain": true}')
+    assert (refused.status, refused.json["type"]) == (422, "urn:keylane:problem:value-invalid")
+    raw = client.request("PUT", f"/topics/{TOPIC}/keys/{key.decode()}?raw=true", b'{"plain": true}')
+    position = raw.json["position"]
     answer = client.get_at(TOPIC, key, position)
     assert (answer.status, answer.json["type"]) == (422, "urn:keylane:problem:value-not-decodable")
     assert client.get(TOPIC, key, Accept="application/octet-stream").body == b'{"plain": true}'

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
-from tests.fire import kills, outages, pressure, strangers
+from tests.fire import kills, outages, pressure, strangers, takers
 from tests.fire.figures import judge
 from tests.fire.stage import open_stage
 from tests.support.figures import RESULTS, machine, write_json
@@ -38,6 +38,13 @@ SCENARIOS: dict[str, Scenario] = {
     "large-bodies": (strangers.large_bodies, strangers.LARGE_BODIES),
     "slow-bodies": (strangers.slow_bodies, strangers.SLOW_BODIES),
     "slow-streams": (strangers.slow_streams, strangers.SLOW_STREAMS),
+    "unread-answers": (takers.unread_answers, takers.EXPECTED),
+    "long-texts": (takers.long_texts, takers.EXPECTED),
+    "unread-changes": (takers.unread_changes, takers.EXPECTED),
+    "positions": (takers.positions, takers.EXPECTED),
+    "pages": (takers.pages, takers.EXPECTED),
+    "patterns": (takers.patterns, takers.EXPECTED),
+    "all-takers": (takers.all_takers, takers.EXPECTED),
     "worker-killed": (kills.only_worker_killed, kills.ONLY_WORKER_KILLED),
     "one-of-two-killed": (kills.one_of_two_killed, kills.ONE_OF_TWO_KILLED),
     "primary-killed": (kills.primary_killed, kills.PRIMARY_KILLED),

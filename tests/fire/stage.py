@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from keylane_local.servers.redis_cluster import RedisCluster
 
-TOPIC, REGISTRY_TOPIC, PARTITIONS = "fire", "fire-registry", 6
+TOPIC, REGISTRY_TOPIC, LARGE_TOPIC, PARTITIONS = "fire", "fire-registry", "fire-large", 6
 SHAPES = {TOPIC: Shape(TOPIC, PARTITIONS)}
 CONFIG = f"""\
 [topics.{TOPIC}]
@@ -37,6 +37,10 @@ partitions = {PARTITIONS}
 [topics.{REGISTRY_TOPIC}]
 partitions = {PARTITIONS}
 value_format = "registry"
+
+[topics.{LARGE_TOPIC}]
+partitions = {PARTITIONS}
+index = true
 """
 KAFKA_NAME = "kafka.fire.test"
 """The host of the listener for clients that look the broker up by its name."""
@@ -101,7 +105,7 @@ def open_stage(folder: Path) -> Iterator[FireStage]:
         contextlib.closing(kafka.late.links),
         own_cluster(folder, appendonly=True) as redis,
     ):
-        for topic in (TOPIC, REGISTRY_TOPIC):
+        for topic in (TOPIC, REGISTRY_TOPIC, LARGE_TOPIC):
             create_topic(kafka.bootstrap, topic, PARTITIONS)
         stage = FireStage(folder, kafka, redis)
         stage.job.start()

@@ -49,6 +49,8 @@ SCHEMA_BOMB = {
     },
     "$ref": "#/$defs/d0",
 }
+PATTERNS = {"patternProperties": {rf"\p{{L}}{{1,60}}z{n}": {} for n in range(300)}}
+"""A write of 8 KB."""
 PROTOBUF = 'syntax="proto3"; import "google/protobuf/struct.proto"; message M { google.protobuf.Struct s=1; }'
 NULLS = '{"type":"array","items":"null"}'
 
@@ -62,6 +64,8 @@ def bombs() -> dict[str, tuple[int, str, Callable[[], bytes]]]:
     return {
         "24 schema bombs": (24, "jsonschema", lambda: _json(
             {"value_schema": json.dumps(SCHEMA_BOMB), "records": [{"value": {"x": 1}}]})),
+        "8 times 300 large patterns": (8, "jsonschema", lambda: _json(
+            {"value_schema": json.dumps(PATTERNS), "records": [{"value": {"q": 1}}]})),
         "2 Protobuf Structs of 500,000": (2, "protobuf", lambda: _json(
             {"value_schema": PROTOBUF, "records": [{"value": {"s": {"a": [1] * 500_000}}}]})),
         "4 Avro arrays of 1,000,000": (4, "avro", lambda: _json(

@@ -75,7 +75,7 @@ class World(Kafka):
         self.cluster = SharedCluster(settings)
         self.inspector = Inspector(settings, self.cluster)
         self._empty = self.inspector.save()
-        clock = Clock(now_ms=lambda: self.now, pause_s=lambda _: None)
+        clock = Clock(now_ms=lambda: self.now, pause_s=lambda _: None, await_s=lambda _: None)
         self.jobs = Jobs(self, settings, self.cluster, clock)
         self.jobs.__enter__()
         self.context = self.jobs.context

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import psutil
 import redis
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
@@ -299,6 +299,12 @@ def create_topic(
 
     eventually(is_known)
     eventually(leads)
+
+
+def grow_topic(bootstrap: str, topic: str, partitions: int) -> None:
+    """Give it so many partitions."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
 
 
 def records_of(bootstrap: str, topic: str, partition: int) -> list[tuple[bytes, bytes | None]]:

@@ -30,6 +30,7 @@ from keylane.model.served_topics import ALL_TOPICS, ServedTopics
 from keylane.ports import Clock
 from keylane.produce.guards import NO_GUARDS
 from keylane.produce.put import RecordWriter
+from keylane.produce.readable import ReadersRules
 from keylane.query.layouts import Layouts
 from keylane.query.store import ReadTerms, Store
 from keylane.state import codec, redis_keys
@@ -98,7 +99,8 @@ def lane_of(layout: Layout, key: bytes, partition: int | None = None) -> tuple[i
     if partition is None:
         partition = routing.partition_for(part, layout.partition_count, layout.partitioner)
     stripe = routing.stripe_for(part, layout.stripes)
-    slot = routing.slot_for(partition, stripe, layout.partition_count, layout.stripes)
+    count = layout.partition_count
+    slot = routing.slot_for(partition, stripe, count, layout.stripes, centered=layout.centered)
     return partition, stripe, routing.hash_tag(slot)
 
 
@@ -252,6 +254,7 @@ def load_produce(
     served: ServedTopics = ALL_TOPICS,
     schemas: SchemaWriter | None = None,
     *,
+    readers: ReadersRules | None = None,
     request_id_header: str | None = None,
     pushes_as_kprf: bool = False,
     has_trace_headers: bool = True,
@@ -262,7 +265,7 @@ def load_produce(
     """
     # A long timeout: on a busy machine ten thousand records take seconds.
     parts = produce_parts_over(
-        RecordWriter(log, Clock(), 1_000, 5_000, wal, checks, served),
+        RecordWriter(log, Clock(), 1_000, 5_000, wal, checks, served, readers),
         guards=guards,
         schemas=None if schemas is None else lambda: schemas,
         request_id_header=request_id_header,

@@ -66,20 +66,20 @@ class ChangingTopic:
         log = self.log[partition]
         log.add(*(LogRecord(log.high + number, key, b"1") for number, key in enumerate(keys)))
 
-    def apply(self, partition: int, stripe: int, next_offset: int) -> None:
+    def apply(self, partition: int, stripe: int, next_offset: int, **fields: int) -> None:
         """Move the watermark of a lane."""
         lane = next(
             each
             for each in lanes_of_topic(self.layout)
             if (each.partition, each.stripe) == (partition, stripe)
         )
-        self.state.entries[lane.watermark_key] = codec.encode_watermark(a_watermark(next_offset))
+        self.state.entries[lane.watermark_key] = codec.encode_watermark(a_watermark(next_offset, **fields))
 
-    def apply_all(self) -> None:
+    def apply_all(self, **fields: int) -> None:
         """Move the watermarks of all lanes to the ends of the log."""
         for partition, log in enumerate(self.log):
             for stripe in range(self.layout.stripes):
-                self.apply(partition, stripe, log.high)
+                self.apply(partition, stripe, log.high, **fields)
 
     def put(self, key: bytes, value: bytes | None, source: int | None = None) -> None:
         """Write a record to the log and the state; a stray if a source partition is given."""

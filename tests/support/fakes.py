@@ -51,7 +51,7 @@ from keylane.produce.rate_limits import RateLimitState
 from keylane.wiring.runtime import Runtime
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence, Sized
 
     from keylane.model.kafka import At, LogRange, TopicPartition
     from keylane.ports import AppendResult, Call, Deadline, Message
@@ -78,7 +78,7 @@ class FakeTime:
 
     @property
     def clock(self) -> Clock:
-        return Clock(lambda: self.now_ms, lambda: self.seconds, self.pause)
+        return Clock(lambda: self.now_ms, lambda: self.seconds, self.pause, self.pause)
 
 
 @dataclass
@@ -130,7 +130,7 @@ class FakeState:
         return replies
 
     def _run(self, entries: Mapping[bytes, bytes | None], slot: int, name: bytes, *words: bytes) -> Any:
-        keys = words if name == b"MGET" else words[:1]
+        keys = {b"MGET": words, b"MEMORY": words[1:]}.get(name, words[:1])
         assert {routing.key_slot(key) for key in keys} == {slot}
         if name == b"MGET":
             return [entries.get(key) for key in keys]
@@ -141,10 +141,16 @@ class FakeState:
             b"ZCARD": lambda key: len(self.sorted_sets.get(key, {})),
             b"ZCOUNT": lambda key, low, high: len(self._by_score(key, high, low)),
             b"ZRANGE": lambda key, first, last: self._ranked(key)[int(first) : int(last) + 1],
+            b"ZRANDMEMBER": lambda key, count: self._ranked(key)[: int(count)],
+            b"MEMORY": lambda _, key: self._memory(entries.get(key), self.sorted_sets.get(key)),
             b"ZRANGEBYLEX": self._by_lex,
             b"ZREVRANGEBYSCORE": self._by_score,
         }
         return commands[name](*words)
+
+    def _memory(self, *held: Sized | None) -> int | None:
+        """Return about what a real one would: 100 bytes, and what is in it; None for an absent key."""
+        return next((100 + len(each) for each in held if each), None)
 
     def _ranked(self, key: bytes) -> list[bytes]:
         scores = self.sorted_sets.get(key, {})
@@ -471,13 +477,16 @@ class FakeSchemaWriter:
             raise SchemaRefused("the Schema Registry rejects the schema")
         return self.encoder(subject, self.add(subject, schema, kind), deadline)
 
-    def encoder(self, subject: str, schema_id: int, deadline: Deadline) -> SchemaEncoder:
+    def encoder(
+        self, subject: str, schema_id: int, deadline: Deadline, *, as_shown: bool = False
+    ) -> SchemaEncoder:
         self._answer(deadline)
         versions = self.subjects.get(subject, [])
         if schema_id not in versions:
             raise SchemaRefused(f"schema {schema_id} is not a version of subject {subject!r}")
         kind, schema = self.schemas[schema_id]
-        return SchemaEncoder(kind, schema_id, versions.index(schema_id) + 1, make_encoder(kind, schema))
+        encode = make_encoder(kind, schema, as_shown=as_shown).encode
+        return SchemaEncoder(kind, schema_id, versions.index(schema_id) + 1, encode)
 
     def id_of(self, subject: str, version: int | None, deadline: Deadline) -> int:
         self._answer(deadline)

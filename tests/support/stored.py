@@ -64,8 +64,8 @@ class Reader:
         records = {key: answer.record for lane in found for key, answer in lane.rows()}
         return [(key, each.value if (each := records[key]) else None) for key in keys], watermarks
 
-    def join(self, *topics: str, key: bytes = b"k", **terms: Any) -> list[Answer]:
-        return read_joined(self.store, topics, key, TERMS._replace(**terms))
+    def join(self, *topics: str, key: bytes = b"k", atomic: bool = True, **terms: Any) -> list[Answer]:
+        return read_joined(self.store, topics, key, TERMS._replace(**terms), atomic=atomic)
 
 
 def _taken_terms(arguments: dict[str, Any]) -> ReadTerms:

@@ -12,7 +12,10 @@ from confluent_kafka import Producer
 from tests.servers.own import PATIENCE_S
 from tests.support.builders import an_event, load_handler
 
-from keylane import routing
+from keylane.state.codec import decode_layout
+from keylane.state.lanes import lane_at
+from keylane.state.redis_keys import layout_key
+from keylane.state.windows import state_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -142,10 +145,18 @@ class Query:
         monkeypatch.setenv("KEYLANE_STATE_TIMEOUT_MS", "10000")
         self._function = load_handler("query")
 
+    def answer(self, path: str, **query: str) -> dict[str, Any]:
+        """What the function returns."""
+        found: dict[str, Any] = self._function.lambda_handler(
+            an_event("GET", path, query=query or None), None
+        )
+        return found
+
     def ask(self, path: str, **query: str) -> tuple[int, Any]:
         """Status and document."""
-        answer = self._function.lambda_handler(an_event("GET", path, query=query or None), None)
-        return answer["statusCode"], json.loads(answer["body"], parse_float=Decimal)
+        answer = self.answer(path, **query)
+        document = json.loads(answer["body"], parse_float=Decimal, parse_int=_integer)
+        return answer["statusCode"], document
 
     def pages(self, path: str, **query: str) -> list[dict[str, Any]]:
         """The windows of all pages."""
@@ -164,12 +175,18 @@ class Query:
         return {(row["key"], row.get("start"), row.get("end")): row["values"] for row in rows}
 
 
+def _integer(text: str) -> int | Decimal:
+    """Python makes an int of up to 4,300 digits."""
+    return int(text) if len(text) < 4_000 else Decimal(text)
+
+
 class StoredLane:
     """Lane 0 of a view as it was: `restore` takes the lane back to it, as a replica that was behind does."""
 
     def __init__(self, client: Any, view: str) -> None:
         self._client = client
-        self._pattern = f"{{{routing.hash_tag(0).decode()}}}:~{view}:*"
+        layout = decode_layout(client.get(layout_key(state_name(view))))
+        self._pattern = f"{{{lane_at(layout, 0, 0).tag.decode()}}}:~{view}:*"
         self._before = {key: client.dump(key) for key in self._keys()}
 
     def restore(self) -> None:

@@ -37,10 +37,11 @@ log.initial.task.delay.ms=300
 class LinkedListener:
     """A broker's listener for some clients alone, which reach it over a link."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, rest: Mode = Mode.OPEN, delay_s: float = 0.0) -> None:
+        """`rest`, `delay_s`: see `Links`."""
         self.name = name
         self._port = Ports().any()
-        self.links = Links([self._port])
+        self.links = Links([self._port], rest, delay_s)
 
     @property
     def bootstrap(self) -> str:

@@ -159,6 +159,10 @@ class ReaderCheck:
         before, known = self.floors.get((now.topic, now.key), (now, None))
         if known is not None and not self._in_trouble(self.facts.shards_of(now), before, now):
             floor = known if floor is None else max(floor, known, key=key_log.rank)
+        position = now.waited_for
+        if position and not self._may_lack_strays(now, self.facts.shards_of(now)):
+            awaited = key_log.newest_of(position.partition, position.offset + 1)
+            floor = max((each for each in (floor, awaited) if each), key=key_log.rank, default=None)
         if key_log.shape.is_forgetful or floor is None:
             return
         if not may_be_unfound(question, key_log, floor, now.ended_ms + EXPIRY_MS):

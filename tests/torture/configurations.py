@@ -25,6 +25,8 @@ HOUR_MS = 3_600_000
 FOUND: Any = {"fields": FIELDS, "indexes": INDEXES}
 
 SIDE, COMPACTED, RETAINED = "side", "compacted", "retained"
+TABLE, LARGE, ROWS = "table", "large", "rows"
+"""A topic of a table's rows and one of large values, which nobody listens to; and a view over the rows."""
 SIDE_PARTITIONS = 2
 CLEANER_RESTS = {
     "min.compaction.lag.ms": str(24 * HOUR_MS),
@@ -41,12 +43,18 @@ SIDE_TOPICS: dict[str, dict[str, str]] = {
         **CLEANER_RESTS,
     },
     RETAINED: {"retention.ms": "-1"},
+    TABLE: {},
+    LARGE: {},
 }
 """Topics that only events write, which change them as a whole, with their settings in Kafka.
 
 What compaction removes of a topic, and when, follows from settings that the events change.
 """
-_SIDE_TOML = f"[topics.{SIDE}]\n[topics.{COMPACTED}]\n[topics.{RETAINED}]\nguarded = true\n"
+_SIDE_TOML = (
+    f"[topics.{SIDE}]\n[topics.{COMPACTED}]\n[topics.{RETAINED}]\nguarded = true\n"
+    f'[topics.{TABLE}]\nenvelope = "debezium"\n'
+    f'[topics.{LARGE}]\nindex_parts = 8\n[topics.{LARGE}.fields]\ns = "text"\n'
+)
 
 _VIEWS = {
     COUNTS: "",

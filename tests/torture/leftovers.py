@@ -69,8 +69,8 @@ def explains(redis_key: bytes, layouts: Mapping[str, Layout], known: KnownKeys) 
     if match is None or layout is None or int(match["generation"]) != layout.generation:
         return False
     try:
-        if match["kind"] in b"vh":
-            return _explains_record(match["rest"], match["tag"], layout, known)
+        if match["kind"] in b"vhr":
+            return _explains_record(match, layout, known)
         if match["kind"] == b"e":
             return match["rest"] is None and any(lane.tag == match["tag"] for lane in lanes_of_topic(layout))
         lane = _LANE.fullmatch(match["rest"] or b"")
@@ -93,7 +93,10 @@ def _explains_part(kind: bytes, first: bytes | None, second: bytes | None, layou
     return part is None
 
 
-def _explains_record(name: bytes, tag: bytes, layout: Layout, known: KnownKeys) -> bool:
+def _explains_record(match: re.Match[bytes], layout: Layout, known: KnownKeys) -> bool:
+    kind, name, tag = match["kind"], match["rest"], match["tag"]
+    if kind == b"r":  # a table's row is in the lane of its group, a marker in any
+        return layout.options.view is not None and any(lane.tag == tag for lane in lanes_of_topic(layout))
     if layout.options.view is None:
         return known.has(layout.topic, name) and lane_of_key(layout, name).tag == tag
     return lane_of_key(layout, windows.split(name)[0]).tag == tag

@@ -48,6 +48,8 @@ class Mode(enum.Enum):
     """Each read of the socket takes `Link.delay_s` more, in both directions."""
     LATE = enum.auto()
     """Commands pass at once, their replies `Link.delay_s` later, however many: the delay is no queue."""
+    FAR = enum.auto()
+    """As LATE in both directions: the other side is far away."""
     DRIP = enum.auto()
     """Bytes pass a few at a time."""
 
@@ -85,7 +87,6 @@ class Link:
                 self._writers.add(upstream)
                 back = asyncio.create_task(self._pump(replies, writer, is_reply=True))
                 await self._pump(reader, upstream, is_reply=False)
-                upstream.close()
                 await back
         except (OSError, asyncio.CancelledError):
             pass  # the node is down, or this process ends, of which asyncio would print a traceback
@@ -108,7 +109,7 @@ class Link:
             while data := await source.read(_READ_BYTES):
                 while self.mode is Mode.HOLD or (is_reply and self.mode is Mode.HOLD_REPLIES):
                     await self._changed.wait()
-                is_late = is_reply and self.mode is Mode.LATE
+                is_late = self.mode is Mode.FAR or (is_reply and self.mode is Mode.LATE)
                 if is_late or late:  # in order, also when the delay ends
                     due_s = max(due_s, loop.time() + (self.delay_s if is_late else 0.0))
                     late.append(data)
@@ -123,17 +124,17 @@ class Link:
                     await asyncio.sleep(_DRIP_PAUSE_S)
                 target.write(data)
                 await target.drain()
-        if is_reply:
-            await asyncio.sleep(max(0.0, due_s - loop.time()))
-            target.writelines(late)
-            late.clear()
-            target.close()
+        await asyncio.sleep(max(0.0, due_s - loop.time()))
+        target.writelines(late)
+        late.clear()
+        target.close()
 
 
 class Links:
     """A link to each node. They have a process of their own: readers here would keep them waiting."""
 
-    def __init__(self, node_ports: Iterable[int]) -> None:
+    def __init__(self, node_ports: Iterable[int], rest: Mode = Mode.OPEN, delay_s: float = 0.0) -> None:
+        """`rest`, `delay_s`: how the links are while nothing else is set."""
         command = [sys.executable, "-m", __name__, *map(str, node_ports)]
         # It ends when its input does, so with this process.
         self._process = subprocess.Popen(
@@ -141,6 +142,9 @@ class Links:
         )
         self._lock = threading.Lock()
         self._ports = {int(node): link for node, link in self._answer().items()}
+        self._rest = rest, delay_s
+        for node_port in self._ports:
+            self._set(node_port, *self._rest)
 
     @property
     def ports(self) -> dict[int, int]:
@@ -149,12 +153,12 @@ class Links:
 
     @contextlib.contextmanager
     def set(self, node_port: int, mode: Mode, delay_s: float = 0.0) -> Iterator[None]:
-        """Change a node's link; it is open again at the end."""
+        """Change a node's link; it is at rest again at the end."""
         self._set(node_port, mode, delay_s)
         try:
             yield
         finally:
-            self._set(node_port, Mode.OPEN, 0.0)
+            self._set(node_port, *self._rest)
 
     def _set(self, node_port: int, mode: Mode, delay_s: float) -> None:
         assert self._process.stdin

@@ -8,19 +8,18 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.servers.own import CLOCK
-from tests.torture.configurations import SIDE_TOPICS
-from tests.torture.sources import LAYOUT_TTL_S, TERMS
+from tests.torture.configurations import COMPACTED, RETAINED, SIDE
+from tests.torture.sources import LAYOUT_TTL_S, TERMS, read_key
 
 from keylane.adapters.kafka.admin import KafkaAdmin, ReaderSettings
 from keylane.adapters.kafka.reader import KafkaReader
 from keylane.api.reads.change_sources import LOG_TIMEOUT_MS, KeyChanges, TopicChanges
 from keylane.api.reads.changes import LAST_OFFSETS, LAST_POSITION, ChangesRequest, any_key
 from keylane.errors import KeylaneError, Unavailable
-from keylane.model.changes import GAP, RECORD
+from keylane.model.changes import ABSENT, GAP, RECORD
 from keylane.ports import WaitBudget
 from keylane.query.changes import ChangeReader
 from keylane.query.decoding import ValueDecoder
-from keylane.query.latest import read_latest
 from keylane.query.layouts import Layouts
 from keylane.query.store import Store
 
@@ -140,12 +139,12 @@ class SideListener(Listener):
         for event in events:
             if event.name == GAP:
                 self._unsure_since_ms = self._reader.store.clock.now_ms()
-            if event.key:
+            if event.name in (RECORD, ABSENT):
                 self.has[event.key] = position_in(event)
 
     def read(self) -> dict[bytes, Answer]:
         """What the state has of each key. Raises KeylaneError."""
-        return {key: read_latest(self._reader.store, self.topic, key, TERMS) for key in self._keys()}
+        return {key: read_key(self._reader.store, self.topic, key) for key in self._keys()}
 
 
 def position_of(answer: Answer) -> str:
@@ -176,7 +175,7 @@ class Listeners:
         self.topics = [Listener(self._reader, topic) for topic in stack.shapes]
         self.sides = [
             SideListener(self._reader, topic, self._keys_of(topic), stack.journals[topic])
-            for topic in SIDE_TOPICS
+            for topic in (SIDE, COMPACTED, RETAINED)
         ]
         self.keys: list[Listener] = []
         self.broken: list[str] = []

@@ -12,7 +12,7 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from tests.torture.faults import broker, forgetting, job, network, redis, topics, writes
+from tests.torture.faults import broker, forgetting, job, network, redis, tables, topics, writes
 from tests.torture.faults.world import Trouble, World
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ FAULTS: dict[str, tuple[str, Callable[[World, Event], None]]] = {
     "recreate-topic": ("broker", topics.recreate_topic),
     "grow-topic": ("broker", topics.grow_topic),
     "lose-log": ("broker", topics.lose_log),
+    "grow-table": ("broker job", tables.grow_table),
+    "large-values": ("broker job redis", tables.write_large_values),
     "clean-log": ("broker", forgetting.clean_log),
     "miss-deletions": ("broker job", forgetting.miss_deletions),
     # A failover takes back what was read, and the log no longer has it: tombstones last too shortly here.

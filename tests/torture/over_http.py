@@ -5,22 +5,21 @@ from __future__ import annotations
 import base64
 import json
 import random
-import time
 from http.client import HTTPConnection, HTTPException
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from tests.servers.own import CLOCK
 from tests.support.replies import Reply
 from tests.torture.answers import Answers, raise_unless_absent
-from tests.torture.sources import SERVER, WAIT_MS, Counts, Found, FoundPage, NoAnswer, Page
+from tests.torture.sources import SERVER, Counts, Found, FoundPage, NoAnswer, Page, awaited
 
-from keylane.errors import KeylaneError, LaneBuilding, PositionNotReached
+from keylane.errors import KeylaneError
 from keylane.query.span import Span
 from keylane_local.process.ports import HOST
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tests.torture.found import Question
     from tests.torture.schedule import Shape
@@ -28,11 +27,11 @@ if TYPE_CHECKING:
     from keylane.model.records import HistoryEntry, Position
 
 
+T = TypeVar("T")
 TIMEOUT_S = 60
 """Of a request: the server answers each sooner, so one that takes longer is a fault."""
 _PREFERRED_S = 20
 """The longest wait that the server grants."""
-_PAUSE_S = 0.01
 _PLAIN: tuple[str, dict[str, str]] = "", {}
 _LATEST = (
     *(_PLAIN,) * 5,
@@ -94,15 +93,7 @@ class ServerSource:
         if position is None:
             query, headers = self._source.choice(_LATEST)
             return self._one(topic, key, query, headers)
-        until_s = time.monotonic() + WAIT_MS / 1000
-        headers = {"Keylane-Min-Position": str(position), "Prefer": f"wait={_PREFERRED_S}"}
-        while True:
-            try:
-                return self._one(topic, key, "", headers)
-            except (LaneBuilding, PositionNotReached):
-                if time.monotonic() > until_s:
-                    raise
-                time.sleep(_PAUSE_S)
+        return self._awaited(position, lambda headers: self._one(topic, key, "", headers))
 
     def many(self, topic: str, keys: Sequence[bytes]) -> Mapping[bytes, Found]:
         """See `Source.many`."""
@@ -163,18 +154,31 @@ class ServerSource:
         return {(each.get("start"), each.get("end")): each["values"]["n"] for each in windows}
 
     def find(
-        self, topic: str, question: Question, known: Sequence[bytes], limit: int, after: Any
+        self,
+        topic: str,
+        question: Question,
+        known: Sequence[bytes],
+        limit: int,
+        after: Any,
+        position: Position | None = None,
     ) -> FoundPage:
         """See `Source.find`."""
         more = [("cursor", after)] if after else []
         query = urlencode([*question.query(), ("limit", limit), *more])
-        reply = self._ask("GET", f"/topics/{topic}/find?{query}", topic)
+        path = f"/topics/{topic}/find?{query}"
+        reply = self._awaited(position, lambda headers: self._ask("GET", path, topic, headers))
         absent = self._answers.absent(topic, known, reply)
         return FoundPage(self._answers.page(topic, reply), absent, reply.document.get("next"))
 
     def close(self) -> None:
         """See `ServerConnection.close`."""
         self._connection.close()
+
+    def _awaited(self, position: Position | None, ask: Callable[[Mapping[str, str]], T]) -> T:
+        headers = (
+            {"Keylane-Min-Position": str(position), "Prefer": f"wait={_PREFERRED_S}"} if position else {}
+        )
+        return awaited(position, lambda: ask(headers))
 
     def _one(self, topic: str, key: bytes, query: str, headers: Mapping[str, str]) -> Found:
         reply = self._ask("GET", f"/topics/{topic}/keys/{_quote(key)}{query}", topic, headers)

@@ -143,7 +143,7 @@ class Readers:
         source = random.Random(f"{seed}/{number}")
         while not self._stop.is_set():
             if number >= READERS:
-                self._await_one(number, reads)
+                self._await_one(number, reads, source)
             else:
                 began_s = time.monotonic()
                 self._read_once(number, reads, source)
@@ -169,13 +169,13 @@ class Readers:
                 tags.read(*source.choice(keys))
         rest(began_s, _PAUSE_S, _LONGEST_PAUSE_S)
 
-    def _await_one(self, number: int, reads: Reads) -> None:
+    def _await_one(self, number: int, reads: Reads, source: random.Random) -> None:
         try:
             topic, key, position = self._positions.get(timeout=0.1)
         except queue.Empty:
             return
         try:
-            self._seen[number].append(reads.read_one(topic, key, position))
+            self._seen[number] += reads.await_one(source, topic, key, position)
         finally:
             self._positions.task_done()
 

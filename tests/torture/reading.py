@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tests.servers.own import CLOCK
 from tests.torture.configurations import PLAIN, Configuration
-from tests.torture.found import Scan, draw_question
+from tests.torture.found import Question, Scan, draw_question
 from tests.torture.sources import STORE, Found
 
 from keylane.errors import BadRequest, HistoryTooShort, KeylaneError
+from keylane.query.conditions import PREFIX, Asked
 
 if TYPE_CHECKING:
     import random
@@ -107,6 +108,23 @@ class Reads:
         except KeylaneError as error:
             return seen(error=error)._replace(waited_for=position)
         return seen(found)._replace(waited_for=position)
+
+    def await_one(self, source: random.Random, topic: str, key: bytes, position: Position) -> list[Seen]:
+        """Read a key as of a position, at times by a find of its record."""
+        if not self._shapes[topic].options.fields or source.random() < 0.5:
+            return [self.read_one(topic, key, position)]
+        run = key.partition(b"-")[0].decode()
+        question = Question((Asked("status", PREFIX, f"{run}-"),), prefix=key.decode())
+        whole = self._timed("find", topic, key)
+        try:
+            page = self._source.find(topic, question, [key], MANY, None, position)
+        except KeylaneError as error:
+            return [whole(error=error)._replace(waited_for=position)]
+        rows = [whole(found)._replace(key=name, waited_for=position) for name, found in page.rows]
+        absent = (
+            () if rows else [whole(found)._replace(waited_for=position) for found in page.absent.values()]
+        )
+        return [whole()._replace(scan=Scan(question, rows, absent, is_whole=page.next_after is None))]
 
     def _joinable(self, topic: str) -> list[str]:
         """The topics with the same lanes, this one first."""

@@ -62,6 +62,8 @@ EVENTS = {
     "refuse-record": 6,  # by Kafka, for its time or its size, among good ones of every client
     "kill-drain": 6,  # while it writes a batch, or before its messages are deleted
     "freeze-function": 6,  # SIGSTOP while it writes, until its time is over
+    "grow-table": 3,  # rows change in their new partitions; a view is added, which reads these first
+    "large-values": 3,  # in one lane, by an index in parts
     "switch-layout": 3,  # a generation with other stripes is built while the present one serves
 }
 

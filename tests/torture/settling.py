@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 from tests.servers.own import CLOCK
 from tests.torture.configurations import RETAINED
-from tests.torture.sources import LAYOUT_TTL_S, TERMS
+from tests.torture.sources import LAYOUT_TTL_S, read_key
 from tests.torture.stack import rest, wait_until
 
 from keylane.errors import KeylaneError
-from keylane.query.latest import read_latest
 from keylane.query.layouts import Layouts
 from keylane.query.store import Store
 
@@ -32,7 +31,7 @@ def _reader(side: Side) -> Iterator[Callable[[bytes], Answer]]:
     state = side.world.stack.reader_state()
     store = Store(state, Layouts(state, CLOCK, LAYOUT_TTL_S), CLOCK)
     try:
-        yield lambda key: read_latest(store, side.name, key, TERMS)
+        yield lambda key: read_key(store, side.name, key)
     finally:
         state.close()
 

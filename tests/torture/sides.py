@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions
 from tests.servers.own import CLOCK
 from tests.torture.brokers import create_replicated
-from tests.torture.configurations import SIDE_PARTITIONS, SIDE_TOPICS
+from tests.torture.configurations import SIDE, SIDE_PARTITIONS, SIDE_TOPICS
 from tests.torture.results import Sent
 from tests.torture.stack import wait_until
 
@@ -43,8 +43,9 @@ class Side:
 
     @property
     def keys(self) -> list[bytes]:
-        """The keys of this schedule."""
-        return [b"%d-%03d" % (self.world.seed, number) for number in range(KEYS)]
+        """The keys of this schedule; one is empty in the topic whose log says all."""
+        keys = [b"%d-%03d" % (self.world.seed, number) for number in range(KEYS)]
+        return [b"", *keys[1:]] if self.name == SIDE else keys
 
     def write(self, rounds: int, keys: list[bytes] | None = None, *, strays: bool = False) -> None:
         """Write each key of the schedule, or these, so many times in the same order, at times a tombstone.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from tests.servers.own import CLOCK
 
-from keylane.errors import KeylaneError
+from keylane.errors import KeylaneError, PositionNotReached, Unavailable
 from keylane.model.records import Answer
 from keylane.query.as_of import HistoryScan
 from keylane.query.find import FindScan, find
@@ -15,7 +16,7 @@ from keylane.query.history import read_as_of, read_history
 from keylane.query.join import read_joined
 from keylane.query.latest import Wait, read_latest
 from keylane.query.layouts import Layouts
-from keylane.query.multi_get import read_many
+from keylane.query.multi_get import read_logged, read_many
 from keylane.query.range_rows import RangeScan
 from keylane.query.ranges import read_range
 from keylane.query.span import Span
@@ -24,7 +25,7 @@ from keylane.query.views import WindowScan, read_windows
 from keylane.state.lanes import lane_of_key
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tests.torture.found import Question
 
@@ -32,9 +33,11 @@ if TYPE_CHECKING:
     from keylane.ports import State
     from keylane.query.store import Watermarks
 
+T = TypeVar("T")
 TIMEOUT_MS = 3_000
 """The timeout of one read: more than a function's second, because Spark takes most of the processors."""
 WAIT_MS = 120_000
+_PAUSE_S = 0.01
 TERMS = ReadTerms(timeout_ms=TIMEOUT_MS)
 LAYOUT_TTL_S = 0.3
 STORE, SERVER = "store", "server"
@@ -105,9 +108,18 @@ class Source(Protocol):
         """What a view counts of a key, by start and end of the window."""
 
     def find(
-        self, topic: str, question: Question, known: Sequence[bytes], limit: int, after: Any
+        self,
+        topic: str,
+        question: Question,
+        known: Sequence[bytes],
+        limit: int,
+        after: Any,
+        position: Position | None = None,
     ) -> FoundPage:
-        """A page of the records that answer a question; `known`: the keys whose absence counts."""
+        """A page of the records that answer a question, as of a position of the topic or later.
+
+        `known`: the keys whose absence counts.
+        """
 
 
 class StoreSource:
@@ -158,14 +170,41 @@ class StoreSource:
         }
 
     def find(
-        self, topic: str, question: Question, known: Sequence[bytes], limit: int, after: Any
+        self,
+        topic: str,
+        question: Question,
+        known: Sequence[bytes],
+        limit: int,
+        after: Any,
+        position: Position | None = None,
     ) -> FoundPage:
         """See `Source.find`."""
-        scan = FindScan(question.asked, question.order, limit, after, span=question.span)
-        page = find(self.store, topic, scan, TERMS, lambda _, record: record)
+        wait_ms = WAIT_MS if position else 0
+        scan = FindScan(question.asked, question.order, limit, after, position, wait_ms, question.span)
+        page = awaited(position, lambda: find(self.store, topic, scan, TERMS, lambda _, record: record))
         absent = {key: Found(_absent(page.watermarks, key), is_exact=False) for key in known}
         rows = [(key, Found(answer, is_exact=False)) for key, answer in page.rows]
         return FoundPage(rows, absent, page.next_after)
+
+
+def awaited(position: Position | None, ask: Callable[[], T]) -> T:
+    """Ask, again while a client would if there is a position."""
+    until_s = time.monotonic() + WAIT_MS / 1000
+    while True:
+        try:
+            return ask()
+        except (Unavailable, PositionNotReached):
+            if position is None or time.monotonic() > until_s:
+                raise
+            time.sleep(_PAUSE_S)
+
+
+def read_key(store: Store, topic: str, key: bytes) -> Answer:
+    """The latest record of a key; of the empty one, which no request can name, as streams read it."""
+    if key:
+        return read_latest(store, topic, key, TERMS)
+    lanes, _ = read_logged(store, topic, [key], TERMS)
+    return next(answer for lane in lanes for _, answer in lane.rows())
 
 
 def _absent(watermarks: Watermarks, key: bytes) -> Answer:

@@ -20,7 +20,7 @@ import redis
 from tests.servers.own import CLOCK, guarded, own_cluster
 from tests.torture import outside
 from tests.torture.brokers import create_replicated, running_brokers
-from tests.torture.configurations import SIDE_PARTITIONS, SIDE_TOPICS
+from tests.torture.configurations import ROWS, SIDE_PARTITIONS, SIDE_TOPICS
 from tests.torture.hosts import SLOW_FILE, Hosts, running_hosts
 from tests.torture.journal import Journal
 from tests.torture.links import LinkedCluster, Links
@@ -248,6 +248,12 @@ class TortureStack:
         config.write_text(f"{before}stripes = {5 - int(stripes)}{after}")
         return topic
 
+    def define_rows(self, definition: str) -> None:
+        """Put another view over the table into the job's config."""
+        config = self.folder / "keylane.toml"
+        before, _, _ = config.read_text().partition(f"[views.{ROWS}]")
+        config.write_text(f"{before}[views.{ROWS}]\n{definition}")
+
     def close(self) -> None:
         """End the job, its links, and the witness."""
         self.witness.close()
@@ -271,7 +277,7 @@ class TortureStack:
 
     def layouts(self, *, everything: bool = False) -> dict[str, Layout]:
         """The layouts that readers go by: of topics, or also of side topics and (`~NAME`) of views."""
-        views = (*self.configuration.views, *self.configuration.document_views)
+        views = (*self.configuration.views, *self.configuration.document_views, ROWS)
         more = (*SIDE_TOPICS, *map(windows.state_name, views)) if everything else ()
         cluster = Cluster(self.redis)
         try:

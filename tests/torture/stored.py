@@ -13,7 +13,7 @@ from tests.torture.stack import slot_of
 
 from keylane import routing
 from keylane.state import codec, redis_keys
-from keylane.state.lanes import lane_of_key
+from keylane.state.lanes import lane_at, lane_of_key
 
 CLEANED_MS = 5_000
 """How long an expired key may stay in an index: a heartbeat removes some hundred."""
@@ -120,7 +120,7 @@ def _check_indexes(
     ):
         held = set()
         for partition, stripe in itertools.product(range(layout.partition_count), range(layout.stripes)):
-            slot = routing.slot_for(partition, stripe, layout.partition_count, layout.stripes)
+            slot = lane_at(layout, partition, stripe).slot
             name = index_key(routing.hash_tag(slot), topic, layout.generation, partition, stripe)
             client = clients[stack.shard_of(slot)]
             for part, own in enumerate(redis_keys.parts_of(name, parts)):

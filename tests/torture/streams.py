@@ -19,7 +19,7 @@ from tests.torture.oracle import show
 
 from keylane.api.reads.changes import LAST_OFFSETS
 from keylane.errors import KeylaneError
-from keylane.model.changes import GAP, RECORD
+from keylane.model.changes import ABSENT, GAP, RECORD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -58,7 +58,7 @@ class StreamCheck:
             for event in now.events:
                 if event.name == GAP:
                     yield from self._check_gap(now, facts, event)
-                elif event.key:
+                elif event.name in (RECORD, ABSENT):
                     yield from self._check_change(now, facts, event)
                 elif event.id:
                     yield from self._check_position(now, facts, LAST_OFFSETS.parse(event.id))

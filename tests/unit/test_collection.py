@@ -1,8 +1,9 @@
 """Every test runs: the commands of the Makefile collect all files of tests.
 
-pytest collects for each command, in processes of its own: only then is it known what its settings leave out.
-All run at the same time. That the order of tests does not depend on that of a set is what xdist checks, whose
-processes differ in the seeds of their hashes: `make test` ends at once where they have collected other tests.
+pytest collects in processes of its own, for `make test` and for its other targets together: only then is it
+known what its settings leave out. That the order of tests does not depend on that of a set is what xdist
+checks, whose processes differ in the seeds of their hashes: `make test` ends at once where they have
+collected other tests.
 """
 
 from __future__ import annotations
@@ -92,31 +93,39 @@ def end(process: subprocess.Popen[str], to: Path) -> Collection:
 
 
 @pytest.fixture(scope="module")
-def collections(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Collection]:
-    """What each target collects."""
+def collections(tmp_path_factory: pytest.TempPathFactory) -> tuple[Collection, Collection]:
+    """What `make test` collects, and what a command does that names each marker of OWN_TARGETS."""
     folder = tmp_path_factory.mktemp("collected")
-    begun = {}
+    named = ["-m", " or ".join(OWN_TARGETS.values())]
+    begun = []
     try:
-        for target in ("test", *OWN_TARGETS):
-            to = folder / f"{target}.json"
-            begun[target] = start(pytest_arguments(target), to), to
-        return {target: end(*each) for target, each in begun.items()}
+        for name, arguments in (("test", pytest_arguments("test")), ("named", named)):
+            to = folder / f"{name}.json"
+            begun.append((start(arguments, to), to))
+        gate, own = (end(*each) for each in begun)
+        return gate, own
     finally:
-        for process, _ in begun.values():
+        for process, _ in begun:
             process.kill()
             process.wait(60)
 
 
 @pytest.fixture(scope="module")
-def gate(collections: dict[str, Collection]) -> Collection:
+def gate(collections: tuple[Collection, Collection]) -> Collection:
     """What `make test` collects."""
-    return collections["test"]
+    return collections[0]
 
 
 @pytest.fixture(scope="module")
-def own(collections: dict[str, Collection]) -> dict[str, Collection]:
-    """What the targets of OWN_TARGETS collect, by their marker."""
-    return {marker: collections[target] for target, marker in OWN_TARGETS.items()}
+def own(collections: tuple[Collection, Collection]) -> dict[str, set[str]]:
+    """What the targets of OWN_TARGETS run, by their marker: its tests below the target's folder."""
+    found = {}
+    for target, marker in OWN_TARGETS.items():
+        option, expression, folder, *_ = pytest_arguments(target)  # then PYTEST_ARGS
+        assert (option, expression) == ("-m", marker)
+        marked = collections[1].marked(marker) & {*collections[1].chosen}
+        found[marker] = {name for name in marked if name.startswith(f"{folder}/")}
+    return found
 
 
 def test_every_file_of_tests_is_collected_and_has_a_test(gate: Collection):
@@ -129,19 +138,18 @@ def test_every_file_of_tests_is_collected_and_has_a_test(gate: Collection):
 
 
 def test_each_test_runs_with_make_test_or_with_a_target_of_its_own(
-    gate: Collection, own: dict[str, Collection]
+    gate: Collection, own: dict[str, set[str]]
 ):
     """Those of a target of their own are left out by their marker, and by nothing else."""
-    for marker, collection in own.items():
-        assert gate.marked(marker) == set(collection.chosen)
-        assert gate.marked(marker).isdisjoint(collection.left_out)
-    assert set(gate.left_out) == {each for collection in own.values() for each in collection.chosen}
+    for marker, chosen in own.items():
+        assert gate.marked(marker) == chosen
+    assert set(gate.left_out) == {each for chosen in own.values() for each in chosen}
 
 
 @pytest.mark.parametrize("marker", MARKERS)
 def test_each_marker_is_used_by_tests_that_a_target_runs(
-    marker: str, gate: Collection, own: dict[str, Collection]
+    marker: str, gate: Collection, own: dict[str, set[str]]
 ):
     marked = gate.marked(marker)
     assert marked
-    assert marked <= {*gate.chosen, *(each for collection in own.values() for each in collection.chosen)}
+    assert marked <= {*gate.chosen, *(each for chosen in own.values() for each in chosen)}

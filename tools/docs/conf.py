@@ -3,7 +3,10 @@
 import os
 import re
 import sys
+from pathlib import Path
 from typing import Any
+
+from sphinx.search.en import SearchEnglish  # type: ignore[import-not-found]
 
 sys.path.insert(0, os.environ["SITE_CLIENT"])
 
@@ -34,6 +37,9 @@ html_favicon = "../../clients/console/icon.svg"
 html_static_path: list[str] = []
 html_copy_source = False
 html_show_sphinx = False
+html_search_scorer = str(Path(__file__).with_name("scorer.js"))
+# Without these words "own kafka" would be a search for Kafka.
+SearchEnglish.stopwords = SearchEnglish.stopwords - {"own", "your"}
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#1f4fb8", "color-brand-content": "#1f4fb8"},
     "dark_css_variables": {"color-brand-primary": "#8ab4ff", "color-brand-content": "#8ab4ff"},

@@ -4,9 +4,6 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from keylane.model.routes import BY_NAME, EXPLORE, PRODUCE, QUERY
-
-GROUPS = {QUERY: "Read the state", PRODUCE: "Write to Kafka", EXPLORE: "Look at Kafka"}
 _PROBLEMS_FROM = "400"
 _BOUNDS = {
     "minimum": "from {}",
@@ -33,10 +30,10 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         for method, described in methods.items()
         if method != "head"
     ]
-    for function, title in GROUPS.items():
-        yield f"## {title}\n"
+    for tag in document["tags"]:
+        yield f"## {tag['name']}\n"
         for path, method, described in operations:
-            if BY_NAME[described["operationId"]].function == function:
+            if tag["name"] in described["tags"]:
                 yield from _operation(path, method, described)
     yield "## Documents\n"
     for name, schema in sorted(document["components"]["schemas"].items()):

@@ -12,11 +12,13 @@ from typing import Any
 from urllib.parse import unquote
 
 from keylane.model.routes import BY_NAME, Route
-from keylane_build.openapi import document
+from keylane_build.openapi import TAGS, document
 from keylane_local.tools import project_root
 
 PATH = "clients/console/reference.json"
-_SCHEMA_WORDS = ("type", "enum", "minimum", "maximum", "default")
+_SCHEMA_WORDS = ("enum", "minimum", "maximum", "default")
+_LEFT_OUT: tuple[Any, ...] = ("GET", "query", [], {}, False)
+"""The first group is 0, which is False."""
 _PROBLEM_ROW = re.compile(r"^\| `([a-z-]+)` \| (?:\d{3}|4xx) \|(?:[^|]*\|)? ([^|]+) \|$", re.MULTILINE)
 _ACT = re.compile(r"\[Act\]\(\.\./([^)]*)\)")
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
@@ -24,52 +26,69 @@ _VARIABLE = re.compile(r"{(\w+)}")
 
 
 def reference(root: Path) -> dict[str, Any]:
-    """Return `{"operations": [...], "problems": {type: what it means and what to do}}`."""
+    """Return `{"groups": [...], "parameters": [...], "operations": [...], "problems": {...}}`.
+
+    Operations name their parameters by number: most are those of many. `problems`: what each type of problem
+    means, and what to do. What is empty, or what most have, is left out.
+    """
+    parameters: list[dict[str, Any]] = []
     operations = [
-        _operation(root, path, method.upper(), described)
+        _operation(root, path, method.upper(), described, parameters)
         for path, methods in document()["paths"].items()
         for method, described in methods.items()
         if method != "head"
     ]
     return {
+        "groups": list(TAGS.values()),
+        "parameters": parameters,
         "operations": operations,
         "problems": _problems((root / "docs" / "http" / "errors.md").read_text(encoding="utf-8")),
     }
 
 
-def _operation(root: Path, path: str, method: str, described: dict[str, Any]) -> dict[str, Any]:
+def _operation(
+    root: Path, path: str, method: str, described: dict[str, Any], parameters: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Return an operation; its parameters are added to those that are known."""
+    own = [_parameter(each) for each in described["parameters"]]
+    parameters += [each for each in own if each not in parameters]
     name = described["operationId"]
     function = BY_NAME[name].function
-    return {
+    operation = {
         "id": name,
         "method": method,
         "path": path,
-        "function": function,
+        "group": list(TAGS).index(function),
         "summary": described["summary"],
-        "parameters": [_parameter(each) for each in described["parameters"]],
+        "parameters": [parameters.index(each) for each in own],
         "bodies": list(described.get("requestBody", {}).get("content", {})),
         "example": _example(root / "events" / function / f"{name}.json", BY_NAME[name]),
     }
+    return {part: value for part, value in operation.items() if value not in _LEFT_OUT}
 
 
 def _parameter(described: dict[str, Any]) -> dict[str, Any]:
-    schema = {word: described["schema"][word] for word in _SCHEMA_WORDS if word in described["schema"]}
-    return {**described, "schema": schema}
+    """Return what its form shows: which values it takes, their bounds and default. Any other is a text."""
+    given = described["schema"]
+    schema = {word: given[word] for word in _SCHEMA_WORDS if word in given}
+    if given.get("type") == "boolean":
+        schema["enum"] = [True, False]
+    own = {**described, "schema": schema}
+    return {name: value for name, value in own.items() if value not in _LEFT_OUT}
 
 
 def _example(file: Path, route: Route) -> dict[str, Any]:
     """Return the values of an example event, by where they stand in the request; a new route has none yet."""
     if not file.exists():
-        return {"path": {}}
+        return {}
     event = json.loads(file.read_text(encoding="utf-8"))
     found = route.pattern.fullmatch(event["path"])
     parts = [unquote(part) for part in found.groups()] if found else []
-    example: dict[str, Any] = {"path": dict(zip(_VARIABLE.findall(route.path), parts, strict=True))}
-    if event["queryStringParameters"]:
-        example["query"] = event["queryStringParameters"]
+    path = dict(zip(_VARIABLE.findall(route.path), parts, strict=True))
+    example: dict[str, Any] = {"path": path, "query": event["queryStringParameters"]}
     if event["body"]:
         example |= {"body": event["body"], "type": event["headers"]["Content-Type"]}
-    return example
+    return {place: values for place, values in example.items() if values}
 
 
 def _problems(page: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from keylane.model.routes import FUNCTIONS, ROUTES, Route
+from keylane.model.routes import FUNCTIONS, PRODUCE, ROUTES, Route
 from keylane_build.generated import replace_between
 from keylane_build.openapi import operation_id
 from keylane_local.tools import project_root
@@ -18,8 +18,6 @@ BEGIN, END = "# begin: made by `make generate`", "# end: made by `make generate`
 _THROTTLES = "throttles, made by `make generate`"
 _BEGIN_THROTTLES, _END_THROTTLES = f"# begin: {_THROTTLES}", f"# end: {_THROTTLES}"
 _INDENT, _INDENT_OF_THROTTLES = " " * 10, " " * 8
-_PARAMETERS = {"query": "Read", "produce": "Write"}
-"""Functions whose routes may be throttled apart from the stage, and how the parameters' names begin."""
 # Not AWS::NoValue, which SAM's local API does not resolve here.
 _SECURITY = "security: !If [IsOpen, [], [{caller: []}]]"
 _URI = "arn:${AWS::Partition}:apigateway:${AWS::Region}:lambda:path/2015-03-31/functions/%s/invocations"
@@ -86,14 +84,16 @@ def render_target(function: str) -> str:
 
 
 def render_throttles() -> Iterator[str]:
-    """Yield the stage's settings of methods. A method's own settings inherit none of the stage's."""
+    """Yield the settings of the methods that write. All others inherit the stage's, which are those of reads.
+
+    A method's own settings inherit none of the stage's, and all of them are one update of limited size.
+    """
+    rate, burst = (
+        f"!If [HasWrite{what}, !Ref WriteThrottle{what}, !Ref Throttle{what}]" for what in ("Rate", "Burst")
+    )
     for route in sorted(ROUTES, key=lambda each: each.path):
-        if name := _PARAMETERS.get(route.function):
+        if route.function == PRODUCE:
             path = "/" + route.path.replace("/", "~1")
-            rate, burst = (
-                f"!If [Has{name}{what}, !Ref {name}Throttle{what}, !Ref Throttle{what}]"
-                for what in ("Rate", "Burst")
-            )
             for method in route.methods:
                 yield (
                     f'- {{ResourcePath: "{path}", HttpMethod: {method}, MetricsEnabled: true, '

@@ -21,6 +21,8 @@ from keylane_local.tools import OLDER_SPARK, jars_dir, project_root
 from keylane_spark.engine.session import CONNECTOR, IAM
 
 EXTRAS = ("spark", "registry", "msk-iam", "otel")
+PYTHON = "3.11"
+"""Of the cluster, unless another one is named. `infra/pipeline.yaml` starts it on EMR Serverless."""
 IN_SPARK = frozenset({"pyspark", "py4j"})
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux2014_x86_64", "manylinux_2_17_x86_64")
 MAIN = "import sys\n\nfrom keylane_spark.__main__ import main\n\nsys.exit(main())\n"
@@ -72,7 +74,7 @@ def main() -> None:
     parser.add_argument(
         "--config", type=Path, default=project_root() / "keylane.toml", help="default: keylane.toml"
     )
-    parser.add_argument("--python-version", default="3.11", help="of the cluster; default: 3.11")
+    parser.add_argument("--python-version", default=PYTHON, help=f"of the cluster; default: {PYTHON}")
     spark, versions = pyspark.__version__, (OLDER_SPARK, pyspark.__version__)
     parser.add_argument("--spark", choices=versions, default=spark, help=f"of the cluster; default: {spark}")
     options = parser.parse_args()

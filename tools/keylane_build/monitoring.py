@@ -143,8 +143,13 @@ def _rule(name: str, alarm: dict[str, Any], parameters: dict[str, Any]) -> dict[
         "expr": _expression(name, alarm, f"{_OPERATORS[properties['ComparisonOperator']]} {threshold}"),
         "for": f"{properties['EvaluationPeriods']}m",
         "labels": {"severity": "warning"},
-        "annotations": {"summary": " ".join(summary.split()), "runbook": runbook.strip()},
+        "annotations": {"summary": " ".join(summary.split()), "runbook": _command_of(runbook.strip())},
     }
+
+
+def _command_of(runbook: str) -> str:
+    # Who has the rules from the wheel has the pages there, too.
+    return f"keylane help {runbook.removeprefix('docs/operate/').replace('.md#', '#')}"
 
 
 def _expression(name: str, alarm: dict[str, Any], comparison: str) -> str:

@@ -16,7 +16,7 @@ from keylane.api.http.schemas import TEXT, Schema
 from keylane.api.reads.explore import LAST_PARTITION
 from keylane.app import explore, produce, query
 from keylane.model.keys import KEY_LIMIT_BYTES
-from keylane.model.routes import Names, PermissionKind, Route
+from keylane.model.routes import EXPLORE, PRODUCE, QUERY, Names, PermissionKind, Route
 from keylane.state.windows import NAME_LIMIT
 from keylane_local.tools import project_root
 
@@ -35,6 +35,9 @@ PROBLEM_SCHEMA = Schema.of(
 PATH, SERVED = "docs/openapi.json", "clients/console/openapi.json"
 OPERATIONS = (query.OPERATIONS, produce.OPERATIONS, explore.OPERATIONS)
 NOT_ACCEPTABLE, CONFLICT, TOO_MANY, INTERNAL_ERROR = 406, 409, 429, 500
+OCTETS = "application/octet-stream"
+_TYPES = {str: "string", int: "integer", bool: "boolean", type(None): "null"}
+_BINARY = {"type": "string", "format": "binary"}
 _PROBLEMS = (400, 404, INTERNAL_ERROR, 503)
 """Statuses of problems that every route may return."""
 _PROBLEM = {
@@ -73,6 +76,10 @@ _PATH_PARTS = {
 }
 
 
+TAGS = {QUERY: "Read the state", PRODUCE: "Write to Kafka", EXPLORE: "Look at Kafka"}
+"""Function -> the tag of its operations: the groups of references, and of generated clients."""
+
+
 def document() -> dict[str, Any]:
     """Return the document."""
     paths: dict[str, Any] = {}
@@ -95,6 +102,7 @@ def document() -> dict[str, Any]:
             "version": keylane.__version__,
             "description": "Kafka topics, queryable over HTTPS. Every answer reports how fresh it is.",
         },
+        "tags": [{"name": tag} for tag in TAGS.values()],
         "paths": rendered["paths"],
         "components": {"schemas": dict(sorted(schemas.items())), "responses": rendered["responses"]},
     }
@@ -108,8 +116,17 @@ def _with_references(shape: Any, schemas: dict[str, Any]) -> Any:
             schemas[shape.name] = _with_references(shape.shape, schemas)
         return {"$ref": f"#/components/schemas/{shape.name}"}
     if isinstance(shape, dict):
-        return {name: _with_references(each, schemas) for name, each in shape.items()}
+        return _typed({name: _with_references(each, schemas) for name, each in shape.items()})
     return [_with_references(each, schemas) for each in shape] if isinstance(shape, list | tuple) else shape
+
+
+def _typed(shape: dict[str, Any]) -> dict[str, Any]:
+    """Return a shape with the types of its values: generators of clients do not look at those."""
+    values = shape.get("enum", [shape.get("const")])
+    if "type" in shape or not isinstance(values, list) or values == [None]:
+        return shape
+    types = list(dict.fromkeys(_TYPES[type(each)] for each in values))
+    return {"type": types if len(types) > 1 else types[0], **shape}
 
 
 def operation_id(route: Route, method: str) -> str:
@@ -130,6 +147,7 @@ CONDITIONS: dict[str, Any] = {
 def _operation(operation: Operation, method: str) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operationId": operation_id(operation.route, method),
+        "tags": [TAGS[operation.route.function]],
         "summary": (operation.handler.__doc__ or "").partition("\n")[0],
         "parameters": [
             *_path_parameters(operation),
@@ -139,7 +157,8 @@ def _operation(operation: Operation, method: str) -> dict[str, Any]:
         "responses": _responses(operation, method),
     }
     if operation.body is BYTES:
-        described["requestBody"] = {"description": "any bytes", "content": {"*/*": {}}}
+        content: dict[str, Any] = {media_type: {"schema": _BINARY} for media_type in (OCTETS, "*/*")}
+        described["requestBody"] = {"description": "any bytes", "content": content}
     elif operation.body is not None:
         content = {"application/json": {"schema": operation.body}}
         described["requestBody"] = {"required": True, "content": content}
@@ -174,7 +193,11 @@ def _responses(operation: Operation, method: str) -> dict[str, Any]:
     if operation.is_value:
         # Without envelope=true the body is the value itself, of any type.
         any_of = {"anyOf": [operation.answer, {}]}
-        content = {"application/json": {"schema": any_of}, "text/plain": {}, "application/octet-stream": {}}
+        content = {
+            "application/json": {"schema": any_of},
+            "text/plain": {"schema": TEXT},
+            OCTETS: {"schema": _BINARY},
+        }
     answered: dict[str, Any] = {"description": "the answer"}
     if method != "HEAD":
         answered["content"] = content

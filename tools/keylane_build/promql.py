@@ -80,7 +80,7 @@ def request_percentile(function: str, window: str) -> str:
     """Return the 99th percentile of the requests to query or produce, in milliseconds."""
     names = [route.name for route in ROUTES if route.function == function]
     methods = "|".join(f"{_PUSH}/.+" if name == _PUSH else name for name in names)
-    return percentile("http_requests_duration", window, (), f'{{method=~"{methods}"}}')
+    return percentile(METRICS["RequestDuration"].samples, window, (), f'{{method=~"{methods}"}}')
 
 
 def of_widgets(window: str = RATE) -> dict[str, tuple[str, list[tuple[str, str, str]]]]:

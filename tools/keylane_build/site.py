@@ -2,7 +2,7 @@
 
 The pages are those of the repository, unchanged. Added are tables of contents, which GitHub needs not, the
 reference of the HTTP API from its OpenAPI document, and that of the Python client from its docstrings. A link
-that leads nowhere, and a page that no table of contents has, fail the build.
+that leads nowhere, a page that no table of contents has, and a search that misses its page, fail the build.
 """
 
 import os
@@ -12,27 +12,32 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from urllib.parse import quote_plus
+
+from playwright.sync_api import sync_playwright
 
 import keylane
 from keylane_build.api_reference import api_page
 from keylane_build.openapi import document
-from keylane_local.tools import project_root, tools_dir
+from keylane_local.tools import find_chromium, project_root, tools_dir
 
 HTTP_PAGE, CLIENT_PAGE = "docs/reference/http", "docs/reference/python"
 CONTENTS = {
-    "Learn": ("docs/start", "docs/concepts", "docs/tour", "docs/compare"),
+    "Learn": ("docs/start", "docs/concepts", "docs/compare"),
     "Use": (
         "docs/http/README",
         HTTP_PAGE,
         "docs/use/python-client",
         CLIENT_PAGE,
         *(
+            "docs/use/typescript",
             "docs/use/command-line",
             "docs/use/console",
             "docs/use/databases",
             "docs/use/transforms",
             "docs/use/find",
             "docs/guarantees",
+            "docs/limits",
             "docs/benchmarks",
         ),
     ),
@@ -50,6 +55,7 @@ CONTENTS = {
 """The pages in the site's margin. A README has the other pages of its folder below it."""
 _PAGES = ("*.md", "LICENSE", "examples/*/*.md", "local/*/*.md")
 _LINK = re.compile(r"\]\(([^)#:]+\.md)")
+_ASKED, _WANTED = "own kafka", "Your own Kafka"
 _CLASSES = {
     "Clients": ("Client", "AsyncClient"),
     "Topics and views": ("Topic", "Find", "View", "AsyncTopic", "AsyncFind", "AsyncView"),
@@ -132,10 +138,25 @@ def build(root: Path, to: Path) -> int:
     shutil.rmtree(html, ignore_errors=True)
     command = [*program, *options, *strict, str(sources), str(html)]
     done = subprocess.run(command, env={**os.environ, **variables}, check=False)
-    if done.returncode == 0:
-        shutil.copy(html / "README.html", html / "index.html")
-        print(f"The site is in {html}: python -m http.server --directory {html}")
-    return done.returncode
+    if done.returncode:
+        return done.returncode
+    shutil.copy(html / "README.html", html / "index.html")
+    chromium = find_chromium()
+    if chromium and (found := find_first(html, _ASKED, chromium)) != _WANTED:
+        print(f"the site's search for {_ASKED!r} finds {found!r} first, not {_WANTED!r}", file=sys.stderr)
+        return 1
+    print(f"The site is in {html}: python -m http.server --directory {html}")
+    return 0
+
+
+def find_first(html: Path, words: str, chromium: str) -> str:
+    """Return the first title that the site's own search finds, in a browser."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.goto(f"{(html / 'search.html').as_uri()}?q={quote_plus(words)}")
+        # It shows one result after the other.
+        return page.locator("ul.search > li > a").first.inner_text()
 
 
 if __name__ == "__main__":

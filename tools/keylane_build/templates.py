@@ -1,11 +1,11 @@
 """`python -m keylane_build.templates`: all checks of the templates that need no account.
 
 1. cfn-lint, which applies SAM's transform, and the rules of tools/lint, on the templates as they are written.
-2. Each combination of parameters of tools/lint/combinations.toml, samconfig.toml and docs/operate/deploy.md,
+2. Each combination of parameters of tools/lint/combinations.toml, samconfig.toml and the pages on deploying,
    after SAM's transform, with values for all conditions and functions: Rules, references, limits, cfn-lint.
 3. Generated combinations, in which every two values of two parameters meet.
 4. checkov, and parliament on all policies: what they find is fixed, or accepted in tools/lint/accepted.toml.
-5. The manifests of infra/kubernetes against the schemas of the oldest and of a new version of Kubernetes.
+5. The Helm chart of infra/kubernetes against the schemas of the oldest and of a new version of Kubernetes.
 
 Most of the time is that of other programs, which run side by side.
 """
@@ -19,16 +19,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from keylane_build import chart
 from keylane_build.stack import accepted, checks, matrix, scanners
 from keylane_build.stack.loading import load_template
 from keylane_local.tools import project_root, tools_dir
 
 RULES = "tools/lint"
-MANIFESTS = "infra/kubernetes"
-KUSTOMIZATION = "kustomization.yaml"
-"""Which kubectl reads, and Kubernetes does not know."""
-KUBERNETES = ("1.30", "1.37")
-"""The versions whose schemas manifests must fit: the oldest of docs/operate/kubernetes.md, and a new one."""
 SIDE_BY_SIDE = 2
 """How many checks run at once, and how many programs of the largest one."""
 # sam requires a region, although it calls no AWS service here.
@@ -113,19 +109,11 @@ def check_pairs(root: Path) -> Iterator[str]:
     yield from sorted(deployed.problems)
 
 
-def check_manifests(root: Path) -> Iterator[str]:
-    """Yield what is wrong with the manifests for Kubernetes."""
-    files = sorted(path for path in (root / MANIFESTS).glob("*.yaml") if path.name != KUSTOMIZATION)
-    names = [str(path.relative_to(root)) for path in files]
-    for version in KUBERNETES:
-        yield from scanners.run_kubernetes_validate(root, names, version)
-
-
 CHECKS: dict[str, Callable[[Path], Iterator[str]]] = {
     "the templates as written": check_as_written,
     "combinations of parameters, checkov, parliament": check_combinations,
     "every two values of two parameters": check_pairs,
-    "manifests for Kubernetes": check_manifests,
+    "the chart for Kubernetes": chart.check,
 }
 
 

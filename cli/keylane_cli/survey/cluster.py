@@ -21,6 +21,7 @@ from keylane.model.clusters import DEFAULT
 from keylane.model.kafka import EARLIEST, READ_COMMITTED, KafkaTopic, LogRange, LogRecord
 from keylane.ports import Clock, Deadline
 from keylane.routing import SLOTS
+from keylane_cli.survey.connection_faults import find_kafka_fault, find_redis_fault
 from keylane_cli.survey.sample import TopicSample
 from keylane_local.env_file import KAFKA, REDIS
 from keylane_local.errors import StackError
@@ -33,16 +34,6 @@ _RECORDS, _BYTES = 200, 1 << 20
 """The records that are looked at: these of each of the first partitions."""
 _TIMEOUT_MS = 10_000
 _VARIABLES = {"kafka": KAFKA, "redis": REDIS}
-_ADVICE = {
-    "kafka": (
-        "Is {option} right, and do KEYLANE_KAFKA_SECURITY_PROTOCOL and KEYLANE_KAFKA_SASL_MECHANISM, "
-        "..._USERNAME and ..._PASSWORD fit?"
-    ),
-    "redis": (
-        "Is {option} a node of a Redis Cluster, and do KEYLANE_REDIS_TLS, KEYLANE_REDIS_USERNAME and "
-        "KEYLANE_REDIS_PASSWORD fit?"
-    ),
-}
 
 
 class PartUnreachable(StackError):
@@ -107,18 +98,22 @@ def reach(environment: Mapping[str, str], options: Mapping[str, str] = _VARIABLE
     settings = ExploreSettings.from_environment(complete)
     clock = Clock()
     with ExitStack() as opened:
+        if why := find_kafka_fault(settings.clusters.default, options["kafka"], _deadline(clock)):
+            raise PartUnreachable(f"kafka: {why}")
         admin = KafkaAdmin(settings.clusters.default)
         opened.callback(admin.close)
         state = None
         if settings.has_redis:
-            cluster = Cluster(redis_settings(complete), NO_METER)
+            of_redis = redis_settings(complete)
+            if why := find_redis_fault(of_redis, options["redis"]):
+                raise PartUnreachable(f"redis: {why}")
+            cluster = Cluster(of_redis, NO_METER)
             opened.callback(cluster.close)
             state = RedisState(cluster)
         metadata = KafkaMetadata(admin)
         for part, health in check_health({DEFAULT: metadata}, state, clock, _TIMEOUT_MS, _TIMEOUT_MS).items():
             if health.why:
-                advice = _ADVICE[part].format(option=options[part])
-                raise PartUnreachable(f"{part}: {health.why}. {advice}")
+                raise PartUnreachable(f"{part}: {health.why}")
         reader = KafkaReader(admin)
         opened.callback(reader.close)
         yield Survey(metadata, reader, state, clock, metadata.topics(_deadline(clock)))

@@ -24,6 +24,8 @@ GROWTH = 4
 """By so much the number of shards may grow before the layout must change: it can be doubled twice."""
 MAX_NODES = 500
 """Of a cluster of ElastiCache: as many shards, where they have no replicas."""
+WORTH_BYTES = 2**30
+"""A topic that takes less memory need not be spread evenly."""
 _LANES_PER_SHARD = 40
 """The most that are proposed: a batch sends a call for each lane, and a range reads all lanes."""
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
-from keylane_cli.survey.partitioner_guess import PartitionerGuess, guess_partitioner
+from keylane.routing import partition_for, partition_key
+from keylane_cli.survey.key_memory import bytes_of_key
+from keylane_cli.survey.partitioner_guess import FEW_KEYS, PartitionerGuess, guess_partitioner
 from keylane_cli.survey.table_guess import has_change_events
 
 if TYPE_CHECKING:
@@ -21,12 +23,14 @@ _FRAME = 5
 class TopicSample:
     """Some records of a topic, each with its partition.
 
-    `record_count`: how many the topic has at most, where they were counted.
+    `record_count`: how many the topic has at most, where they were counted. `decoded`: the JSON of its first
+    values, where they are of a Schema Registry; empty where that did not answer.
     """
 
     topic: KafkaTopic
     records: Sequence[tuple[int, LogRecord]]
     record_count: int = 0
+    decoded: Sequence[bytes] | None = None
 
     @property
     def partition_count(self) -> int:
@@ -49,6 +53,11 @@ class TopicSample:
         return [record.value for _, record in self.records if record.value is not None]
 
     @property
+    def documents(self) -> Sequence[bytes]:
+        """The values as readers see them."""
+        return self.values if self.decoded is None else self.decoded
+
+    @property
     def has_schemas(self) -> bool:
         """Whether all values begin as those of a Schema Registry do, and there are some."""
         values = self.values
@@ -56,8 +65,28 @@ class TopicSample:
 
     @property
     def has_events(self) -> bool:
-        """Whether all values are change events in JSON, and there are some. What has a schema is not."""
-        return not self.has_schemas and has_change_events(self.values)
+        """Whether all values are change events, as far as they are known, and there are some."""
+        return has_change_events(self.documents)
+
+    def count_strays(self, partitioner: str, partition_by: str) -> int:
+        """Return how many records are not where a producer with this partitioner puts them; 0 of few keys."""
+        placed = [(partition, record.key) for partition, record in self.records if record.key]
+        if len({key for _, key in placed}) < FEW_KEYS:
+            return 0
+        expected = (
+            partition_for(partition_key(key, partition_by), self.partition_count, partitioner)
+            for _, key in placed
+        )
+        return sum(own != partition for own, (partition, _) in zip(expected, placed, strict=True))
+
+    @property
+    def memory_bytes(self) -> float:
+        """What the topic takes of Redis at most, if it was counted: each record may have a key of its own."""
+        if not self.records:
+            return 0
+        key_bytes = sum(len(record.key or b"") for _, record in self.records) / len(self.records)
+        value_bytes = sum(map(len, self.values)) / len(self.records)
+        return self.record_count * bytes_of_key(len(self.topic.name), key_bytes, value_bytes, indexed=False)
 
     def guess_partitioner(self) -> PartitionerGuess:
         """Return which partitioner has placed the keys."""

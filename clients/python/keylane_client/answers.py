@@ -62,15 +62,16 @@ class Record(Generic[V]):
     `key`: a string if it is UTF-8, else bytes. `value`: JSON as Python has it, else a string, else bytes, as
     `value_format` says (`json`, `text`, `base64`); None for `left-in-kafka`, where `value_bytes` is the size.
     `headers`: None where they were not asked for, or the topic does not keep them. `raw`: the value's bytes,
-    in answers to reads of one key. `timestamp_ms`: the record's own, in milliseconds since 1970. `tag`: the
-    ETag that it came with, which names its topic's incarnation too; empty in answers of several records.
+    in answers to reads of one key. `timestamp_ms`: the record's own, in milliseconds since 1970; None where
+    it has none. `tag`: the ETag that it came with, which names its topic's incarnation too; empty in answers
+    of several records.
     """
 
     topic: str
     key: str | bytes
     value: V
     position: Position
-    timestamp_ms: int
+    timestamp_ms: int | None
     watermark: Position | None
     age: timedelta | None
     value_format: str
@@ -83,9 +84,9 @@ class Record(Generic[V]):
     tag: str = field(default="", repr=False, compare=False)
 
     @property
-    def timestamp(self) -> datetime:
-        """Return the record's timestamp in UTC. Raises OverflowError beyond the years 1 to 9999."""
-        return _EPOCH + timedelta(milliseconds=self.timestamp_ms)
+    def timestamp(self) -> datetime | None:
+        """Return the record's timestamp in UTC. Raises OverflowError beyond the year 9999."""
+        return None if self.timestamp_ms is None else _EPOCH + timedelta(milliseconds=self.timestamp_ms)
 
     @property
     def etag(self) -> str:
@@ -108,7 +109,7 @@ class HistoryEntry(Generic[V]):
     """An earlier record of a key, or its deletion (`is_deleted`), which has no value."""
 
     position: Position
-    timestamp_ms: int
+    timestamp_ms: int | None
     is_deleted: bool
     value: V | None
     value_format: str
@@ -191,7 +192,7 @@ class LogRecord:
 
     topic: str
     position: Position
-    timestamp_ms: int
+    timestamp_ms: int | None
     key: str | bytes | None
     value: Any
     value_format: str

@@ -23,7 +23,7 @@ from keylane_client.answers import (
 )
 from keylane_client.conditions import Conditions, Wanted, condition_of
 from keylane_client.context import Context, Ledger, TopicScope
-from keylane_client.errors import KeyAbsent
+from keylane_client.errors import InvalidArgument, KeyAbsent
 from keylane_client.finding import FindCalls
 from keylane_client.models import require_model
 from keylane_client.parsing import (
@@ -139,13 +139,19 @@ class TopicCalls(TopicScope):
         headers: writes.RecordHeaders = (),
         idempotency_key: str | None = None,
         respond_async: bool = False,
+        schema: int | str | None = None,
     ) -> Conversation[Written]:
         """Write a record. Bytes and strings are written as they are, all else as JSON.
 
         `headers`: for Kafka, by name or as pairs. With `respond_async` the answer comes once the record is in
-        the write-ahead log, if there is one.
+        the write-ahead log, if there is one. `schema`: the value is JSON, and is written by this schema of
+        the topic's subject, its id or "latest"; with "raw" it is written though readers could not read it.
         """
         given = self.context.write_headers(idempotency_key, is_async=respond_async)
+        if schema is not None:
+            if headers:
+                raise InvalidArgument("a record with headers takes no schema")
+            return (yield from writes.put(self, key, value, given, schema))
         if headers:
             encode_key(key)
             return (

@@ -65,7 +65,7 @@ def parse_bare_record(response: ApiResponse, topic: str, key: Key, loads: Loads)
             key=_normal_key(key),
             value=value,
             position=Position.parse(headers["keylane-position"]),
-            timestamp_ms=int(headers["keylane-timestamp"]),
+            timestamp_ms=_parse_timestamp_ms(headers),
             watermark=watermark,
             age=age,
             value_format=value_format,
@@ -73,6 +73,11 @@ def parse_bare_record(response: ApiResponse, topic: str, key: Key, loads: Loads)
             raw=response.body,
             tag=headers.get("etag", ""),
         )
+
+
+def _parse_timestamp_ms(headers: Mapping[str, str]) -> int | None:
+    found = headers.get("keylane-timestamp")
+    return None if found is None else int(found)
 
 
 def parse_absent(headers: Mapping[str, str], topic: str, key: Key) -> Absent:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from keylane_client.answers import Position, WriteFailed, Written
@@ -24,6 +25,8 @@ from keylane_client.wire import (
 _BINARY = "application/vnd.kafka.binary.v2+json"
 _RETRIABLE_CODE = 50003
 _UNACKNOWLEDGED, _REFUSED = 504, 422
+_NO_FORM: Mapping[str, str] = MappingProxyType({})
+RAW = "raw"
 
 
 HeaderValue = str | bytes | None
@@ -45,10 +48,13 @@ class NewRecord:
     headers: RecordHeaders = ()
 
 
-def put(topic: TopicScope, key: Key, value: Any, headers: Mapping[str, str]) -> Conversation[Written]:
-    """Write one record."""
+def put(
+    topic: TopicScope, key: Key, value: Any, headers: Mapping[str, str], schema: int | str | None = None
+) -> Conversation[Written]:
+    """Write one record; `schema`: by which, RAW: as it is, whatever readers expect."""
     body, content_type = encode_value(value)
-    return (yield from _write(topic, key, "PUT", body, {**headers, "Content-Type": content_type}))
+    form = {} if schema is None else {"raw": "true"} if schema == RAW else {"schema": str(schema)}
+    return (yield from _write(topic, key, "PUT", body, {**headers, "Content-Type": content_type}, form))
 
 
 def delete(topic: TopicScope, key: Key, headers: Mapping[str, str]) -> Conversation[Written]:
@@ -57,10 +63,16 @@ def delete(topic: TopicScope, key: Key, headers: Mapping[str, str]) -> Conversat
 
 
 def _write(
-    topic: TopicScope, key: Key, method: str, body: bytes | None, headers: Mapping[str, str]
+    topic: TopicScope,
+    key: Key,
+    method: str,
+    body: bytes | None,
+    headers: Mapping[str, str],
+    form: Mapping[str, str] = _NO_FORM,
 ) -> Conversation[Written]:
     topic.terms.require_now("a write")
     path, query = key_path(topic.name, key)
+    query |= form
     response = yield ApiRequest(method, path, query, headers, body, is_repeatable=_is_repeatable(headers))
     document = parse_document(response)
     with expect_keylane():

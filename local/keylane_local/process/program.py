@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,29 +47,26 @@ class Program:
         """Whether the process runs."""
         return self.process is not None
 
-    @property
-    def is_outdated(self) -> bool:
-        """Whether it runs, and would be started with other settings or files by now."""
+    def changed_inputs(self) -> list[str]:
+        """Return which settings and files differ from those it was started with; none if it does not run."""
         if not self.running:
-            return False
+            return []
         try:
-            saved = json.loads(self.pid_file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return False
-        return bool(saved.get("inputs", "") and saved["inputs"] != self._inputs())
+            saved = dict(json.loads(self.pid_file.read_text(encoding="utf-8"))["inputs"])
+        except (OSError, ValueError, KeyError):
+            return []
+        now = self._inputs()
+        return sorted(name for name in saved.keys() | now.keys() if saved.get(name) != now.get(name))
 
-    def _inputs(self) -> str:
-        """Return a digest of its KEYLANE_ variables and of its files."""
-        environment = {**os.environ, **self.env}
-        settings = {
-            name: value
-            for name, value in environment.items()
-            if name.startswith("KEYLANE_") and name not in _OF_THE_COMMAND_LINE
+    def _inputs(self) -> dict[str, str]:
+        """Return a digest of each of its KEYLANE_ variables and of its files: a variable may be a secret."""
+        inputs = {
+            name: value.encode()
+            for name, value in {**os.environ, **self.env}.items()
+            if value is not None and name.startswith("KEYLANE_") and name not in _OF_THE_COMMAND_LINE
         }
-        digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
-        for file in self.files:
-            digest.update(file.read_bytes() if file.exists() else b"")
-        return digest.hexdigest()
+        inputs |= {file.name: file.read_bytes() for file in self.files if file.exists()}
+        return {name: hashlib.sha256(data).hexdigest() for name, data in inputs.items()}
 
     def start(self) -> None:
         """Start it, unless it runs; raise PartFailed if the program cannot be executed."""
@@ -95,10 +93,19 @@ class Program:
         # The program outlives this object on purpose: an exit code keeps Popen from warning about it.
         child.returncode = 0
         started = psutil.Process(child.pid).create_time()
+        self._save({"pid": child.pid, "started": started, "log_from": log_from, "command": command})
+
+    def read_again(self) -> None:
+        """Have it read its files again, by SIGHUP: what it says from now on is of what they say now."""
+        saved = json.loads(self.pid_file.read_text(encoding="utf-8"))
+        self._save(saved | {"log_from": self.log.stat().st_size})
+        if process := self.process:
+            process.send_signal(signal.SIGHUP)
+
+    def _save(self, saved: Mapping[str, object]) -> None:
+        """Write the pid file, with what the program's settings and files are now."""
         temporary = self.pid_file.with_suffix(".new")
-        saved = {"pid": child.pid, "started": started, "log_from": log_from, "command": command}
-        saved["inputs"] = self._inputs()
-        temporary.write_text(json.dumps(saved), encoding="utf-8")
+        temporary.write_text(json.dumps({**saved, "inputs": self._inputs()}), encoding="utf-8")
         temporary.replace(self.pid_file)
 
     def stop(self) -> None:

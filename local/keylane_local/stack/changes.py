@@ -1,10 +1,10 @@
-"""What an edited `keylane.toml` changes, in sentences: what is built again, and what only changes."""
+"""What an edited `keylane.toml` changes: what is built again, what only changes, whether the job restarts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from keylane.errors import BadConfig
 from keylane_spark.config.topics import Config, TopicConfig, load
@@ -15,16 +15,24 @@ T = TypeVar("T")
 _AGAIN = "is built again beside its present state, which serves until then"
 
 
-def describe_changes(before: Path, after: Path) -> list[str]:
-    """Return a sentence for each topic and view that differs, and one for the other tables.
+class ConfigChanges(NamedTuple):
+    """A sentence for each topic and view that differs, and one for the other tables.
 
-    Without the file of before, or if a version of today cannot read it, nothing is known: none.
+    `why_start`: why the job's process must start again to serve them; empty: it need not.
     """
+
+    sentences: Sequence[str]
+    why_start: str
+
+
+def find_changes(before: Path, after: Path) -> ConfigChanges:
+    """Compare two files. If the first is not there, or no version of today can read it, nothing is known."""
     try:
         old = load(before)
     except BadConfig:
-        return []
-    return list(_compare(old, load(after)))
+        return ConfigChanges((), "the file of its last start is not known")
+    new = load(after)
+    return ConfigChanges(list(_compare(old, new)), new.why_not_after(old))
 
 
 def _compare(old: Config, new: Config) -> Iterator[str]:

@@ -45,6 +45,10 @@ class SparkJob(ProgramPart):
         self.home.mkdir(parents=True, exist_ok=True)
         super().start()
 
+    def read_again(self) -> None:
+        """Have it go on with its file as it is now; return before it is ready."""
+        self.program.read_again()
+
     def wait_ready(self, timeout_s: float = JOB_START_TIMEOUT_S) -> None:
         """Wait until it has taken its epoch and its query runs; raise PartFailed otherwise."""
         self.program.wait_until(lambda: self.program.said(READY), timeout_s)

@@ -83,7 +83,7 @@ class Stack:
         self.config = config
         self._variables = dict(variables or {})
         self._progress = progress
-        self._placement: dict[str, str] = {}
+        self._of_topics: dict[str, str] = {}
         self._describe_parts(StackState.load(self.data))
 
     def _describe_parts(self, state: StackState | None) -> None:
@@ -126,7 +126,7 @@ class Stack:
             run=run,
             log=logs / "job.log",
             config=Path(state.config or "keylane.toml"),
-            environment={**self.environment(), **_metrics_variables(state)},
+            environment={**self._addresses(), **_metrics_variables(state)},
         )
 
     @property
@@ -159,7 +159,11 @@ class Stack:
         return self.server.url
 
     def environment(self) -> dict[str, str]:
-        """Return the variables with which functions and job use this stack."""
+        """Return the variables with which functions use this stack."""
+        return {**self._addresses(), **self._of_topics, **self._variables}
+
+    def _addresses(self) -> dict[str, str]:
+        """Return the variables with which the job uses this stack: its file has the topics."""
         return {
             "KEYLANE_KAFKA_BOOTSTRAP": self.kafka_bootstrap,
             "KEYLANE_REDIS_NODES": self.redis_nodes,
@@ -167,32 +171,35 @@ class Stack:
             **({} if self.state and self.state.outside_redis else {"KEYLANE_REDIS_TLS": "false"}),
             "KEYLANE_JARS": str(tools_dir() / "jars"),
             "KEYLANE_CHECKPOINT": str(self.data / "checkpoint"),
-            **self._placement,
             **self._variables,
         }
 
     def up(self) -> list[str]:
         """Start the parts that do not run, wait until all are ready, and return the names of those started.
 
-        Job and server start again if their settings, or the job's keylane.toml, are others by now.
+        Job and server start again if their settings are others by now. For other topics and views alone, the
+        job goes on.
 
         Raises StackError, after stopping what this call has started.
         """
         declared = topics.load_topics(self.config) if self.config else {}
-        self._placement = topics.render_placement(declared)
+        self._of_topics = topics.render_placement(declared)
+        if self.options.outside_kafka:
+            self._of_topics |= topics.render_served(declared)
         with self._locked(), Reservations() as reservations:
             before = StackState.load(self.data)
             self._describe_parts(
                 plan_stack(self.options, self.data, self.config, before, self._running(), reservations)
             )
             assert self.state is not None  # noqa: S101 - for the type checker: plan_stack() returned it
-            outdated = [part for part in (self.job, self.server) if part.program.is_outdated]
+            outdated: dict[StackPart, list[str]] = {
+                part: names for part in (self.job, self.server) if (names := part.program.changed_inputs())
+            }
             missing = [part for part in self.parts if not part.running or part in outdated]
             _prepare({part.name for part in missing})
             self.state.save(self.data)
             try:
-                self._report_changes(outdated)
-                self._stop(outdated)
+                self._stop(self._report_changes(outdated))
                 self._start_together([part for part in missing if part in (self.kafka, self.redis)])
                 self._create_topics(declared)
                 self._start_together([part for part in missing if part not in (self.kafka, self.redis)])
@@ -241,15 +248,21 @@ class Stack:
         """Stop the stack; its data stays."""
         self.down()
 
-    def _report_changes(self, outdated: Sequence[StackPart]) -> None:
-        """Say why parts start again, and what the job builds again."""
-        for part in outdated:
-            self._progress(part.name, "has other settings, or another keylane.toml: starts again")
+    def _report_changes(self, outdated: Mapping[StackPart, Sequence[str]]) -> list[StackPart]:
+        """Say why parts start again, and what the job builds again; return those that must stop before."""
+        stopped, found = list(outdated), None
         if self.job in outdated and self.config:
-            from keylane_local.stack.changes import describe_changes  # noqa: PLC0415 - its imports take long
+            from keylane_local.stack.changes import find_changes  # noqa: PLC0415 - its imports take long
 
-            for line in describe_changes(self.data / _APPLIED, self.config):
-                self._progress(self.job.name, line)
+            found = find_changes(self.data / _APPLIED, self.config)
+            if outdated[self.job] == [self.config.name] and not found.why_start:
+                stopped.remove(self.job)
+        for part, names in outdated.items():
+            again = "starts again" if part in stopped else "goes on"
+            self._progress(part.name, f"{again}: {', '.join(names)} changed since its start")
+        for line in found.sentences if found else ():
+            self._progress(self.job.name, line)
+        return stopped
 
     def _keep_applied(self, started: Sequence[StackPart]) -> None:
         """Keep the file with which the job was started, for the comparison with the next one."""
@@ -281,8 +294,11 @@ class Stack:
         pool.shutdown()
 
     def _start(self, part: StackPart) -> None:
-        self._progress(part.name, "starts")
-        part.start()
+        if part is self.job and part.running:
+            self.job.read_again()
+        else:
+            self._progress(part.name, "starts")
+            part.start()
         part.wait_ready()
         self._progress(part.name, "ready")
 

@@ -14,12 +14,13 @@ from keylane.model.records import WHOLE_KEY
 from keylane_local.errors import BadInput, PartFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from keylane_spark.config.topics import Config, TopicConfig
 
 _OTHERS = "KEYLANE_PARTITIONERS"
+_SERVED = "KEYLANE_TOPICS"
 USUAL = "murmur2"
 """The partitioner of a topic for which nothing else is said."""
 _TIMEOUT_S = 20.0
@@ -46,6 +47,11 @@ def render_placement(topics: Mapping[str, TopicConfig]) -> dict[str, str]:
     found = {"KEYLANE_PARTITION_BY": render_partition_by(topics)}
     # What the environment says of partitioners wins: it may have more topics, and more partitioners.
     return found | ({_OTHERS: json.dumps(others)} if others and _OTHERS not in os.environ else {})
+
+
+def render_served(topics: Iterable[str]) -> dict[str, str]:
+    """Return the variable by which the server of somebody's Kafka writes to these topics alone."""
+    return {} if _SERVED in os.environ else {_SERVED: json.dumps({"write": sorted(topics)})}
 
 
 def render_partition_by(topics: Mapping[str, TopicConfig]) -> str:

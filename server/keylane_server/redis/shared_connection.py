@@ -133,6 +133,7 @@ class SharedConnection:
         waiting, self._pending = self._pending, deque()
         self._outbox.clear()
         for exchange in waiting:
+            exchange.missing = 0  # nothing more comes
             exchange.end(type(error)(*error.args))
 
     def _flush(self) -> None:
@@ -198,7 +199,8 @@ class SharedConnection:
         while pending:
             head = pending[0]
             while head.missing and (reply := next_reply()) is not INCOMPLETE:
-                head.replies.append(reply)
+                if head.error is None:  # else nobody reads it, and the error's traceback would keep it
+                    head.replies.append(reply)
                 head.missing -= 1
             if head.missing:
                 head.size_bytes += size_bytes

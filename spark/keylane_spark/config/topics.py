@@ -6,7 +6,7 @@ no secrets: they come from the environment, as for the functions.
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
@@ -29,7 +29,7 @@ from keylane.model.records import (
 )
 from keylane.routing import PARTITIONERS, separator_of
 from keylane.state.field_types import FIELD_TYPES
-from keylane.state.windows import NAME_LIMIT, Definition, state_name
+from keylane.state.windows import KEYS, LOG, NAME_LIMIT, Definition, state_name
 from keylane_spark.config.table import ConfigTable, Milliseconds, OneOf, SomeMilliseconds
 from keylane_spark.config.transforms import OnError, Transform
 from keylane_spark.config.views import ViewConfig
@@ -227,6 +227,16 @@ class TopicConfig(ConfigTable):
         )
 
 
+_NO_KEYS = {
+    "ttl": "the topic's records expire (ttl), and the view would go on counting them",
+    "insert_once": "the topic keeps each key's first value (insert_once), and the view would have its latest",
+    "where": "the topic's where decides which keys it has, and views read the records before it",
+    "select": "the topic's select decides what its values are, and views read the records before it",
+    "transform": "the topic's transform decides what its values are, and views read the records before it",
+}
+"""Options of topics with which a view of keys would not be of what readers find."""
+
+
 class Config(ConfigTable):
     """All settings of keylane.toml."""
 
@@ -273,6 +283,21 @@ class Config(ConfigTable):
         return any(each.where or each.select for each in self.topics.values())
 
     @property
+    def plans_only(self) -> bool:
+        """Whether no record passes through the JVM, which is started otherwise then."""
+        return self.job.reader == "direct" and not self.views and not self.has_sql
+
+    def why_not_after(self, former: Self) -> str:
+        """Return why a process that serves the former settings can't go on with these; empty: it can."""
+        if (self.job, self.spark) != (former.job, former.spark):
+            return "settings of the job changed"
+        if former.plans_only and not self.plans_only:
+            return "Spark was started for settings without SQL and views"
+        if any(table.transform for config in (self, former) for table in config.topics.values()):
+            return "the modules of functions are loaded"
+        return ""
+
+    @property
     def needs_registry(self) -> bool:
         """Whether the job reads schemas: those of change events, of values with fields, and of views'."""
         viewed = {view.topic for view in self.views.values()}
@@ -288,7 +313,22 @@ class Config(ConfigTable):
         if topic is None:
             return config.definition
         value_format = topic.value_format if topic.value_format == "registry" else "auto"
-        return replace(config.definition, value_format=value_format, envelope=topic.envelope)
+        of = config.of if config.of and topic.envelope == "none" else LOG  # a table's view is always of keys
+        return replace(config.definition, value_format=value_format, envelope=topic.envelope, of=of)
+
+    def refusals_of_views(self) -> Iterator[tuple[list[str], str]]:
+        """What views can't have of their topics: the fields, and the reasons."""
+        for name, view in self.views.items():
+            topic = self.topics.get(view.topic)
+            refused = list(view.refusals_of_rows(of_table=False)) if view.of == KEYS else []
+            if topic is None:
+                if view.of == KEYS:
+                    refused.append((["of"], f"a view of keys needs a table [topics.{view.topic}]"))
+            elif topic.envelope != "none":
+                refused = list(view.refusals_of_rows(of_table=True))
+            elif view.of == KEYS:
+                refused += [(["of"], reason) for option, reason in _NO_KEYS.items() if getattr(topic, option)]
+            yield from ((["views", name, *field], reason) for field, reason in refused)
 
     @property
     def state_names(self) -> frozenset[str]:
@@ -330,11 +370,7 @@ def load(path: Path) -> Config:
         config = Config.model_validate(data)
     except ValidationError as error:
         raise InvalidConfigFile([_fault(path, text, each) for each in error.errors()]) from error
-    refused = [
-        _fault_of(path, text, ["views", name, *field], reason)
-        for name, view in config.views.items()
-        for field, reason in (view.refusals_of_rows() if config.definition(name).has_rows else ())
-    ]
+    refused = [_fault_of(path, text, field, reason) for field, reason in config.refusals_of_views()]
     if refused:
         raise InvalidConfigFile(refused)
     return config

@@ -8,14 +8,15 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from keylane.model.records import MAX_LANES
 from keylane.state.aggregates import KINDS
-from keylane.state.windows import Column, Definition
-from keylane_spark.config.table import ConfigTable, Milliseconds, SomeMilliseconds
+from keylane.state.windows import LOG, VIEWED, Column, Definition
+from keylane_spark.config.table import ConfigTable, Milliseconds, OneOf, SomeMilliseconds
 
 MAX_WINDOWS = 1000
 """The most windows that one event may fall into."""
 _KINDS_OF_ROWS = ("count", "sum", "avg")
 _NOT_OF_ROWS = ("time", "window", "every", "session", "lateness")
-_ROWS = "the view's topic has an envelope, so its records are changes of rows"
+_OF_TABLE = "the view's topic has an envelope, so its records are changes of rows", "row"
+_OF_KEYS = "the view is of keys", "key"
 _PATH = r'[^\s,()."\']+(?:\.[^\s,()."\']+)*'
 _COLUMN = re.compile(rf"(?P<kind>[a-z]+)\(\s*(?P<path>{_PATH})?\s*(?:,\s*by\s+(?P<by>{_PATH})\s*)?\)")
 
@@ -40,6 +41,7 @@ class ViewConfig(ConfigTable):
     """One view."""
 
     topic: str
+    of: Annotated[str, OneOf(VIEWED)] | None = None
     key: Path | None = None
     time: Path | None = None
     window: SomeMilliseconds | None = None
@@ -70,18 +72,21 @@ class ViewConfig(ConfigTable):
             )
         return self
 
-    def refusals_of_rows(self) -> Iterator[tuple[list[str], str]]:
-        """What a view over a table's change events can't have: the fields, each with the reason."""
+    def refusals_of_rows(self, *, of_table: bool) -> Iterator[tuple[list[str], str]]:
+        """What a view of keys can't have, or one `of_table`'s change events: the fields, and the reasons."""
+        why, row = _OF_TABLE if of_table else _OF_KEYS
+        if of_table and self.of == LOG:
+            yield ["of"], f'{why}: a view of it is of "keys"'
         for name in _NOT_OF_ROWS:
             if getattr(self, name):
-                yield [name], f"{_ROWS}, and a row may change at any time: no window of rows is ever final"
+                yield [name], f"{why}, and a {row} may change at any time: no window of {row}s is ever final"
         if self.ttl is not None:
-            yield ["ttl"], f"{_ROWS}: a group that expired would lack the rows that it still has"
+            yield ["ttl"], f"{why}: a group that expired would lack the {row}s that it still has"
         for name, column in self.columns.items():
             if column.kind not in _KINDS_OF_ROWS:
                 yield (
                     ["columns", name],
-                    f"{_ROWS}: {column.kind} does not say what is left once a row is gone",
+                    f"{why}: {column.kind} does not say what is left once a {row} is gone",
                 )
 
     @property

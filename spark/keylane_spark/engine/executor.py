@@ -2,7 +2,7 @@
 
 Spark starts an executor's pod with the argument `executor`, and says the rest in environment variables. The
 image that Spark builds has a shell script for it (`entrypoint.sh`); PySpark's package has none, so the pod's
-template (infra/kubernetes/executor.yaml) has this module as its command.
+template (in the chart of infra/kubernetes) has this module as its command.
 """
 
 from __future__ import annotations

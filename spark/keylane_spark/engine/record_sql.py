@@ -5,7 +5,10 @@ They see the columns that the `where` of a view sees: `key`, `value`, `json`, `t
 
     wanted      boolean: whether `where` holds, null where it fails
     selected    string: the JSON of `select`, "" where that is NULL; null where it fails, and without `select`
-                Where Spark has no `json` of the value, UNREAD is before it: see `rows.transforms`.
+                UNREAD_RESULT where the value is JSON that Spark can't read; QUOTED_NUMBERS is before it where
+                numbers of the value are strings for Spark: see `rows.transforms`.
+
+What is JSON they are given by `rows.json_values`, as the columns `form`, `row` and `text`.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import functools
 import re
 from collections.abc import Mapping
 
+import numpy as np
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -21,18 +25,19 @@ from pyspark.sql import types as t
 
 from keylane_spark.config.transforms import Transform
 from keylane_spark.engine.try_eval import never_failing
-from keylane_spark.engine.variants import parsed_json
 
-UNREAD = "\0"
-"""Begins `selected` where Spark can't read the value as JSON. No JSON begins so."""
-UNREAD_NULL = "\0\0"
-"""UNREAD of a `selected` that is null."""
+AS_IT_IS, OTHER, QUOTED, NO_JSON, UNREAD = np.arange(5, dtype=np.int8)
+"""Where Spark finds the JSON of a value: it is the value, or the `row` of an event; it is `text`, which has
+the same numbers without exponents, or some of them as strings; there is none; it is nested too deeply."""
+
+UNREAD_RESULT, QUOTED_NUMBERS = "\0", "\1"
+"""See above. No JSON begins so."""
 NULL_RESULT = ""
 """`selected` where `select` is NULL: no JSON is empty."""
 
 _COLUMNS = "key binary, value string, json variant, timestamp timestamp, partition int, offset bigint"
 _MOST_MS = 9_223_372_036_854_775
-"""Spark's times are microseconds in 64 bits. The `timestamp` of a record with any other is null."""
+"""Spark's times are microseconds in 64 bits: a later `timestamp` is null, as that of a record without one."""
 _RAW = "raw_"
 _WITH_NULLS = {"ignoreNullFields": "false"}
 _UNNAMED = re.compile(r"col\d+")
@@ -92,31 +97,34 @@ def _is_one_expression(select: str) -> bool:
 def with_results(rows: DataFrame, transforms: Mapping[str, Transform]) -> DataFrame:
     """Return the rows with `wanted` and `selected`, both null for topics that have no SQL.
 
-    `rows` have at least: topic, partition, offset, ms (the timestamp), key, value.
+    `rows` have at least: topic, partition, offset, ms (the timestamp), key, value, form, row and text. The
+    last three are not in the result.
     """
-    names = rows.columns
+    names = [name for name in rows.columns if name not in {"form", "row", "text"}]
     raw = [f.col(name).alias(f"{_RAW}{name}") for name in names]
-    text = f.col("value").cast("string")
+    form = f.col("form")
+    # What is nested too deeply no function may take apart: it would end the JVM.
+    value = f.when(form != int(UNREAD), f.coalesce("row", f.try_validate_utf8("value")))
+    text = f.when(form == int(AS_IT_IS), value).when(form != int(NO_JSON), f.col("text"))
     seen = rows.select(
         *raw,
         "key",
         "partition",
         "offset",
-        f.when(f.col("ms").between(-_MOST_MS, _MOST_MS), f.timestamp_millis("ms")).alias("timestamp"),
-        text.alias("value"),
-        parsed_json(text).alias("json"),
+        timestamp().alias("timestamp"),
+        value.alias("value"),
+        f.try_parse_json(text).alias("json"),
+        form,
     )
-    seen = seen.withColumn("unread", f.col("value").isNotNull() & f.col("json").isNull())
-    events = [topic for topic, each in transforms.items() if each.envelope != "none"]
-    if events:
-        seen = _with_rows_of_events(seen, f.col(f"{_RAW}topic").isin(events))
     by_topic = {topic: _wanted(each) for topic, each in transforms.items()}
     seen = seen.withColumn("wanted", _of_topic(by_topic))
     selects = {topic: each.select for topic, each in transforms.items() if each.select is not None}
     selected = _of_topic({topic: _json(select) for topic, select in selects.items()})
-    selected = f.when(f.col("wanted"), selected)
-    marked = f.coalesce(f.concat(f.lit(UNREAD), selected), f.lit(UNREAD_NULL))
-    seen = seen.withColumn("selected", f.when(f.col("unread"), marked).otherwise(selected))
+    selected = f.when(form == int(QUOTED), f.concat(f.lit(QUOTED_NUMBERS), selected)).otherwise(selected)
+    is_unread = (form != int(NO_JSON)) & f.col("json").isNull()
+    seen = seen.withColumn(
+        "selected", f.when(is_unread, f.lit(UNREAD_RESULT)).when(f.col("wanted"), selected)
+    )
     return seen.select(
         *(f.col(f"{_RAW}{name}").alias(name) for name in names),
         "wanted",
@@ -124,24 +132,9 @@ def with_results(rows: DataFrame, transforms: Mapping[str, Transform]) -> DataFr
     )
 
 
-def _with_rows_of_events(rows: DataFrame, is_event: Column) -> DataFrame:
-    """Rows of databases in place of the events; see `keylane.formats.change_events`."""
-    json = f.col("json")
-    is_bare = _has(json, "op") | _has(json, "__deleted")
-    event = f.when(is_bare, json).otherwise(_member(json, "payload"))
-    rows = rows.withColumn("event", event)
-    event = f.col("event")
-    row = f.when(_has(event, "__deleted"), event).otherwise(_member(event, "after"))
-    rows = rows.withColumn("json", f.when(is_event, row).otherwise(json)).drop("event")
-    return rows.withColumn("value", f.when(is_event, f.to_json("json")).otherwise(f.col("value")))
-
-
-def _member(json: Column, name: str) -> Column:
-    return f.try_variant_get(json, f"$.{name}", "variant")
-
-
-def _has(json: Column, name: str) -> Column:
-    return f.coalesce(f.schema_of_variant(_member(json, name)), f.lit("VOID")) != "VOID"
+def timestamp() -> Column:
+    """The time of a record with the column `ms`; null for one that has none, or none that Spark can hold."""
+    return f.when(f.col("ms").between(1, _MOST_MS), f.timestamp_millis("ms"))
 
 
 def _of_topic(columns: Mapping[str, Column]) -> Column:

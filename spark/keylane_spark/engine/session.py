@@ -6,13 +6,15 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Collection, Mapping
+import tempfile
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import pyspark
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 
 from keylane.adapters.kafka.options import Connection
@@ -52,6 +54,16 @@ def streaming_class(package: str, name: str) -> str:
     return f"org.apache.spark.sql.execution.streaming.{f'{package}.' if is_moved else ''}{name}"
 
 
+LOG_LEVEL = "spark.log.level"
+_REPEATED = (
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.scheduler.TaskSetManager",
+    streaming_class("runtime", "MicroBatchExecution"),
+)
+"""What logs the error of a task or a query, each time: the job meets it too, and says it once a minute."""
+QUERY_LOGS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""Where PySpark logs an exception of a query, before it raises it: not all that it raises is wrong."""
+
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.sql.adaptive.enabled": "false",
@@ -82,7 +94,9 @@ SETTINGS = {
     "spark.kafka.consumer.cache.evictorThreadRunInterval": "15s",
     # A query's tasks wait for the slots of its own pool: see `use_pool`.
     "spark.scheduler.mode": "FAIR",
-    "spark.log.level": "ERROR",
+    LOG_LEVEL: "ERROR",
+    # An exception has the JVM's own trace: the job prints it, and the JVM does not. See `_REPEATED`.
+    "spark.sql.pyspark.jvmStacktrace.enabled": "true",
     "spark.redaction.regex": kafka_options.REDACTED,
     "spark.ui.showConsoleProgress": "false",
 }
@@ -123,6 +137,8 @@ def start(jars: Path | None, extra: Mapping[str, object], *, plans_only: bool = 
     reason.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    for name in QUERY_LOGS:
+        PySparkLogger.getLogger(name).disabled = True
     own = {} if is_submitted() else local_settings(jars, extra, plans_only=plans_only)
     if sys.platform == "linux":  # macOS's libraries don't support a fork once they are loaded
         own["spark.python.daemon.module"] = WORKER_DAEMON
@@ -136,7 +152,15 @@ def start(jars: Path | None, extra: Mapping[str, object], *, plans_only: bool = 
         spark = builder.getOrCreate()
     except REFUSALS as error:
         raise WriterError(f"Spark does not start: {words_of(error)}") from error
+    if LOG_LEVEL not in extra:
+        _silence(spark, _REPEATED)
     return spark
+
+
+def _silence(spark: SparkSession, loggers: Iterable[str]) -> None:
+    log4j: Any = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]  # noqa: SLF001 (no name in PySpark)
+    for name in loggers:
+        log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
 
 
 def use_pool(spark: SparkSession, name: str) -> None:
@@ -190,6 +214,8 @@ def local_settings(jars: Path | None, extra: Mapping[str, object], *, plans_only
     Executors of a cluster have neither the driver's loopback address nor its class path.
     """
     settings: dict[str, object] = dict(LOCAL_SETTINGS)
+    # Spark makes a folder for tables, which the job has none of, where the user stands.
+    settings["spark.sql.warehouse.dir"] = str(Path(tempfile.gettempdir()) / "spark-warehouse")
     is_cluster = not str(extra.get("spark.master", "local")).startswith("local")
     if not is_cluster:
         settings |= LOOPBACK_SETTINGS

@@ -22,13 +22,13 @@ _TIMEOUT_S = 60
 
 
 class StopHook:
-    """Sets `stop` when the JVM ends, and keeps it until `job_ended` is called. The JVM calls `run`."""
+    """Sets `stops` when the JVM ends, and keeps it until `job_ended` is called. The JVM calls `run`."""
 
     class Java:  # noqa: D106 (py4j reads it)
         implements = ("java.lang.Runnable",)
 
-    def __init__(self, stop: threading.Event) -> None:
-        self._stop = stop
+    def __init__(self, *stops: threading.Event) -> None:
+        self._stops = stops
         self._called, self._ended, self._returns = threading.Event(), threading.Event(), threading.Event()
         self._manager: Any = None
         self._hook: Any = None
@@ -50,7 +50,8 @@ class StopHook:
     def run(self) -> None:
         """Stop the job, and wait until it has said so."""
         self._called.set()
-        self._stop.set()
+        for stop in self._stops:
+            stop.set()
         self._ended.wait(_TIMEOUT_S)
         self._returns.set()
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 from keylane.errors import Fenced, StateUnavailable
 from keylane.model.records import Layout
 from keylane_spark.generations.ownership import Ownership
-from keylane_spark.generations.plan import GenerationPlan, plan
+from keylane_spark.generations.plan import GenerationPlan, is_placed_otherwise, plan
 from keylane_spark.lanes.topic_record import Lineage, TopicRecord
 
 T = TypeVar("T")
@@ -142,10 +142,13 @@ def begin_state(
     taken = {*listed, *(layout.generation for layout in (kept, building) if layout)}
     generations = _FreeGenerations(ownership, taken)
     wanted = replace(state.wanted(kept), incarnation=epoch)
+    began = _began(state, record)
+    if kept and began != state.oldest and is_placed_otherwise(kept, wanted):
+        # Better slots are no reason to lose what the log no longer has.
+        wanted = replace(wanted, centered=kept.centered)
     planned = plan(wanted, kept, record, unusable=unusable, stale=stale, free=generations.find)
     if planned.why:
         say(f"{state.title}: {planned.why}")
-    began = _began(state, record)
     if record is None and generations.skipped:
         # The topic had a state, whose records are lost: it may have held what the log no longer has.
         began = (0,) * len(began)

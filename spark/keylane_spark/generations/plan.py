@@ -6,7 +6,7 @@ readers wait until it is complete. Any other change of the layout is built besid
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
 from keylane.errors import WriterError
@@ -88,13 +88,44 @@ def is_alike(one: Layout, other: Layout) -> bool:
     return same == other
 
 
+def is_placed_otherwise(kept: Layout, wanted: Layout) -> bool:
+    """Whether the layouts differ in nothing but the slots of their lanes."""
+    return kept.centered != wanted.centered and is_alike(replace(kept, centered=wanted.centered), wanted)
+
+
 def difference(kept: Layout, wanted: Layout) -> str:
     """Return the difference as a readable text: "partition_count 9 -> 18"."""
     unstored = _unstored(kept, wanted)
     before, after = _fields(kept, unstored), _fields(wanted, unstored)
     names = [name for name in after if before.get(name) != after[name]]
-    changes = [f"{name} {before.get(name)} -> {after[name]}" for name in names if name not in _DEFINITIONS]
+    changes = [
+        change
+        for name in names
+        if name not in _DEFINITIONS
+        for change in _changes(name, before.get(name), after[name])
+    ]
     return ", ".join([*changes, *(words for name, words in _DEFINITIONS.items() if name in names)])
+
+
+def _changes(name: str, before: object, after: object) -> Iterator[str]:
+    """Yield what changes in one option; of pairs, as `fields` are, each one that comes, goes or changes."""
+    if not isinstance(before, tuple) or not isinstance(after, tuple):
+        yield f"{name} {before} -> {after}"
+        return
+    was, becomes = dict(before), dict(after)
+    for each in sorted(was.keys() | becomes.keys()):
+        if each not in was:
+            yield f"{name} + {each} ({_shown(becomes[each])})"
+        elif each not in becomes:
+            yield f"{name} - {each}"
+        elif was[each] != becomes[each]:
+            yield f"{name} {each} ({_shown(was[each])}) -> ({_shown(becomes[each])})"
+    if was == becomes:
+        yield f"{name} {', '.join(was)} -> {', '.join(becomes)}"
+
+
+def _shown(part: str | tuple[str, ...]) -> str:
+    return part if isinstance(part, str) else ", ".join(part)
 
 
 def _fields(layout: Layout, unstored: Collection[str]) -> dict[str, object]:
@@ -102,6 +133,7 @@ def _fields(layout: Layout, unstored: Collection[str]) -> dict[str, object]:
     return {
         "partition_count": layout.partition_count,
         "stripes": layout.stripes,
+        "slot": "the middle of its share" if layout.centered else "the first of its share",
         "partitioner": layout.partitioner,
         "partition_by": layout.partition_by,
         **{name: getattr(options, name) for name in options.__slots__ if name not in unstored},

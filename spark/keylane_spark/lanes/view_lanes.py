@@ -22,7 +22,7 @@ from keylane.state.lanes import decode_watermark
 from keylane.state.windows import Closing, Progress
 from keylane_spark.lanes import function_library as library
 from keylane_spark.lanes.function_library import CallRefused, FunctionLibrary
-from keylane_spark.lanes.lane import LaneTarget, lanes_of
+from keylane_spark.lanes.lane import LONGEST_MS, LaneTarget, lanes_of
 from keylane_spark.lanes.lane_writer import LaneWriter
 
 Window = tuple[int | None, list[Any]]
@@ -51,7 +51,8 @@ class ViewLaneState:
 class Changes:
     """What a commit changes in a lane: window key -> new value, window keys to remove, closings to add.
 
-    `rows`: names and values of a table's rows alternately; `rows_gone`: names of those that are removed.
+    `rows`: names and values of a table's rows alternately; `rows_gone`: names of those that are removed;
+    `markers`: names and values of those that are in no window, for a while.
     """
 
     windows: Mapping[bytes, bytes] = field(default_factory=dict)
@@ -59,6 +60,12 @@ class Changes:
     closings: tuple[Closing, ...] = ()
     rows: Sequence[bytes] = ()
     rows_gone: Sequence[bytes] = ()
+    markers: Sequence[bytes] = ()
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether it changes what the lane has of a table's rows."""
+        return bool(self.rows or self.rows_gone or self.markers)
 
 
 NO_CHANGES = Changes()
@@ -68,13 +75,21 @@ class ViewLanes:
     """The lanes of one view's generation, for one epoch."""
 
     def __init__(
-        self, layout: Layout, library_: FunctionLibrary, epoch: int, *, ttl_ms: int | None = None
+        self,
+        layout: Layout,
+        library_: FunctionLibrary,
+        epoch: int,
+        *,
+        ttl_ms: int | None = None,
+        marker_ms: int = 0,
     ) -> None:
+        """`marker_ms`: how long a table's row that is in no window leaves a marker; 0: it leaves none."""
         self.lanes = list(lanes_of(layout))
         self._layout = layout
         self._library = library_
         self._epoch = epoch
         self._ttl_ms = ttl_ms
+        self._marker_ms = min(marker_ms, LONGEST_MS)
 
     def open(self, first: Progress) -> dict[LaneTarget, ViewLaneState]:
         """Take each lane for this epoch; a new lane begins with the progress `first`.
@@ -193,10 +208,11 @@ class ViewLanes:
         for name, value in changes.windows.items():
             pairs += [lane.key_prefix + name, codec.encode_record(value, state.commits, now_ms)]
         function, rows = library.COMMIT, []
-        if changes.rows or changes.rows_gone:
+        if changes.has_rows:
             function = library.COMMIT_ROWS
-            counts = b"%d" % (len(changes.rows) // 2), b"%d" % len(changes.rows_gone)
-            rows = [*counts, *changes.rows, *changes.rows_gone]
+            counts = len(changes.rows) // 2, len(changes.markers) // 2, len(changes.rows_gone)
+            numbers = (b"%d" % each for each in (*counts, self._marker_ms))
+            rows = [*numbers, *changes.rows, *changes.markers, *changes.rows_gone]
         words = (
             *(b"FCALL", function, b"1", lane.watermark_key, *rows, b"%d" % self._epoch),
             *(b"%d" % state.commits, b"%d" % watermark_ms, b"%d" % complete_as_of_ms),

@@ -6,7 +6,9 @@ columns, once for each spelling.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
@@ -15,27 +17,44 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from keylane.formats.change_events import parse_event
-from keylane.formats.json_text import may_be_deep, parse_verbatim
+from keylane.formats.change_events import RowEvent
+from keylane.formats.json_text import may_be_deep, members, parse_verbatim
+from keylane.formats.schema_times import time_kinds
 from keylane.model.records import Options
 from keylane.state import ordered
 from keylane.state.field_index import HEADS, LONGEST_ENTRIES, Field, FieldIndexes, indexes_of
+from keylane_spark.rows.change_events import read_event
 from keylane_spark.rows.ordered_forms import forms_of
 
 
+class Decoded(NamedTuple):
+    """What is decoded of each value. `documents`: its JSON, None for null and for what can't be decoded.
+
+    `schemas`: the text of its schema, None where there is none that says more of it.
+    """
+
+    documents: list[bytes | None]
+    schemas: list[str | None]
+
+    @classmethod
+    def of_none(cls, count: int) -> Decoded:
+        """Of values that can't be decoded."""
+        return cls([None] * count, [None] * count)
+
+
 class Decode(Protocol):
-    """Values in a Schema Registry's wire format -> their JSON; None for null, and for what can't be decoded.
+    """Decodes values in a Schema Registry's wire format.
 
     `are_events`: they are change events. Raises RegistryUnavailable.
     """
 
-    def __call__(self, values: pa.BinaryArray, *, are_events: bool = False) -> Sequence[bytes | None]:
-        """Return as many documents as there are values."""
+    def __call__(self, values: pa.BinaryArray, *, are_events: bool = False) -> Decoded:
+        """Return what is decoded of as many values."""
 
 
-def decode_none(values: pa.BinaryArray, *, are_events: bool = False) -> Sequence[bytes | None]:
+def decode_none(values: pa.BinaryArray, *, are_events: bool = False) -> Decoded:
     """Return that no value can be decoded."""
-    return [None] * len(values)
+    return Decoded.of_none(len(values))
 
 
 def field_entries(
@@ -49,31 +68,91 @@ def field_entries(
     Raises RegistryUnavailable.
     """
     are_events = options.envelope != "none"
-    stored: Sequence[bytes | None] = values.to_pylist()
-    documents = decode(values, are_events=are_events) if options.value_format == "registry" else stored
-    read = _row if are_events else bytes.decode
-    texts = [
-        _text(read, document) if value else "" for value, document in zip(stored, documents, strict=True)
-    ]
-    return _reader_of(indexes_of(options)).entries(texts)
+    documents: Sequence[bytes | None] = pc.fill_null(values, b"").to_pylist()
+    schemas: Sequence[str | None] = ()
+    if options.value_format == "registry":
+        stored = documents
+        documents, schemas = decode(values, are_events=are_events)
+        documents = [each if value else b"" for value, each in zip(stored, documents, strict=True)]
+    if are_events:
+        events = [_event(document) for document in documents]
+        texts = [event.row for event in events]
+        schemas = schemas or [event.schema for event in events]
+    else:
+        texts = [_text(document) for document in documents]
+    if all(kind != "time" for _, kind in options.fields):
+        return _reader_of(indexes_of(options)).entries(texts)
+    if not schemas and any(name.startswith(_PAYLOAD) for name, _ in options.fields):
+        schemas = [_schema_beside(text) for text in texts]
+    if not any(schemas):
+        return _reader_of(indexes_of(options)).entries(texts)
+    return _entries_by_schema(texts, schemas, options)
 
 
-def _text(read: Callable[[bytes], str], document: bytes | None) -> str | None:
+_PAYLOAD = "payload."
+"""Begins the fields of values that Connect's JSON converter writes beside their schema."""
+_NOTHING, _UNREAD = RowEvent(""), RowEvent(None)
+
+
+def _text(document: bytes | None) -> str | None:
     """Return the JSON that has the fields, empty if there is none; None for what can't be read."""
     try:
-        return None if document is None else read(document)
+        return None if document is None else document.decode()
     except ValueError:
         return None
 
 
-def _row(event: bytes) -> str:
-    """The row of a change event, empty if it is deleted. Raises ValueError."""
-    return parse_event(event.decode()).row or ""
+def _event(document: bytes | None) -> RowEvent:
+    """What a change event says; its row is as of `_text`, empty also where it is deleted."""
+    if not document:
+        return _UNREAD if document is None else _NOTHING
+    try:
+        event = read_event(document.decode())
+    except ValueError:
+        return _UNREAD
+    return _NOTHING if event.text is None else event
+
+
+def _schema_beside(text: str | None) -> str | None:
+    try:
+        return members(text or "").get("schema")
+    except ValueError:
+        return None
+
+
+def _entries_by_schema(
+    texts: Sequence[str | None], schemas: Sequence[str | None], options: Options
+) -> tuple[pa.BinaryArray, int]:
+    """Return as `field_entries`: the times of each document are in the units that its schema says."""
+    rows = defaultdict[FieldIndexes, list[int]](list)
+    for row, schema in enumerate(schemas):
+        rows[_indexes_by_schema(schema, options) if schema else indexes_of(options)].append(row)
+    if len(rows) == 1:
+        return _reader_of(next(iter(rows))).entries(texts)
+    found, invalid = [b""] * len(texts), 0
+    for indexes, own in rows.items():
+        entries, count = _reader_of(indexes).entries([texts[row] for row in own])
+        invalid += count
+        for row, each in zip(own, entries.to_pylist(), strict=True):
+            found[row] = each
+    return pa.array(found, pa.binary()), invalid
+
+
+@lru_cache(maxsize=256)
+def _indexes_by_schema(schema: str, options: Options) -> FieldIndexes:
+    """Return a topic's indexes for values of one schema."""
+    names = [name for name, kind in options.fields if kind == "time"]
+    paths = {name: tuple(name.removeprefix(_PAYLOAD).split(".")) for name in names}
+    kinds = time_kinds(schema, [*paths.values()], of_event=options.envelope != "none")
+    fields = tuple(
+        (name, kinds.get(paths[name], kind) if name in paths else kind) for name, kind in options.fields
+    )
+    return indexes_of(replace(options, fields=fields))
 
 
 FEW_DOCUMENTS = 256
 """Fewer are parsed one by one, which takes less than columns do to begin with."""
-_ABSENT = msgspec.Raw(b"null")
+ABSENT = msgspec.Raw(b"null")
 """Of a field that a document does not have."""
 
 
@@ -89,7 +168,7 @@ class _FieldColumn(NamedTuple):
     def spellings(self, documents: Iterable[Any]) -> pa.DictionaryArray:
         """Return the JSON of each."""
         for attribute in self.attributes:
-            documents = [getattr(each, attribute, _ABSENT) for each in documents]
+            documents = [getattr(each, attribute, ABSENT) for each in documents]
         return pa.array([bytes(each) for each in documents], pa.binary()).dictionary_encode()
 
 
@@ -206,7 +285,7 @@ class _FieldReader(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _reader_of(indexes: FieldIndexes) -> _FieldReader:
-    shape, places = _shape([field.path for field in indexes.fields])
+    shape, places = document_shape([field.path for field in indexes.fields])
     decoder = msgspec.json.Decoder(shape)
     columns = tuple(
         _FieldColumn(attributes, field._replace(path=field.path[len(attributes) :]))
@@ -215,8 +294,8 @@ def _reader_of(indexes: FieldIndexes) -> _FieldReader:
     return _FieldReader(indexes, columns, decoder, decoder.decode(b"{}"))
 
 
-def _shape(paths: Sequence[tuple[str, ...]]) -> tuple[type[msgspec.Struct], list[tuple[str, ...]]]:
-    """Return a class that has what is at these paths, and by which attributes.
+def document_shape(paths: Sequence[tuple[str, ...]]) -> tuple[type[msgspec.Struct], list[tuple[str, ...]]]:
+    """Return a class for msgspec that has what is at these paths as JSON, and by which attributes.
 
     Below a path that ends there are no attributes: what another path has there is in the same JSON.
     """
@@ -228,10 +307,10 @@ def _shape(paths: Sequence[tuple[str, ...]]) -> tuple[type[msgspec.Struct], list
         renamed[attribute] = name
         below = [path[1:] for path in paths if path[0] == name]
         if () in below:
-            fields.append((attribute, msgspec.Raw, _ABSENT))
+            fields.append((attribute, msgspec.Raw, ABSENT))
             own: list[tuple[str, ...]] = [()] * len(below)
         else:
-            shape, own = _shape(below)
+            shape, own = document_shape(below)
             fields.append((attribute, shape | None, None))
         places |= {(name, *path): (attribute, *place) for path, place in zip(below, own, strict=True)}
     return msgspec.defstruct("Document", fields, rename=renamed, gc=False), [places[path] for path in paths]

@@ -6,6 +6,7 @@ Only what most values look like is read here; the others are read one by one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,7 @@ _MOST_PAIRS = 9
 """Of decimal digits: an int64 has them."""
 _LONGEST_NUMBER = 2 * _MOST_PAIRS
 _NUMBER = r'^(?:-?[0-9]+(?:\.[0-9]+)?|"-?[0-9]+(?:\.[0-9]+)?")$'
+_WHOLE = r'^(?:-?[0-9]{1,18}|"-?[0-9]{1,18}")$'
 _ZONE = r"(?:Z|[+-][0-9]{2}:[0-9]{2})"
 _TIME = r'^"[12][0-9]{3}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?' + _ZONE + '?"$'
 _ENDS_WITH_ZONE = _ZONE + "$"
@@ -73,10 +75,20 @@ def _of_times(spelled: pa.BinaryArray) -> pa.BinaryArray:
     return pc.coalesce(found, _of_numbers(spelled))
 
 
+def _of_whole_numbers(spelled: pa.BinaryArray, scale: int) -> pa.BinaryArray:
+    """Of times that are whole numbers, each divided by 10 to the scale."""
+    is_plain = pc.match_substring_regex(spelled, _WHOLE)
+    numbers = pc.ascii_trim(spelled.filter(is_plain).cast(pa.string()), '"').cast(pa.int64()).to_numpy()
+    scales = np.full(len(numbers), scale)
+    return _spread(_of_decimals(np.abs(numbers), numbers < 0, scales), is_plain)
+
+
 _FORMS: Mapping[str, Callable[[pa.BinaryArray], pa.BinaryArray]] = {
     "text": _of_texts,
     "number": _of_numbers,
     "time": _of_times,
+    "time_s": partial(_of_whole_numbers, scale=-_DECIMALS_OF_MS),
+    "time_us": partial(_of_whole_numbers, scale=_DECIMALS_OF_MS),
 }
 
 

@@ -1,9 +1,9 @@
 """Calls a user's function with rows: from an Arrow record batch to one. What it may return is checked.
 
-The function gets the columns of ROWS, of rows with a key and a value. It returns a record batch with `offset`
-and `value` at least: the rows that it leaves out, and those whose value is null, are deletions. If it raises,
-or returns anything else, it is called again with each half of the rows, until the record that it fails on is
-alone.
+The function gets the columns of ROWS, of rows with a key and a value; `timestamp` is null without one.
+It returns a record batch with `offset` and `value` at least: the rows that it leaves out, and those whose
+value is null, are deletions. If it raises, or returns anything else, it is called again with each half of the
+rows, until the record that it fails on is alone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from keylane.errors import BadConfig
-from keylane.formats.change_events import parse_event
+from keylane_spark.rows.change_events import read_event
 from keylane_spark.rows.records import Rows
 
 Function: TypeAlias = Callable[[pa.RecordBatch], Any]
@@ -139,7 +139,7 @@ def call_on_rows(
     columns = [
         rows.keys,
         values,
-        pa.array(rows.timestamps_ms, ROWS.field("timestamp").type),
+        pa.array(rows.timestamps_ms, ROWS.field("timestamp").type, mask=rows.timestamps_ms <= 0),
         pa.array(np.full(len(rows), partition, np.int32)),
         pa.array(rows.offsets),
     ]
@@ -213,7 +213,7 @@ def _column(answer: pa.RecordBatch | pa.Table, name: str) -> pa.Array:
 
 def _rows_of_events(values: pa.BinaryArray) -> pa.BinaryArray:
     """The rows of change events, of which none deletes and all are valid."""
-    rows = (parse_event(value.decode()).row for value in values.to_pylist())
+    rows = (read_event(value.decode()).row for value in values.to_pylist())
     return pa.array([None if row is None else row.encode() for row in rows], pa.binary())
 
 

@@ -15,15 +15,18 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from keylane.errors import WriterError
-from keylane.formats.json_text import NestedTooDeeply, parse
+from keylane.formats.change_events import parse_event
 from keylane_spark.config.transforms import OnError, Transform
-from keylane_spark.engine.record_sql import NULL_RESULT, UNREAD, UNREAD_NULL
+from keylane_spark.engine.record_sql import NULL_RESULT, QUOTED_NUMBERS, UNREAD_RESULT
+from keylane_spark.rows.json_values import MOST_DIGITS, with_numbers
 from keylane_spark.rows.record_function import FunctionCode, call_on_rows
 from keylane_spark.rows.records import Rows
 
 Results: TypeAlias = NDArray[np.int8]
 KEPT, SET, LEFT_OUT, FAILED = np.arange(4, dtype=np.int8)
 """What becomes of a row: the value that it has, a new one, a deletion, or what `on_error` says."""
+_UNREAD = "Spark can't read its JSON"
+_AMBIGUOUS = f"it has a number of more than {MOST_DIGITS} digits, and the same digits as a string"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +86,17 @@ def transform_rows(
             values = outcome.values.take(pa.array(at, mask=~seen))
     if transform.definition.stores_other_values and is_invalid.any():
         results[is_invalid] = FAILED
-        why = why or "it is not a change event"
+        why = why or _why_no_event(rows.values[int(is_invalid.argmax())].as_py())
     return _apply(rows, Outcome(results, values, why), transform.on_error)
+
+
+def _why_no_event(value: bytes) -> str:
+    try:
+        if not value.startswith(b"\0"):
+            parse_event(value.decode())
+    except ValueError as error:
+        return str(error)
+    return "it is not a change event"
 
 
 def _apply(rows: Rows, outcome: Outcome, on_error: OnError) -> Transformed:
@@ -137,7 +149,8 @@ def _outcome_of(rows: Rows, partition: int, transform: TopicTransform) -> Outcom
 def _sql_outcome(rows: Rows, definition: Transform) -> Outcome:
     if rows.wanted is None or rows.selected is None:
         raise WriterError("rows of a topic with SQL came without its results")
-    selected, is_unread = _without_marks(rows.selected, rows.values)
+    is_unread = np.asarray(pc.fill_null(pc.equal(rows.selected, UNREAD_RESULT), False))
+    selected, is_ambiguous = _with_numbers(rows.selected, rows.values)
     wanted = np.asarray(pc.fill_null(rows.wanted, False))
     failed, values = np.asarray(rows.wanted.is_null()), None
     results = np.where(wanted, KEPT, LEFT_OUT).astype(np.int8)
@@ -147,34 +160,20 @@ def _sql_outcome(rows: Rows, definition: Transform) -> Outcome:
         is_null = np.asarray(pc.fill_null(pc.equal(selected, NULL_RESULT), True))
         results = np.where(wanted & ~is_null, SET, LEFT_OUT).astype(np.int8)
     results[failed | is_unread] = FAILED
-    why = "Spark can't read its JSON" if is_unread.any() else "its SQL fails on it" if failed.any() else ""
-    return Outcome(results, values, why)
+    faults = (is_unread, _UNREAD), (is_ambiguous, _AMBIGUOUS), (failed, "its SQL fails on it")
+    return Outcome(results, values, next((why for mask, why in faults if mask.any()), ""))
 
 
-def _without_marks(
+def _with_numbers(
     selected: pa.StringArray, values: pa.BinaryArray
 ) -> tuple[pa.StringArray, NDArray[np.bool_]]:
-    """Return `selected` without UNREAD, and the rows whose values are JSON for readers, but not for Spark.
-
-    SQL would see no field of theirs, and a row that it wants would be left out: its key would be deleted.
-    """
-    marked = pc.fill_null(pc.starts_with(selected, UNREAD), False)
-    is_marked = np.asarray(marked)
-    if not is_marked.any():
-        return selected, is_marked
-    is_null = pc.equal(selected, UNREAD_NULL)
-    plain = pc.if_else(marked, pc.utf8_slice_codeunits(selected, 1), selected)
-    is_unread = is_marked.copy()
-    for row in np.flatnonzero(is_marked).tolist():
-        is_unread[row] = _is_json(values[row].as_py())
-    return pc.if_else(is_null, None, plain), is_unread
-
-
-def _is_json(value: bytes | None) -> bool:
-    try:
-        parse(value or b"")
-    except NestedTooDeeply:
-        return True  # it may well be
-    except ValueError:
-        return False
-    return True
+    """Return `selected` with the numbers that were strings for Spark, and where they are ambiguous."""
+    is_quoted = np.asarray(pc.fill_null(pc.starts_with(selected, QUOTED_NUMBERS), False))
+    is_ambiguous = np.zeros(len(selected), np.bool_)
+    if not is_quoted.any():
+        return selected, is_ambiguous
+    found = selected.to_pylist()
+    for row in np.flatnonzero(is_quoted).tolist():
+        found[row] = with_numbers(values[row].as_py().decode(), found[row].removeprefix(QUOTED_NUMBERS))
+        is_ambiguous[row] = found[row] is None
+    return pa.array(found, pa.string()), is_ambiguous

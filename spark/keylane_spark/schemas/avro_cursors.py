@@ -2,7 +2,7 @@
 
 A cursor stands in each value. What a schema's maker makes moves a selection of cursors past one value of that
 schema, with a few numpy operations for all of them: no Python loop runs over values. Cursors that meet what
-is not of the schema, or what only a reader with a budget should follow, are *lost*.
+the reader (`avro_reader`) refuses, or what only a reader with a budget should follow, are *lost*.
 
 Source: the Avro 1.12 specification, "Binary Encoding".
 """
@@ -16,13 +16,21 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from keylane.formats.avro_schema import Makers, compile_schema
+from keylane.formats.avro_schema import Makers, compile_schema, decimal_scale
 
 Selection: TypeAlias = NDArray[np.intp]
 """The indices of some cursors."""
 
 _LONG_BYTES = 10
+_LAST_LONG_BYTE = 1
+"""No higher: the tenth byte has the 64th bit."""
+_MOST_ITEMS = 10_000
+"""Of all arrays and maps of a value, with the fields of its records: the reader's budget has more."""
 _MOST_BLOCK_ITEMS = 1_000
+_MOST_LEVELS = 50
+_DECIMAL_BYTES = 1_000
+"""The reader refuses decimals of more digits than Python makes a text of."""
+_ASCII = 0x80
 
 
 class Cursors:
@@ -36,6 +44,12 @@ class Cursors:
         self.at: NDArray[np.int64] = offsets[:-1].astype(np.int64) + skipped_bytes
         self.ends: NDArray[np.int64] = offsets[1:].astype(np.int64)
         self.lost = self.at > self.ends
+        self.items = np.zeros(len(values), np.int64)
+        self.levels = 0
+        self._begin = int(offsets[0])
+        self._not_ascii = np.zeros(int(offsets[-1]) - self._begin + 1, np.int32)
+        """How many bytes before each one are not ASCII."""
+        np.cumsum(self.data[self._begin : int(offsets[-1])] >= _ASCII, out=self._not_ascii[1:])
 
     def all(self) -> Selection:
         """The cursors that are not lost."""
@@ -53,6 +67,28 @@ class Cursors:
         self.at[selection] += np.where(fits, sizes, left)
         self.lost[selection[~fits]] = True
 
+    def texts(self, selection: Selection) -> None:
+        """Move past a length and as many bytes of UTF-8."""
+        sizes = self.longs(selection)
+        begins = self.at[selection]
+        self.advance(selection, sizes)
+        ends = self.at[selection]
+        counts = self._not_ascii
+        others = np.flatnonzero(counts[ends - self._begin] != counts[begins - self._begin])
+        data = self.data.data
+        for cursor, begin, end in zip(
+            *(each[others].tolist() for each in (selection, begins, ends)), strict=True
+        ):
+            try:
+                str(data[begin:end], "utf-8")
+            except UnicodeDecodeError:
+                self.lost[cursor] = True
+
+    def spend(self, selection: Selection, items: NDArray[np.int64] | int) -> None:
+        """Count items or fields; those with more than the budget are lost."""
+        self.items[selection] += items
+        self.lost[selection[self.items[selection] > _MOST_ITEMS]] = True
+
     def longs(self, selection: Selection) -> NDArray[np.int64]:
         """Read an int or long at each, zigzag and of variable length; 0 where the cursor is lost."""
         found = np.zeros(len(selection), np.uint64)
@@ -66,7 +102,7 @@ class Cursors:
             read = self.data[at].astype(np.uint64)
             found[left] |= (read & np.uint64(0x7F)) << np.uint64(7 * number)
             self.at[selection[left]] += 1
-            left = left[read >= 0x80]  # noqa: PLR2004 (the bit that says that more follows)
+            left = left[read > _LAST_LONG_BYTE if number == _LONG_BYTES - 1 else read >= _ASCII]
             if not len(left):
                 break
         self.lost[selection[left]] = True
@@ -85,8 +121,14 @@ class RecordSkip:
 
     def __call__(self, cursors: Cursors, selection: Selection) -> None:
         """Move past all fields."""
+        cursors.spend(selection, len(self.fields))
+        if cursors.levels == _MOST_LEVELS:
+            cursors.lost[selection] = True
+            return
+        cursors.levels += 1
         for _, skip in self.fields:
             skip(cursors, selection)
+        cursors.levels -= 1
 
 
 def compile_skip(schema: str, references: Sequence[str]) -> Skip:
@@ -121,19 +163,43 @@ def _long(cursors: Cursors, selection: Selection) -> None:
     cursors.longs(selection)
 
 
+def _boolean(cursors: Cursors, selection: Selection) -> None:
+    begins = cursors.at[selection]
+    cursors.advance(selection, 1)
+    moved = cursors.at[selection] > begins
+    cursors.lost[selection[moved][cursors.data[begins[moved]] > 1]] = True
+
+
 def _bytes(cursors: Cursors, selection: Selection) -> None:
     sizes = cursors.longs(selection)
     cursors.advance(selection, sizes)
 
 
+def _decimal(cursors: Cursors, selection: Selection) -> None:
+    sizes = cursors.longs(selection)
+    cursors.advance(selection, sizes)
+    cursors.lost[selection[sizes > _DECIMAL_BYTES]] = True
+
+
+def _logical(schema: dict[str, Any], kind: str) -> Skip | None:
+    return _decimal if kind == "bytes" and decimal_scale(schema) is not None else None
+
+
 def _enum(symbols: tuple[str, ...]) -> Skip:
-    del symbols
-    return _long
+    def skip_enum(cursors: Cursors, selection: Selection) -> None:
+        numbers = cursors.longs(selection)
+        cursors.lost[selection[(numbers < 0) | (numbers >= len(symbols))]] = True
+
+    return skip_enum
+
+
+def _lose(cursors: Cursors, selection: Selection) -> None:
+    cursors.lost[selection] = True
 
 
 def _fixed(schema: dict[str, Any], size: int) -> Skip:
-    del schema
-    return _of_size(size)
+    is_long = size > _DECIMAL_BYTES and decimal_scale(schema, size) is not None
+    return _lose if is_long else _of_size(size)
 
 
 def _union(branches: list[tuple[str, Skip]]) -> Skip:
@@ -153,27 +219,31 @@ def _union(branches: list[tuple[str, Skip]]) -> Skip:
 def _blocks(skip_item: Skip) -> Skip:
     def skip_blocks(cursors: Cursors, selection: Selection) -> None:
         selection = cursors.those(selection, np.ones(len(selection), np.bool_))
+        if cursors.levels == _MOST_LEVELS:
+            cursors.lost[selection] = True
+            return
+        cursors.levels += 1
         while len(selection):
             counts = cursors.longs(selection)
-            # A negative count is followed by the block's bytes.
-            sized = cursors.those(selection, counts < 0)
-            _bytes(cursors, sized)
-            left = np.where(counts < 0, 0, counts)
+            # A negative count is followed by the block's bytes, which few writers write.
+            left = np.maximum(counts, 0)
             # Items may have no bytes: what claims to be long is left to the reader, which has a budget.
-            cursors.lost[selection[left > _MOST_BLOCK_ITEMS]] = True
+            cursors.lost[selection[(counts < 0) | (left > _MOST_BLOCK_ITEMS)]] = True
+            cursors.spend(selection, left)
             for number in range(int(min(left.max(initial=0), _MOST_BLOCK_ITEMS))):
                 chosen = cursors.those(selection, left > number)
                 if not len(chosen):
                     break
                 skip_item(cursors, chosen)
             selection = cursors.those(selection, counts != 0)
+        cursors.levels -= 1
 
     return skip_blocks
 
 
 def _entry(skip_value: Skip) -> Skip:
     def skip_entry(cursors: Cursors, selection: Selection) -> None:
-        _bytes(cursors, selection)
+        cursors.texts(selection)
         skip_value(cursors, selection)
 
     return skip_entry
@@ -182,15 +252,15 @@ def _entry(skip_value: Skip) -> Skip:
 _SKIPS: Makers[Skip] = Makers(
     primitives={
         "null": _null,
-        "boolean": _of_size(1),
+        "boolean": _boolean,
         "int": _long,
         "long": _long,
         "float": _of_size(4),
         "double": _of_size(8),
         "bytes": _bytes,
-        "string": _bytes,
+        "string": Cursors.texts,
     },
-    logical=lambda _schema, _kind: None,
+    logical=_logical,
     record=RecordSkip,
     enum=_enum,
     fixed=_fixed,

@@ -6,8 +6,6 @@ Values are decoded as reads decode them, each by its schema's decoder, which a p
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +18,7 @@ from keylane.adapters.registry.login import RegistrySettings
 from keylane.formats.confluent import PREFIX_BYTES
 from keylane.ports import Clock, Decoder
 from keylane_spark.rows.change_events import Judge
-from keylane_spark.rows.fields import Decode, decode_none
+from keylane_spark.rows.fields import Decode, Decoded, decode_none
 from keylane_spark.schemas.event_schemas import (
     KnownSchemas,
     framed_judge,
@@ -28,33 +26,6 @@ from keylane_spark.schemas.event_schemas import (
     registry_client,
     rows_by_schema,
 )
-
-UNDECODABLE = "undecodable"
-SCHEMA = f"partition int, offset bigint, timestamp timestamp, key binary, value binary, {UNDECODABLE} boolean"
-"""The rows that `DecodeValues` makes, in Spark's words."""
-
-
-@dataclass(frozen=True, slots=True)
-class DecodeValues:
-    """A function for `mapInArrow`: rows of the Kafka source -> the same rows with JSON as their values.
-
-    `undecodable`: a value that no reader can decode; it is null then. `are_events`: they are change events,
-    which are not supported in Protobuf. Raises RegistryUnavailable.
-    """
-
-    registry: RegistrySettings
-    are_events: bool = False
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Decode all batches of one task."""
-        decode = framed_decode(self.registry)
-        for batch in batches:
-            framed = batch.column("value")
-            decoded = pa.array(decode(framed, are_events=self.are_events), pa.binary())
-            undecodable = pc.and_(decoded.is_null(), framed.is_valid())
-            columns = [batch.column(name) for name in ("partition", "offset", "timestamp", "key")]
-            names = ["partition", "offset", "timestamp", "key", "value", UNDECODABLE]
-            yield pa.RecordBatch.from_arrays([*columns, decoded, undecodable], names)
 
 
 @functools.cache
@@ -89,12 +60,9 @@ class FramedValues:
     def __init__(self, decoders: RegistryDecoders, clock: Clock) -> None:
         self._decoders = KnownSchemas(decoders.decoder, clock)
 
-    def decode(self, values: pa.BinaryArray, *, are_events: bool = False) -> list[bytes | None]:
-        """Return each value's JSON; None for null, and for what can't be decoded.
-
-        Errors as of `KnownSchemas.get`.
-        """
-        found: list[bytes | None] = [None] * len(values)
+    def decode(self, values: pa.BinaryArray, *, are_events: bool = False) -> Decoded:
+        """See `Decode`. Errors as of `KnownSchemas.get`."""
+        found = Decoded.of_none(len(values))
         sizes = pc.fill_null(pc.binary_length(values), 0).to_numpy(zero_copy_only=False)
         is_framed = pc.fill_null(pc.equal(pc.binary_slice(values, 0, 1), b"\0"), fill_value=False)
         framed = np.flatnonzero(is_framed.to_numpy(zero_copy_only=False) & (sizes >= PREFIX_BYTES))
@@ -103,7 +71,8 @@ class FramedValues:
             if decoder is None or (are_events and decoder.schema_type == PROTOBUF):
                 continue
             for row, value in zip(rows.tolist(), values.take(pa.array(rows)).to_pylist(), strict=True):
-                found[row] = _decoded(decoder, value[PREFIX_BYTES:])
+                found.documents[row] = _decoded(decoder, value[PREFIX_BYTES:])
+                found.schemas[row] = decoder.schema
         return found
 
 

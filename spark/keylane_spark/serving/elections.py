@@ -1,11 +1,13 @@
 """A query goes on with new leaders whose logs have all that its lanes hold.
 
 Only the partitions with new leaders are compared; the others are read, and their lanes beaten, meanwhile.
-Where lanes hold more than a new log, all are opened again: that finds out what to build again.
+Where lanes hold more than a new log, all are opened again: that finds out what to build again. It needs all
+leaders; until they are there, the partitions with new leaders wait.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -33,11 +35,11 @@ class Elections:
         opened again, LogUnavailable, StateUnavailable, Fenced.
         """
         if self.opening.parked:
-            raise TopicChanged("there are new leaders, and what parked lanes hold is not known")
+            raise self._open_again("there are new leaders, and what parked lanes hold is not known")
         topics = {topic for topic, _ in held}
         records = {topic: record for topic in topics if (record := self.ownership.record(topic))}
         if topics - records.keys():
-            raise TopicChanged("there are new leaders, and the topics' records are lost")
+            raise self._open_again("there are new leaders, and the topics' records are lost")
         lineages = {
             (topic, partition): lineage
             for topic, record in records.items()
@@ -46,14 +48,23 @@ class Elections:
         known = {each: lineages.get(each, ()) for each in held}
         check = LogCheck(held, known, observe(), self.context.epoch_ends)
         for topic, why in check.find_truncated().items():
-            raise TopicChanged(f"topic {topic!r}: {why}")
+            raise self._open_again(f"topic {topic!r}: {why}")
         extended = check.continued(observe)
         epochs = last_epochs(extended)
         if unknown := held.keys() - epochs.keys():
-            raise TopicChanged(f"the leaders of {sorted(unknown)} do not say which epoch they are of")
+            raise self._open_again(f"the leaders of {sorted(unknown)} do not say which epoch they are of")
         lineages |= extended
         for topic in records:
             count = sum(name == topic for name, _ in self.opening.positions)
             of_topic = tuple(lineages.get((topic, partition), ()) for partition in range(count))
             self.ownership.note_lineages(topic, of_topic)
         return epochs
+
+    def _open_again(self, why: str) -> TopicChanged:
+        """The error after which all lanes are opened again. Raises LogUnavailable while that can't be done.
+
+        It needs the leaders of all partitions: until they are there, these partitions wait, and others go on.
+        """
+        sources = self.opening.positions.keys() | self.opening.unread
+        self.context.broker.oldest_offsets(Counter(topic for topic, _ in sources))
+        return TopicChanged(why)

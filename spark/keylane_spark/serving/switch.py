@@ -164,7 +164,7 @@ class Serving:
             if shapes[topic] != before[topic]:
                 raise TopicChanged(
                     f"topic {topic!r} has {shapes[topic].partition_count} partitions now, "
-                    f"{before[topic].partition_count} before"
+                    f"{before[topic].partition_count} before: it is joined with topics of as many alone"
                 )
 
     def _is_near(self, building: TopicQuery) -> bool:

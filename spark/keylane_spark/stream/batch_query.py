@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import threading
-import traceback
 import uuid
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -15,7 +14,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from keylane.errors import KeylaneError, Unavailable, WriterError
 from keylane.model.kafka import TopicPartition
-from keylane_spark.engine.session import GATEWAY_ERRORS
+from keylane_spark.engine.session import GATEWAY_ERRORS, words_of
+from keylane_spark.stream.restarts import print_trace, unexpected
 
 STOP_S = 20.0
 """How long the batch in progress is waited for."""
@@ -111,8 +111,11 @@ class BatchQuery(ABC):
             broken = self._query.exception()
         except GATEWAY_ERRORS as error:
             raise Unavailable(f"{self._title} can't be asked: {type(error).__name__}") from error
-        reason = str(broken).strip().partition("\n")[0] if broken else "it ended by itself"
-        raise Unavailable(f"{self._title} failed: {reason}")
+        reason = words_of(broken) if broken else "it ended by itself"
+        failure = f"{self._title} failed: {reason}"
+        if broken:
+            print_trace(broken, failure)
+        raise Unavailable(failure)
 
     @property
     def failure(self) -> KeylaneError | None:
@@ -142,10 +145,14 @@ class BatchQuery(ABC):
                 self.abandon()
                 self.fail(error)
                 raise
-            except Exception:
+            except Exception as error:  # noqa: BLE001 (of Spark or a client: it goes on as another one)
                 self.abandon()
-                self.say(f"batch {batch_id} failed\n{traceback.format_exc()}")
-                raise
+                if self._is_over:  # the stop has cancelled it
+                    raise Unavailable(f"{self._title} was stopped in the middle of a batch") from None
+                self.fail(failure := unexpected(error))
+                # Spark matches the text with an expression that recurses for each character: one with the
+                # JVM's own trace in it ended the query's thread with a StackOverflowError.
+                raise failure from None
 
 
 def batch_ends(checkpoint: Path, batch_id: int) -> dict[TopicPartition, int]:

@@ -15,21 +15,29 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 
 from keylane.adapters.kafka.options import Connection
-from keylane.errors import LeaderChanged, LogUnavailable
+from keylane.errors import LeaderChanged, LogUnavailable, TopicChanged
 from keylane.model.kafka import TopicPartition
 from keylane_spark.context import JobContext
 from keylane_spark.engine import session
-from keylane_spark.engine.record_sql import with_results
+from keylane_spark.engine.record_sql import timestamp, with_results
 from keylane_spark.log.fetch_options import portable
 from keylane_spark.log.log_reader import LeaderAway, LogRangeReader, PlannedRange
-from keylane_spark.rows.records import RowsOfPartitions
+from keylane_spark.rows.records import Rows, RowsOfPartitions
 from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.stream.driver_share import PlannedBatch
 from keylane_spark.stream.openings import Opening, WriterSpec
 from keylane_spark.stream.partition_chunks import NOWHERE
-from keylane_spark.stream.sql_rows import LOG_COLUMNS, SqlRowWriter, end_of_range, to_arrow
+from keylane_spark.stream.sql_rows import (
+    JSON_COLUMNS,
+    LOG_COLUMNS,
+    SqlRowWriter,
+    WithJson,
+    end_of_range,
+    to_arrow,
+)
 from keylane_spark.stream.tasks import TALLY_SCHEMA, PartitionWriter
 
 _LEFT = (LeaderAway, LeaderChanged)
@@ -52,55 +60,90 @@ def _new_reader(connection: Connection, away_s: float, timeout_s: float) -> LogR
 
 
 @dataclass(frozen=True, slots=True)
-class RangeWriter(PartitionWriter):
-    """A function for `mapInArrow` over the numbers of `groups`: reads and writes the ranges of each."""
+class RangeGroups:
+    """Ranges that tasks read, each some groups of them."""
 
     connection: Connection
     groups: Sequence[Sequence[PlannedRange]]
     committed: bool
 
-    def write_rows(self, batches: Iterator[pa.RecordBatch], writer: BatchWriter) -> None:
-        """Read and write the ranges of the groups whose numbers come."""
-        reader, headers = _reader(self.connection), self.writer.stores_headers
+    def read(
+        self, batches: Iterable[pa.RecordBatch], *, with_headers: bool
+    ) -> Iterator[tuple[PlannedRange, Iterator[Rows]]]:
+        """Yield the ranges of the groups whose numbers come, each with its rows as they are read."""
+        reader = _reader(self.connection)
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                ranges = self.groups[number]
-                for planned, found in reader.read_each(
-                    ranges, committed=self.committed, with_headers=headers
-                ):
-                    try:
-                        for rows in found:
-                            writer.write(planned.source, rows)
-                    except _LEFT as error:
-                        writer.leave(planned.source, str(error))
-                    else:
-                        writer.note_range_read(planned.source)
+                yield from reader.read_each(
+                    self.groups[number], committed=self.committed, with_headers=with_headers
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class RangeWriter(PartitionWriter):
+    """A function for `mapInArrow` over the numbers of `groups`: reads and writes the ranges of each."""
+
+    groups: RangeGroups
+
+    def write_rows(self, batches: Iterator[pa.RecordBatch], writer: BatchWriter) -> None:
+        """Read and write the ranges of the groups whose numbers come."""
+        for planned, found in self.groups.read(batches, with_headers=self.writer.stores_headers):
+            try:
+                for rows in found:
+                    writer.write(planned.source, rows)
+            except _LEFT as error:
+                writer.leave(planned.source, str(error))
+            else:
+                writer.note_range_read(planned.source)
 
 
 @dataclass(frozen=True, slots=True)
 class RangeRows:
     """A function for `mapInArrow` over the numbers of `groups`: reads the ranges of each, for SQL."""
 
-    connection: Connection
-    groups: Sequence[Sequence[PlannedRange]]
-    committed: bool
+    groups: RangeGroups
     with_headers: bool
+    with_json: WithJson
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read the ranges of the groups whose numbers come."""
-        reader = _reader(self.connection)
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for planned, found in reader.read_each(
-                    self.groups[number], committed=self.committed, with_headers=self.with_headers
-                ):
-                    left = ""
-                    try:
-                        for rows in found:
-                            yield to_arrow(planned.source, rows)
-                    except _LEFT as error:
-                        left = str(error)
-                    yield end_of_range(planned.source, planned.end, left)
+        for planned, found in self.groups.read(batches, with_headers=self.with_headers):
+            left = ""
+            try:
+                for rows in found:
+                    yield self.with_json.add(to_arrow(planned.source, rows))
+            except _LEFT as error:
+                left = str(error)
+            yield self.with_json.add(end_of_range(planned.source, planned.end, left))
+
+
+@dataclass(frozen=True, slots=True)
+class PlainRangeRows:
+    """A function for `mapInArrow` over the numbers of `groups`: the rows of each. Raises LogUnavailable."""
+
+    groups: RangeGroups
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Read the ranges of the groups whose numbers come."""
+        for planned, found in self.groups.read(batches, with_headers=False):
+            try:
+                for rows in found:
+                    yield to_arrow(planned.source, rows)
+            except TopicChanged as error:
+                raise LogUnavailable(str(error), 2) from error
+
+
+def read_ranges(
+    spark: SparkSession, connection: Connection, planned: Sequence[PlannedRange], *, committed: bool
+) -> DataFrame:
+    """The rows of ranges as of `session.read_range`, whatever their times are: see `record_sql.timestamp`.
+
+    Raises SettingsError, BadConfig; a task may fail with LogUnavailable.
+    """
+    groups = grouped(planned, session.task_count(spark))
+    read = PlainRangeRows(RangeGroups(portable(connection), groups, committed))
+    rows = spark.range(0, len(groups), 1, len(groups)).mapInArrow(read, LOG_COLUMNS)
+    return rows.select("partition", "offset", timestamp().alias("timestamp"), "key", "value")
 
 
 @dataclass(slots=True)
@@ -188,11 +231,13 @@ class DirectReader:
         spark = batch.rows.sparkSession
         groups = grouped(planned, session.task_count(spark))
         numbers = spark.range(0, len(groups), 1, len(groups))
+        ranges = RangeGroups(self.connection, groups, self.committed)
         if not has_sql:
-            write = RangeWriter(self.writer, batch.ranges, parked, self.connection, groups, self.committed)
+            write = RangeWriter(self.writer, batch.ranges, parked, ranges)
             return numbers.mapInArrow(write, TALLY_SCHEMA).collect()
-        read = RangeRows(self.connection, groups, self.committed, self.writer.stores_headers)
-        rows = with_results(numbers.mapInArrow(read, LOG_COLUMNS), self.writer.sql)
+        with_json = WithJson.of(sql := self.writer.sql)
+        read = RangeRows(ranges, self.writer.stores_headers, with_json)
+        rows = with_results(numbers.mapInArrow(read, JSON_COLUMNS), sql)
         return rows.mapInArrow(SqlRowWriter(self.writer, batch.ranges, parked), TALLY_SCHEMA).collect()
 
     def _planned(self, batch: PlannedBatch) -> list[PlannedRange]:

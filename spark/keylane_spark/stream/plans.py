@@ -11,7 +11,6 @@ nobody but Kafka's leaders, and a stop ends the wait.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
@@ -72,7 +71,7 @@ class BatchPlanner:
             pause_s = self._pause_s()
             if answered is not self._nothing_in or self._left_until_s:
                 new = self._new(answered, positions())
-                readable = {each: new[each] for each in new.keys() - set(no_further())} if new else {}
+                readable = {each: new[each] for each in new.keys() - set(no_further())}
                 if readable:
                     self._last_batch_s = self._clock.monotonic_s()
                     begins = {each: begin for each, (begin, _) in readable.items()}
@@ -127,10 +126,7 @@ def shared_out(
 ) -> dict[TopicPartition, int]:
     """Ends of a batch of about `most` records: each partition has its share, and one record at least."""
     total = sum(ends[each] - begins[each] for each in ends)
-    if total <= most:
-        return dict(ends)
-    shares = {each: most * (end - begins[each]) / total for each, end in ends.items()}
     return {
-        each: min(end, begins[each] + (math.ceil(shares[each]) if shares[each] < 1 else int(shares[each])))
+        each: min(end, begins[each] + max(1, most * (end - begins[each]) // total))
         for each, end in ends.items()
     }

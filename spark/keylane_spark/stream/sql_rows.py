@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +27,7 @@ from keylane.model.kafka import TopicPartition
 from keylane_spark.config.transforms import Transform
 from keylane_spark.engine.record_sql import with_results
 from keylane_spark.rows.headers import HEADERS
+from keylane_spark.rows.json_values import read_json
 from keylane_spark.rows.records import Rows, RowsOfPartitions, split_by_partition
 from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.stream.tasks import PartitionWriter
@@ -47,7 +49,9 @@ _SCHEMA = pa.schema(
         ("is_end", pa.bool_()),
     ]
 )
-_IN_JVM = ["topic", "partition", "offset", "ms", "key", "value"]
+_IN_JVM = ["topic", "partition", "offset", "ms", "key", "value", "form", "row", "text"]
+JSON_COLUMNS = f"{LOG_COLUMNS}, form byte, row string, text string"
+"""LOG_COLUMNS, and what `with_results` needs."""
 
 
 def to_arrow(source: TopicPartition, rows: Rows) -> pa.RecordBatch:
@@ -77,6 +81,31 @@ def end_of_range(source: TopicPartition, end: int, left: str = "") -> pa.RecordB
     if left:
         row["key"] = left.encode()
     return pa.RecordBatch.from_pylist([row], schema=_SCHEMA)
+
+
+@dataclass(frozen=True, slots=True)
+class WithJson:
+    """Adds what `with_results` needs to rows that travel. `events`: the topics of change events."""
+
+    events: frozenset[str]
+
+    @classmethod
+    def of(cls, transforms: Mapping[str, Transform]) -> Self:
+        """For topics with these transforms."""
+        return cls(frozenset(topic for topic, each in transforms.items() if each.envelope != "none"))
+
+    def add(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows with the columns of JSON_COLUMNS."""
+        are_events = np.asarray(pc.is_in(rows.column("topic"), pa.array(self.events, pa.string())))
+        json = read_json(rows.column("value"), are_events)
+        return pa.RecordBatch.from_arrays(
+            [*rows.columns, pa.array(json.forms), json.rows, json.texts],
+            [*rows.schema.names, "form", "row", "text"],
+        )
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """For `mapInArrow`."""
+        return map(self.add, batches)
 
 
 class SqlRowWriter(PartitionWriter):
@@ -145,7 +174,8 @@ class SqlRows:
             yield from self._evaluate(topic, parts)
 
     def _evaluate(self, topic: str, parts: list[tuple[TopicPartition, Rows]]) -> RowsOfPartitions:
-        table = pa.Table.from_batches([to_arrow(*part) for part in parts]).select(_IN_JVM)
+        with_json = WithJson.of(self.transforms)
+        table = pa.Table.from_batches([with_json.add(to_arrow(*part)) for part in parts]).select(_IN_JVM)
         rows = self.spark.createDataFrame(table)
         results = with_results(rows, {topic: self.transforms[topic]})
         # A local relation: Spark computes it here, and starts no job.

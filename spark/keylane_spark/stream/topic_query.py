@@ -291,7 +291,10 @@ class TopicQuery(ReadingQuery):
 
     def _choose_reader(self) -> DirectReader | SparkReader:
         if self._context.config.job.reader == "spark":
-            return SparkReader(self._context, self._writer, self._share)
+            return SparkReader(self._context, self._writer, self._share, self._direct_reader)
+        return self._direct_reader()
+
+    def _direct_reader(self) -> DirectReader:
         from keylane_spark.stream.log_ranges import DirectReader  # noqa: PLC0415 (brings kafka-python)
 
         return DirectReader.of(

@@ -16,7 +16,7 @@ from prometheus_client.core import Metric as Family
 
 from keylane import __version__
 from keylane.errors import BadConfig
-from keylane.metrics.catalogue import COUNTER, JOB
+from keylane.metrics.catalogue import COUNTER, FORMER_NAMES, JOB
 from keylane_spark.telemetry.metrics import JobMetrics
 
 INTERVAL_S = 1.0
@@ -43,6 +43,13 @@ class JobCollector:
                         grown = series.measured_ms if name == "Age" else 0
                         family.add_metric(series.labels, value + grown)
                 yield family
+                if metric.openmetrics in FORMER_NAMES:
+                    former = GaugeMetricFamily(
+                        FORMER_NAMES[metric.openmetrics], f"Deprecated: {metric.openmetrics}"
+                    )
+                    for sample in family.samples:
+                        former.add_sample(former.name, sample.labels, sample.value)
+                    yield former
         metadata = GaugeMetricFamily("keylane_job_metadata", "The job's version", labels=("version",))
         metadata.add_metric((__version__,), 1)
         yield metadata

@@ -11,6 +11,7 @@ from keylane_spark.config.views import ViewConfig
 from keylane_spark.context import JobContext
 from keylane_spark.generations.epochs import (
     RECREATED,
+    BegunState,
     StateAhead,
     StoredState,
     begin_state,
@@ -26,7 +27,7 @@ from keylane_spark.lanes.topic_record import Lineage, TopicRecord
 from keylane_spark.lanes.view_lanes import ViewLanes, ViewLaneState
 from keylane_spark.log.kafka_admin import TopicShape
 from keylane_spark.views.closings import Offsets
-from keylane_spark.views.table_writer import TableWriter
+from keylane_spark.views.table_writer import TableTopic, TableWriter
 from keylane_spark.views.view_writer import ViewWriter
 
 
@@ -118,7 +119,8 @@ class _ViewOpener:
         )
         begun = begin_state(state, self.ownership, epoch, context.say, unusable.get(self.name, ""))
         layout = begun.plan.building or begun.plan.serving
-        lanes = ViewLanes(layout, library, epoch, ttl_ms=view.ttl_ms)
+        marker_ms = context.config.topics[view.topic].tombstone_marker if view.has_rows else 0
+        lanes = ViewLanes(layout, library, epoch, ttl_ms=view.ttl_ms, marker_ms=marker_ms)
         states, incomplete = _open_lanes(lanes, oldest, begun.began)
         opening = ViewOpening(
             name=self.name,
@@ -127,19 +129,30 @@ class _ViewOpener:
             replaced=begun.kept if begun.plan.building else None,
             epoch=epoch,
             shape=self.shape,
-            writer=(TableWriter if view.has_rows else ViewWriter)(
-                view,
-                layout,
-                lanes,
-                states,
-                context.clock,
-                lambda line: context.say(f"view {self.name!r}: {line}"),
-            ),
+            writer=self._writer(view, lanes, states, layout, begun),
             lanes=lanes,
             cluster=self.cluster,
             incomplete=tuple(sorted(incomplete)),
         )
         return replace(opening, leader_epochs=self._check_log(opening, begun.lineages))
+
+    def _writer(
+        self,
+        view: Definition,
+        lanes: ViewLanes,
+        states: dict[LaneTarget, ViewLaneState],
+        layout: Layout,
+        begun: BegunState,
+    ) -> ViewWriter:
+        def say(line: str) -> None:
+            self.context.say(f"view {self.name!r}: {line}")
+
+        if not view.has_rows:
+            return ViewWriter(view, layout, lanes, states, self.context.clock, say)
+        config = self.context.config.topics[view.topic]
+        read_since_ms = begun.read_since_ms.get(layout.generation, 0)
+        topic = TableTopic(config.partitioner, config.partition_by, config.tombstone_marker, read_since_ms)
+        return TableWriter(view, layout, lanes, states, self.context.clock, say, topic=topic)
 
     def _check_log(self, opening: ViewOpening, stored: tuple[Lineage, ...]) -> dict[TopicPartition, int]:
         """The leaders that have all records of the view. Raises StateAhead, LogUnavailable."""

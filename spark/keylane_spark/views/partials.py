@@ -1,11 +1,12 @@
 """A batch's records -> partial windows, by Spark: one row for each partition, key and window.
 
-The JSON value is parsed once, into a variant, from which key, time and fields are taken. Numbers are decimals
+Key, time and fields come as texts of JSON (`views.values`), each parsed into a variant. Numbers are decimals
 with 9 places, so sums are exact in any order. Records without key or time are counted in a row without a key,
 and so are those on which `where` fails: one record must not fail its batch, which would come again and again.
 Windows are computed here rather than by Spark's `window`, which drops records without a time.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,14 +15,12 @@ from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, GroupedData
 from pyspark.sql import functions as f
 
+from keylane.adapters.registry.login import RegistrySettings
 from keylane.model.keys import KEY_LIMIT_BYTES
 from keylane.state.aggregates import decimal_text
 from keylane.state.windows import Column, Definition
-from keylane_spark.views.fields import ORDER, kind_of, number_of, path_of, text_of, time_of, wanted
-from keylane_spark.views.values import read_values
-
-_INFINITE = ("Infinity", "-Infinity", "NaN")
-"""In a variant a JSON number that no double holds, such as 1e400, is one of these; in JSON nothing is."""
+from keylane_spark.views.fields import ORDER, number_of, text_of, time_of, wanted
+from keylane_spark.views.values import ViewField, read_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,27 +49,32 @@ def check_where(rows: DataFrame, view: Definition) -> None:
     Spark would take a window function in a column: its result depends on how rows are divided into batches.
     """
     if view.where:
-        read_values(rows).where(view.where)
+        read_values(rows, view, None)[0].where(view.where)
 
 
-def partials(rows: DataFrame, view: Definition, watermark_ms: int = 0) -> DataFrame:
+def partials(
+    rows: DataFrame, view: Definition, watermark_ms: int = 0, registry: RegistrySettings | None = None
+) -> DataFrame:
     """Rows of the Kafka source -> one row for each partial window; `parse_partials` reads them.
 
     No session has both records that are late by this event time and others: how rows are divided into batches
-    makes no difference. Raises pyspark's AnalysisException where `where` is not valid SQL over these rows.
+    makes no difference. Raises pyspark's AnalysisException where `where` is not valid SQL over these rows;
+    the task may fail with RegistryUnavailable.
     """
-    rows = read_values(rows)
+    rows, fields = read_values(rows, view, registry)
     rows = rows.withColumn("wanted", wanted(view.where))
     rows = rows.where("wanted is null or wanted")
     failed = f.col("wanted").isNull()
-    key = f.col("key") if view.key is None else text_of(view.key).cast("binary")
-    time = f.col("timestamp") if view.time is None else time_of(view.time)
+    key = f.col("key") if view.key is None else text_of(fields[view.key].json).cast("binary")
+    time = f.col("timestamp") if view.time is None else time_of(fields[view.time].json)
+    if view.time is None and view.window == "none":
+        time = f.coalesce(time, f.timestamp_millis(f.lit(0)))  # no window depends on it
     is_valid = f.length(key).between(1, KEY_LIMIT_BYTES) & time.isNotNull() & ~failed & ~f.col("undecodable")
     # Invalid records form one more group in the same pass: under the empty key, at time 0.
     rows = rows.select(
         "partition",
         "offset",
-        "json",
+        *(each for field in fields.values() for each in field.columns),
         failed.alias("failed"),
         f.when(f.coalesce(is_valid, f.lit(False)), key).otherwise(f.lit(b"")).alias("k"),
         f.when(f.coalesce(is_valid, f.lit(False)), time).otherwise(f.timestamp_millis(f.lit(0))).alias("t"),
@@ -80,7 +84,7 @@ def partials(rows: DataFrame, view: Definition, watermark_ms: int = 0) -> DataFr
         f.count("*").alias("records"),
         f.max("t").alias("newest"),
         f.max("offset").alias("last"),
-        *(_state(column).alias(f"c{i}") for i, column in enumerate(view.columns)),
+        *(_state(column, fields).alias(f"c{i}") for i, column in enumerate(view.columns)),
     )
     return aggregated.select(
         "partition",
@@ -145,17 +149,16 @@ def _windowed(
     return rows.withColumn("s", last).groupBy("partition", "k", "failed", "s"), start, start + view.size_ms
 
 
-def _state(column: Column) -> Expression:
+def _state(column: Column, fields: Mapping[str, ViewField]) -> Expression:
     if column.kind == "count":
-        return f.count(text_of(column.path)) if column.path else f.count("*")
+        return f.count(text_of(fields[column.path].json)) if column.path else f.count("*")
+    field = fields[column.path]
     if column.kind == "latest":
-        found = f.try_variant_get("json", path_of(column.path), "variant")
-        by = number_of(column.by, ORDER) if column.by else f.unix_millis("t").cast(ORDER)
-        is_infinite = (kind_of(column.path) == "DOUBLE") & text_of(column.path).isin(*_INFINITE)
-        is_there = text_of(column.path).isNotNull() & ~is_infinite & by.isNotNull()
-        newest = f.struct(by.alias("by"), "partition", "offset", f.to_json(found).alias("value"))
+        by = number_of(fields[column.by].json, ORDER) if column.by else f.unix_millis("t").cast(ORDER)
+        is_there = text_of(field.json).isNotNull() & by.isNotNull()
+        newest = f.struct(by.alias("by"), "partition", "offset", field.columns[-1].alias("value"))
         return f.max(f.when(is_there, newest))
-    number = number_of(column.path)
+    number = number_of(field.json)
     if column.kind == "avg":
         return f.struct(f.sum(number).alias("total"), f.count(number).alias("count"))
     return {"sum": f.sum, "min": f.min, "max": f.max}[column.kind](number)

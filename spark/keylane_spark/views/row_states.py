@@ -1,12 +1,12 @@
 """What each row of a table adds to its window, as a lane stores it, and what its changes do to windows.
 
-    u8       1, the version
+    u8       2, the version
     u32      the partition of the row's last change, big-endian as all numbers but the last
     u64      its offset
-    i64      its timestamp in ms
+    i64      its order timestamp in ms, see `row_order`
     u8       of each column with a field: 1 where the row has it, else 0
     i128     of each `sum` and `avg`: the number in units of 10^-9, little-endian; 0 where there is none
-    ...      the key of the view
+    ...      the key of the view; of a row that is in no window nothing: a marker
 
 All is done by columns: rows are those of an Arrow table with partition, offset, ms, group and c0, c1, ...
 """
@@ -24,7 +24,7 @@ from keylane.state.aggregates import add_decimals
 from keylane.state.windows import Column
 from keylane_spark.rows.records import tails_of
 
-VERSION = 1
+VERSION = 2
 _NUMBER = pa.decimal128(38, 9)
 _FIXED = ("partition", "offset", "ms")
 
@@ -47,7 +47,7 @@ class RowStates:
         for name in _FIXED:
             heads[name] = rows.column(name).to_numpy()
         for name, is_number in self._with_field:
-            column = _combined(rows.column(name))
+            column = combined(rows.column(name))
             if is_number:
                 filled = pc.fill_null(column, pa.scalar(Decimal(0), _NUMBER))
                 heads[f"has_{name}"] = column.is_valid().to_numpy(zero_copy_only=False)
@@ -58,7 +58,7 @@ class RowStates:
         fixed = pa.Array.from_buffers(
             pa.binary(self._dtype.itemsize), len(rows), [None, pa.py_buffer(heads.tobytes())]
         )
-        groups = _combined(rows.column("group"))
+        groups = combined(rows.column("group"))
         found: list[bytes] = pc.binary_join_element_wise(fixed.cast(pa.binary()), groups, b"").to_pylist()
         return found
 
@@ -66,7 +66,7 @@ class RowStates:
         """The opposite of `encode`. Raises CorruptState."""
         values = pa.array(stored, pa.binary())
         size = self._dtype.itemsize
-        if len(stored) and pc.min(pc.binary_length(values)).as_py() <= size:
+        if len(stored) and pc.min(pc.binary_length(values)).as_py() < size:
             raise CorruptState("a row of a view", "it is too short")
         heads = np.frombuffer(b"".join(pc.binary_slice(values, 0, size).to_pylist()), self._dtype)
         if (heads["version"] != VERSION).any():
@@ -147,7 +147,8 @@ def _state(column: Column, state: Any, count: int, number: Decimal | None) -> An
     return [total, count] if column.kind == "avg" else total
 
 
-def _combined(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+def combined(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """The column as one array."""
     if not isinstance(column, pa.ChunkedArray):
         return column
     return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)

@@ -3,6 +3,7 @@
 import contextlib
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 from keylane.errors import (
     EngineEnded,
@@ -18,7 +19,7 @@ from keylane_spark.context import JobContext
 from keylane_spark.generations.ownership import Ownership
 from keylane_spark.lanes.cluster import Cluster
 from keylane_spark.lanes.view_lanes import ViewLanes
-from keylane_spark.stream.restarts import RestartPauses, unexpected
+from keylane_spark.stream.restarts import RestartPauses, Unexpected, unexpected
 from keylane_spark.views.open_view import ViewOpening, open_view
 from keylane_spark.views.view_query import ViewQuery
 
@@ -67,34 +68,39 @@ class Views:
 
     def _run(self, name: str) -> None:
         pauses = RestartPauses(self._context, self._stop, f"view {name!r} ")
+        context = replace(self._context, say=pauses.say)
         has_begun = False
         while not self._stop.is_set():
             try:
                 pauses.begin()
-                opening = open_view(self._context, self._ownership, name, has_begun=has_begun)
+                opening = open_view(context, self._ownership, name, has_begun=has_begun)
                 has_begun = True
                 self._ownership.note_stopped(name, "")
-                self._serve(opening)
+                self._serve(context, opening)
             except TopicChanged as error:
-                self._context.say(f"view {name!r} opens its lanes again: {error}")
+                context.say(f"view {name!r} opens its lanes again: {error}")
             except (Unavailable, LaneBehind, UnknownTopic) as error:
-                self._context.metrics.count_view_restart(name)
-                if isinstance(error, UnknownTopic):
-                    self._ownership.note_stopped(name, str(error))
-                pauses.pause(error)
+                self._restart(name, pauses, error)
             except (Fenced, EngineEnded) as error:
                 self._failed(error)
                 return
             except KeylaneError as error:
-                self._context.metrics.count_stop(name)
-                self._context.say(f"view {name!r} STOPS until the job's next start: {error}")
+                context.metrics.count_stop(name)
+                context.say(f"view {name!r} STOPS until the job's next start: {error}")
                 self._keep_stopped(name, str(error))
                 return
             except Exception as error:  # noqa: BLE001 (of Spark or a client: a view must not end without a word)
-                self._context.metrics.count_view_restart(name)
-                # Clients read it: what Spark or a client says may have an address or a path in it.
-                self._ownership.note_stopped(name, "an unexpected error, which the job's log names")
-                pauses.pause(unexpected(error))
+                self._restart(name, pauses, unexpected(error))
+
+    def _restart(self, name: str, pauses: RestartPauses, error: KeylaneError) -> None:
+        """Wait until the next attempt, and let clients know where it takes more than time to succeed."""
+        self._context.metrics.count_view_restart(name)
+        if isinstance(error, UnknownTopic):
+            self._ownership.note_stopped(name, str(error))
+        elif isinstance(error, Unexpected):
+            # What Spark or a client says may have an address or a path in it.
+            self._ownership.note_stopped(name, "an unexpected error, which the job's log names")
+        pauses.pause(error)
 
     def _keep_stopped(self, name: str, reason: str) -> None:
         """Store the reason again and again, until the job stops."""
@@ -102,8 +108,8 @@ class Views:
         while not self._stop.wait(_NOTE_S):
             self._ownership.note_stopped(name, reason)
 
-    def _serve(self, opening: ViewOpening) -> None:
-        context, name = self._context, opening.name
+    def _serve(self, context: JobContext, opening: ViewOpening) -> None:
+        name = opening.name
         self._sweep(state_name(name))
         for partition in opening.incomplete:
             context.say(
@@ -112,7 +118,7 @@ class Views:
             )
         query = ViewQuery(context, opening)
         try:
-            self._follow(query, opening)
+            self._follow(context, query, opening)
         except KeylaneError as error:
             if not isinstance(error, (*_PASSING, Fenced)):
                 with contextlib.suppress(KeylaneError):
@@ -121,9 +127,9 @@ class Views:
         finally:
             query.stop()
 
-    def _follow(self, query: ViewQuery, opening: ViewOpening) -> None:
+    def _follow(self, context: JobContext, query: ViewQuery, opening: ViewOpening) -> None:
         """Run the query until the job stops. Raises whatever ends it before."""
-        context, name = self._context, opening.name
+        name = opening.name
         query.start()
         context.say(f"view {name!r} is ready: epoch {opening.epoch}, {len(opening.lanes.lanes)} lanes")
         check_s = context.clock.monotonic_s() + _CHECK_TOPIC_S

@@ -8,13 +8,16 @@ from pyspark.errors import PythonException
 from pyspark.sql import DataFrame
 
 from keylane.adapters.registry.login import RegistrySettings
+from keylane.errors import BadConfig
 from keylane.state.windows import Definition
+from keylane_spark.engine.session import REFUSALS
+from keylane_spark.engine.value_errors import is_about_a_value
 from keylane_spark.lanes.lane import LaneTarget
 from keylane_spark.lanes.view_lanes import ViewLanes
 from keylane_spark.views.closings import Stretch
 from keylane_spark.views.partials import PartialWindow, check_where, parse_partials, partials
 from keylane_spark.views.table_rows import failed_changes, row_changes
-from keylane_spark.views.values import decoded, registry_error
+from keylane_spark.views.values import error_of_task
 
 
 def check_view(rows: DataFrame, view: Definition) -> None:
@@ -60,44 +63,66 @@ class GapCheck:
 class RowSource:
     """Rows of the topic. `rows_of`: returns those of a stretch. `gaps`: None where none are to be found.
 
-    `registry`: of schemas, where values name them.
+    `any_rows_of`: the same, read by the job itself, where Spark's source fails on a record. `registry`: of
+    schemas, where values name them.
     """
 
     view: Definition
     gaps: GapCheck | None
     rows_of: Callable[[Stretch], DataFrame]
+    any_rows_of: Callable[[Stretch], DataFrame]
     registry: RegistrySettings | None = None
 
     def read(self, stretch: Stretch) -> list[PartialWindow]:
-        """Fold the rows of exactly this stretch. Errors as `GapCheck.check`, and RegistryUnavailable.
+        """Fold the rows of exactly this stretch.
 
-        No session has both late records and others.
+        No session has both late records and others. Errors as `GapCheck.check`, and RegistryUnavailable,
+        LogUnavailable.
         """
-        rows = self.rows_of(stretch)
-        folded = partials(decoded(rows, self.view, self.registry), self.view, stretch.watermark_ms)
-        found = parse_partials(_collect(folded), self.view)
+        rows, folded = self._computed(
+            stretch, lambda rows: partials(rows, self.view, stretch.watermark_ms, self.registry)
+        )
         if self.gaps is not None:
             # After the rows were read: what was removed before that is missing now.
             self.gaps.check(rows, stretch)
-        return found
+        return parse_partials(folded, self.view)
 
     def read_changes(self, stretch: Stretch) -> pa.Table:
         """What the events of exactly this stretch say of a table's rows: the columns of `row_changes`.
 
-        Raises RegistryUnavailable.
+        Raises RegistryUnavailable, LogUnavailable.
         """
-        return _collect(row_changes(decoded(self.rows_of(stretch), self.view, self.registry), self.view))
+        return self._computed(stretch, lambda rows: row_changes(rows, self.view, self.registry))[1]
 
     def read_failed(self, stretch: Stretch) -> pa.Table:
         """As `read_changes`, of records on which it fails: nothing but their keys is looked at."""
-        return _collect(failed_changes(self.rows_of(stretch), self.view))
+        return self._computed(stretch, lambda rows: failed_changes(rows, self.view))[1]
+
+    def _computed(
+        self, stretch: Stretch, compute: Callable[[DataFrame], DataFrame]
+    ) -> tuple[DataFrame, pa.Table]:
+        """The rows of a stretch, and what is computed of them.
+
+        Spark's source fails on a time that is no microseconds in 64 bits, before anything sees the record.
+        """
+        rows = self.rows_of(stretch)
+        try:
+            return rows, _collect(compute(rows))
+        except REFUSALS as error:
+            if not is_about_a_value(error):
+                raise
+            try:
+                rows = self.any_rows_of(stretch)
+            except BadConfig:  # a login that only Java's client has
+                raise error from None
+        return rows, _collect(compute(rows))
 
 
 def _collect(rows: DataFrame) -> pa.Table:
     try:
         return rows.toArrow()
     except PythonException as error:
-        unavailable = registry_error(error)
+        unavailable = error_of_task(error)
         if unavailable is None:
             raise
         raise unavailable from error

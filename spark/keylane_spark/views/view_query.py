@@ -133,7 +133,7 @@ class ViewQuery(BatchQuery):
         whole = self._in_few_tasks(rows)
 
         def rows_of(stretch: Stretch) -> DataFrame:
-            # Spark's source may fail on a record itself: a part of the batch is read without the others.
+            # A part of the batch is read without the others.
             return whole if (stretch.begin, stretch.end) == (begin, end) else self._read_log(stretch)
 
         counts = writer.fold(self._source(self._opening.lanes.lanes, rows_of), begin, end)
@@ -143,7 +143,7 @@ class ViewQuery(BatchQuery):
 
     def _source(self, lanes: Collection[LaneTarget], rows_of: Callable[[Stretch], DataFrame]) -> RowSource:
         gaps = self._gap_check(lanes)
-        return RowSource(self._opening.view, gaps, rows_of, self._context.registry)
+        return RowSource(self._opening.view, gaps, rows_of, self._read_any, self._context.registry)
 
     def _gap_check(self, lanes: Collection[LaneTarget]) -> GapCheck | None:
         # Of a table compaction removes what later changes have replaced.
@@ -156,6 +156,21 @@ class ViewQuery(BatchQuery):
         begins, ends = self._by_partition(stretch.begin), self._by_partition(stretch.end)
         self._leaders.wait(ends, self.is_ending)
         rows = session.read_range(context.spark, context.broker.connection, begins, ends, self._job)
+        return self._in_few_tasks(rows)
+
+    def _read_any(self, stretch: Stretch) -> DataFrame:
+        # These bring kafka-python.
+        from keylane_spark.log.log_reader import PlannedRange  # noqa: PLC0415
+        from keylane_spark.stream.log_ranges import read_ranges  # noqa: PLC0415
+
+        context, epochs, topic_id = self._context, self._leaders.epochs, self._opening.shape.topic_id
+        planned = [
+            PlannedRange(self._topic, number, begin, end, epochs.get((self._topic, number)), topic_id)
+            for number, (begin, end) in enumerate(zip(stretch.begin, stretch.end, strict=True))
+            if begin < end
+        ]
+        committed = self._job.isolation == "read_committed"
+        rows = read_ranges(context.spark, context.broker.connection, planned, committed=committed)
         return self._in_few_tasks(rows)
 
     def _in_few_tasks(self, rows: DataFrame) -> DataFrame:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
-from keylane.errors import TooLarge, WriterError
+from keylane.errors import TooLarge
 from keylane.model.records import Layout
 from keylane.ports import Clock
 from keylane.state.lanes import lane_of_key
@@ -37,8 +37,8 @@ MAX_BYTES = 2 * 1024 * 1024
 """Bytes in one call of the values that `latest` keeps."""
 MAX_STORED_BYTES = 8 * 1024 * 1024
 """Bytes of the windows that one call changes: the driver holds them as they were and as they are written."""
-MAX_FAILED = 100
-"""Records of one fold on which Spark may fail: each costs a reading of the range for each halving."""
+MAX_NAMED = 10
+"""Records of one fold that are named where Spark fails on them; all of them are counted."""
 
 
 @dataclass(slots=True)
@@ -61,9 +61,9 @@ class FoldCounts:
 class Skipped(NamedTuple):
     """Records of a stretch that are in no window, and the position of the last one that failed."""
 
-    invalid: int
-    failed: int
-    failed_at: str
+    invalid: int = 0
+    failed: int = 0
+    failed_at: str = ""
 
 
 class ViewWriter:
@@ -81,7 +81,7 @@ class ViewWriter:
         """`say` prints a line for people."""
         self._say = say
         self._passed_by = 0
-        """Records of the present fold on which Spark has failed."""
+        """Records of the present fold on which Spark has failed alone."""
         self.states = states
         self._view = view
         self._layout = layout
@@ -129,8 +129,7 @@ class ViewWriter:
         """Add the records of [begin, end) of each partition to the lanes that have reached `begin`.
 
         `lanes`: all by default. A range that is too large for one call a lane is divided. Raises
-        Fenced, LaneBehind, StateUnavailable, CorruptState, TooLarge (windows of a single record), WriterError
-        (Spark fails on many records).
+        Fenced, LaneBehind, StateUnavailable, CorruptState, TooLarge (windows of a single record).
         """
         lanes = lanes or self._lanes.lanes
         counts = FoldCounts()
@@ -205,10 +204,7 @@ class ViewWriter:
         return counts
 
     def _read(self, source: RowSource, stretch: Stretch) -> list[PartialWindow] | None:
-        """Read a stretch; None where Spark fails on a record and the stretch is to be divided.
-
-        Raises WriterError where it fails on more records than MAX_FAILED.
-        """
+        """Read a stretch; None where Spark fails on a record and the stretch is to be divided."""
         try:
             return source.read(stretch)
         except REFUSALS as error:
@@ -220,22 +216,19 @@ class ViewWriter:
             return [PartialWindow(partition, None, 0, None, 1, None, [], failed=True, last_offset=offset)]
 
     def pass_by(self, stretch: Stretch, error: Refusal) -> tuple[int, int]:
-        """Say that the one record of a stretch failed, and return its position.
-
-        Raises WriterError where there are too many.
-        """
+        """Note that the one record of a stretch failed, and return its position."""
         ((partition, offset),) = (
             (partition, low)
             for partition, (low, high) in enumerate(zip(stretch.begin, stretch.end, strict=True))
             if low < high
         )
-        reason = words_of(error)
-        self._say(f"FAILED: the record at {partition}:{offset} can't be computed and is passed by: {reason}")
         self._passed_by += 1
-        if self._passed_by > MAX_FAILED:
-            raise WriterError(
-                f"more than {MAX_FAILED} records at a time can't be computed: {reason}"
-            ) from error
+        if self._passed_by <= MAX_NAMED:
+            others = ", and so may others of its batch" if self._passed_by == MAX_NAMED else ""
+            self._say(
+                f"FAILED: the record at {partition}:{offset} can't be computed and is passed by{others}: "
+                f"{words_of(error)}"
+            )
         return partition, offset
 
     def _by_lane(self, found: Iterable[PartialWindow]) -> dict[LaneTarget, list[PartialWindow]]:

@@ -66,7 +66,7 @@ class Checkout:
         known = _fields_of(self.server / "options.py", "ServerOptions")
         options: dict[str, Any] = {
             "functions": str(self.root / "functions"),
-            "host": "127.0.0.1",
+            "host": "0.0.0.0",  # noqa: S104 (a server of one machine answers to no domain, see `keylane_server.sites`)
             "port": port,
             "workers": 1,
             "authorization": "tokens" if requires_tokens else "none",

@@ -1,7 +1,7 @@
-"""The job as infra/kubernetes says: executors are pods of a stand-in for Kubernetes' API, each a process.
+"""The job as the chart of infra/kubernetes says: executors are pods of a stand-in for Kubernetes' API.
 
-What the driver asks for, what it may ask, and what executors start with are the manifests'. Images, DNS,
-volumes and scheduling are not tried.
+Each is a process. What the driver asks for, what it may ask, and what executors start with are the chart's,
+as helm renders it. Images, DNS, volumes and scheduling are not tried.
 """
 
 from __future__ import annotations
@@ -19,25 +19,32 @@ from tests.servers.own import create_topic, eventually
 from tests.support import jobs
 from tests.support.jobs import State, Traffic
 
+from keylane_build import chart
 from keylane_local.process.ports import HOST, Ports
 from keylane_local.tools import project_root
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.servers.kubernetes import KubernetesApi, Pod
 
 # Executors are JVMs that start again and again, where other tests run too.
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
-FOLDER = project_root() / "infra" / "kubernetes"
+RENDERED = project_root() / chart.CASES / "default.yaml"
+OBJECTS = {
+    (each["kind"], each["metadata"]["name"]): each
+    for each in yaml.safe_load_all(RENDERED.read_text(encoding="utf-8"))
+}
+FILES = OBJECTS["ConfigMap", "keylane-job"]["data"]
 TOPIC = "on-kubernetes"
 EXECUTORS = 2
 
 
 def rules() -> list[dict[str, list[str]]]:
     """What the driver may do."""
-    objects = yaml.safe_load_all((FOLDER / "job.yaml").read_text(encoding="utf-8"))
-    [role] = [each for each in objects if each["kind"] == "Role"]
-    return role["rules"]
+    granted: list[dict[str, list[str]]] = OBJECTS["Role", "keylane-job"]["rules"]
+    return granted
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +56,14 @@ def kubernetes(tmp_path_factory):
         yield api
 
 
-def config(api: KubernetesApi) -> str:
-    """The manifests' config, with this machine's addresses and small executors."""
+def config(api: KubernetesApi, template: Path) -> str:
+    """The chart's config, with this machine's addresses and small executors, whose template is written."""
     ports = Ports()
-    settings = tomllib.loads((FOLDER / "keylane.toml").read_text(encoding="utf-8"))["spark"]
+    template.write_text(FILES["executor.yaml"], encoding="utf-8")
+    settings = tomllib.loads(FILES["keylane.toml"])["spark"]
     settings |= {
         "spark.master": api.master,
-        "spark.kubernetes.executor.podTemplateFile": str(FOLDER / "executor.yaml"),
+        "spark.kubernetes.executor.podTemplateFile": str(template),
         "spark.driver.host": HOST,
         "spark.driver.bindAddress": HOST,
         "spark.driver.port": ports.any(),
@@ -76,7 +84,9 @@ def running(api: KubernetesApi) -> list[Pod]:
 def test_executors_write_and_are_replaced_and_end_with_the_driver(kubernetes, kafka, redis_cluster, tmp_path):
     def start() -> jobs.RunningJob:
         environment = {"PYSPARK_PYTHON": sys.executable}
-        return jobs.start(kafka, redis_cluster, tmp_path, config(kubernetes), **environment)
+        return jobs.start(
+            kafka, redis_cluster, tmp_path, config(kubernetes, tmp_path / "executor.yaml"), **environment
+        )
 
     def has_executors() -> bool:
         return len(running(kubernetes)) == EXECUTORS
@@ -123,10 +133,11 @@ def is_complete(state: State, count: int) -> bool:
 
 
 def check(pod: Pod) -> None:
-    """Compare a pod that Spark has asked for with the manifests."""
-    [template] = yaml.safe_load_all((FOLDER / "executor.yaml").read_text(encoding="utf-8"))
+    """Compare a pod that Spark has asked for with the chart."""
+    template = yaml.safe_load(FILES["executor.yaml"])
     spec, wanted = pod.document["spec"], template["spec"]
-    settings = tomllib.loads((FOLDER / "keylane.toml").read_text(encoding="utf-8"))["spark"]
+    assert pod.document["metadata"]["labels"].items() >= template["metadata"]["labels"].items()
+    settings = tomllib.loads(FILES["keylane.toml"])["spark"]
     container, of_template = pod.container, wanted["containers"][0]
     assert container["image"] == settings["spark.kubernetes.container.image"]
     assert container["securityContext"] == of_template["securityContext"]

@@ -14,9 +14,8 @@ import pytest
 from confluent_kafka import OFFSET_END, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
-    NewPartitions,
 )
-from tests.servers.own import create_topic, eventually
+from tests.servers.own import create_topic, eventually, grow_topic
 from tests.support import jobs
 from tests.support import lanes as t
 from tests.support.begun import Run, keys_of_lane
@@ -79,11 +78,6 @@ def serves(state: State, generation: int) -> bool:
     )
 
 
-def grow(kafka: str, topic: str, partitions: int) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka})
-    admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
-
-
 def produce(kafka: str, topic: str, values: dict[bytes, bytes | None], **options) -> None:
     producer = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2_random"} | options)
     for key, value in values.items():
@@ -99,7 +93,7 @@ def test_a_topic_that_grows_is_read_all_the_while_and_no_key_is_lost(job, kafka,
     eventually(lambda: serves(state, 1))
     first = state.layout.incarnation
     with traffic:
-        grow(kafka, topic, 18)
+        grow_topic(kafka, topic, 18)
         job.wait_for(f"topic '{topic}' has 18 partitions now, 9 before")
         eventually(lambda: serves(state, 2))
         eventually(lambda: state.record.remove == ())
@@ -120,7 +114,7 @@ def test_a_generation_built_without_records_that_retention_removed_is_incomplete
     for future in admin.delete_records(ends).values():
         future.result(30)
     assert not any(mark.incomplete for mark in state.watermarks().values())
-    grow(kafka, topic, 4)
+    grow_topic(kafka, topic, 4)
     eventually(lambda: serves(state, 2))
     job.wait_for(f"INCOMPLETE: partition 3 of topic '{topic}'")
     assert all(mark.incomplete for mark in state.watermarks().values())
@@ -456,6 +450,22 @@ def ends_and_names(older: jobs.RunningJob, newer: jobs.RunningJob) -> None:
     assert next_epoch > epoch
     assert f"is written by epoch {next_epoch} now, this writer is epoch {epoch}" in last
     assert f"process {newer.process.pid} on {socket.gethostname()}, epoch {next_epoch} took over" in last
+
+
+@pytest.mark.long
+def test_a_job_that_was_replaced_waits_for_its_end_where_it_is_asked_to(state_of, restarts, monkeypatch):
+    """It has stopped Spark, and its successor has the topic."""
+    topic, jobs_of = restarts
+    monkeypatch.setenv("KEYLANE_FENCED_WAIT_S", "600")
+    first = jobs_of.start("")
+    first.wait_for("keylane: ready")
+    second = jobs_of.start("")
+    second.wait_for("keylane: ready")
+    first.wait_for("keylane: waits for its end, 600 s at most")
+    assert first.process.poll() is None
+    assert state_of(topic).record.owner.pid == second.process.pid
+    first.process.terminate()
+    assert first.exit_code() == 3
 
 
 @pytest.mark.long

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.servers.own import eventually
 
 from keylane.errors import Unavailable
 from keylane_spark.stream.batch_query import BatchQuery
@@ -63,3 +65,30 @@ def test_a_query_whose_batch_hangs_is_waited_for_by_the_next_which_then_runs(spa
         hangs.let_go.set()
         follows.let_go.set()
         follows.stop()
+
+
+class SlowQuery(HeldQuery):
+    """A query whose batches are tasks of Spark that take a minute."""
+
+    def write(self, rows: DataFrame, batch_id: int) -> None:  # noqa: ARG002
+        def work(_: object) -> None:
+            time.sleep(60)
+
+        self.began.set()
+        try:
+            rows.sparkSession.sparkContext.parallelize([1], 1).foreach(work)
+        finally:
+            self.let_go.set()
+
+
+def test_a_query_that_is_stopped_in_the_middle_of_a_batch_prints_no_trace(spark, rows, tmp_path, capfd):
+    query = SlowQuery(tmp_path / "checkpoint")
+    query.start_reading(rows)
+    assert query.began.wait(60)
+    tracker = spark.sparkContext.statusTracker()
+    eventually(lambda: bool(tracker.getActiveJobsIds()))
+    assert not query.stop(within_s=0)
+    assert query.let_go.wait(60)
+    assert query.finish(60)
+    assert "Traceback" not in capfd.readouterr().err
+    assert query.failure is None

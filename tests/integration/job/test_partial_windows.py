@@ -22,14 +22,16 @@ def partials_of_each(spark, view, cases):
     Each case is a partition of its own, and no window has records of two partitions.
     """
     rows = [
-        (number, offset, value) for number, values in enumerate(cases) for offset, value in enumerate(values)
+        (number, offset, value if isinstance(value, bytes) else value.encode())
+        for number, values in enumerate(cases)
+        for offset, value in enumerate(values)
     ]
-    frame = spark.createDataFrame(rows, "partition int, offset long, value string").select(
+    frame = spark.createDataFrame(rows, "partition int, offset long, value binary").select(
         "partition",
         "offset",
         f.timestamp_millis(f.lit(0)).alias("timestamp"),
         f.lit("anna").cast("binary").alias("key"),
-        f.col("value").cast("binary").alias("value"),
+        "value",
     )
     found = parse_partials(partials(frame, view).toArrow(), view)
     return [[each for each in found if each.partition == number] for number in range(len(cases))]
@@ -117,8 +119,8 @@ VALUES = [
     ("12345678901234567890.5", "12345678901234567890.5", "12345678901234567890.5"),
     ("true", None, "true"),
     ('"NaN"', None, '"NaN"'),
-    ("1e400", None, None),
-    ("1e30", None, "1.0E30"),
+    ("1e400", None, "1e400"),
+    ("1e30", None, "1e30"),
     ("null", None, None),
 ]
 
@@ -154,6 +156,42 @@ def test_a_value_that_is_nested_too_deeply_is_invalid_and_ends_nothing(spark, fi
 def test_a_field_beside_one_that_is_nested_deeply_is_not_counted_either(spark):
     [found] = partials_of(spark, NUMBERS, f'{{"v": 1, "other": {DEEP}}}', '{"v": 2}')
     assert found.states[0] == "2"
+
+
+KEYS = Definition("clicks", (Column("n", "count"), Column("s", "sum", "id")), key="id")
+LONG = "1" * 77
+
+
+def test_numbers_of_many_digits_are_keys_of_their_own(spark):
+    ids = [f"{LONG}4", f"{LONG}5", "9007199254740992", "9007199254740993", "1e400", "1e401", f"0.{LONG}"]
+    found = partials_of(spark, KEYS, *(f'{{"id": {each}}}' for each in [*ids, "1.50e1", "15"]))
+    assert {each.key.decode(): each.records for each in found} == dict.fromkeys(ids, 1) | {"15": 2}
+    assert {each.key: each.states[1] for each in found}[f"0.{LONG}".encode()] == "0.111111111"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        '{"id": 1} OK',
+        '{"id": 1}\n{"id": 2}',
+        b'{"id": "caf\xe9"}',
+        '{"id": NaN}',
+        '{"id": "\\ud83d"}',
+        "\ufeff{}",
+    ],
+)
+def test_what_reads_show_as_text_is_invalid(spark, value):
+    [found] = partials_of(spark, KEYS, value)
+    assert (found.key, found.records, found.failed) == (None, 1, False)
+
+
+def test_a_condition_fails_on_json_that_spark_can_not_read(spark):
+    view = replace(KEYS, where="json:id::int > 0")
+    found = partials_of(
+        spark, view, '{"id": 1, "x": "\\ud83d"}', f'{{"id": 1, "x": {"[" * 501 + "]" * 501}}}', '{"id": 2}'
+    )
+    assert sorted((each.key, each.records, each.failed) for each in found if each.key) == [(b"2", 1, False)]
+    assert [(each.records, each.failed) for each in found if not each.key] == [(2, True)]
 
 
 def test_of_a_name_that_an_object_has_twice_the_last_one_counts(spark):
@@ -205,3 +243,29 @@ def test_an_exception_of_java_about_a_value_is_about_a_value(spark):
         with pytest.raises(REFUSALS) as caught:
             rows.toArrow()
         assert is_about_a_value(caught.value) is is_of_value
+
+
+@pytest.mark.parametrize(
+    ("definition", "starts"),
+    [
+        ({"size_ms": 1000}, [None, None, 5000]),
+        ({"size_ms": 1000, "is_session": True}, [None, None, 5001]),
+        ({}, [0, 0, 0]),
+        ({"size_ms": 1000, "time": "at"}, [7000, 7000, 7000]),
+    ],
+    ids=["windows", "sessions", "no windows", "a field"],
+)
+def test_a_record_without_a_timestamp_is_in_no_window_by_record_times(spark, definition, starts):
+    view = Definition("clicks", (Column("n", "count"),), **definition)
+    frame = spark.createDataFrame(
+        [(partition, 0, ms) for partition, ms in enumerate((-1, 0, 5001))],
+        "partition int, offset long, ms long",
+    ).select(
+        "partition",
+        "offset",
+        f.timestamp_millis("ms").alias("timestamp"),
+        f.lit("anna").cast("binary").alias("key"),
+        f.lit('{"at": 7000}').cast("binary").alias("value"),
+    )
+    found = sorted(parse_partials(partials(frame, view).toArrow(), view), key=lambda each: each.partition)
+    assert [each.start_ms if each.key else None for each in found] == starts

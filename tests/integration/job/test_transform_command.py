@@ -71,3 +71,31 @@ def test_what_can_t_be_shown_is_an_error_in_one_sentence(brokers, tmp_path, tabl
     found = run(brokers, tmp_path, table)
     assert found.exit_code != 0
     assert why in f"{found.exception} {found.output}"
+
+
+def test_check_names_the_sql_that_spark_can_t_compute(tmp_path):
+    path = tmp_path / "keylane.toml"
+    path.write_text("""[topics.a]
+select = "key, nowhere(value) as v"
+[topics.b]
+select = "key, upper(value) as v"
+[views.v]
+topic = "b"
+where = "absent = 1"
+columns = { n = "count()" }
+[views.w]
+topic = "b"
+where = "key is not null"
+columns = { n = "count()" }
+""")
+    found = CliRunner().invoke(keylane, ["check", "--config", str(path), "--json"])
+    faults = [json.loads(line) for line in found.stdout.splitlines()]
+    assert [(each["kind"], each["where"].rpartition(":")[2]) for each in faults] == [
+        ("wrong", "2"),
+        ("wrong", "7"),
+    ]
+    assert faults[0]["what"].startswith(
+        "topics.a.select: Spark can't compute it: [UNRESOLVED_ROUTINE] Cannot resolve routine `nowhere`"
+    )
+    assert faults[1]["what"].startswith("views.v.where: Spark can't compute it: [UNRESOLVED_COLUMN")
+    assert found.exit_code == 1

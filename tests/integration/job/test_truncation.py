@@ -6,18 +6,21 @@ import itertools
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 from tests.servers.kafka_cluster import UNCLEAN, own_kafka_cluster
-from tests.servers.own import create_topic, eventually, records_of
+from tests.servers.own import CLOCK, create_topic, eventually, records_of
 from tests.support import jobs
 from tests.support.jobs import State
 
+from keylane import routing
 from keylane.adapters.kafka.options import Connection
 from keylane.ports import Clock
 from keylane_spark.log.kafka_admin import JobKafka
 from keylane_spark.log.leader_epochs import EpochEnd, epoch_ends
 
 NUMBERS = itertools.count()
+WAITING_MS = 5_000
+"""For so long a lane stays fresh while another one waits."""
 JOB = "[job]\nheartbeat_ms = 100\nsweep_keys_per_s = 1000000\n"
 
 pytestmark = pytest.mark.timeout(900)
@@ -49,11 +52,15 @@ class Scene:
         job.wait_for("keylane: ready")
         return job
 
-    def produce(self, values: dict[bytes, bytes]) -> None:
+    def produce(self, values: dict[bytes, bytes], topic: str = "") -> None:
+        """Write to a topic, by default to the scene's."""
         errors: list[object] = []
-        producer = Producer({"bootstrap.servers": self.brokers.bootstrap, "acks": "all"})
+        settings = {"acks": "all", "partitioner": "murmur2_random"} if topic else {"acks": "all"}
+        producer = Producer({"bootstrap.servers": self.brokers.bootstrap, **settings})
         for key, value in values.items():
-            producer.produce(self.topic, value, key, on_delivery=lambda error, _: errors.append(error))
+            producer.produce(
+                topic or self.topic, value, key, on_delivery=lambda error, _: errors.append(error)
+            )
         assert producer.flush(60) == 0
         assert errors == [None] * len(values)
 
@@ -245,6 +252,59 @@ def test_leaders_that_change_in_order_are_followed_and_cost_no_rebuild(scene):
     eventually(lambda: scene.state.holds(written | values("down", 20)))
     assert scene.state.layout.generation == 1
     assert not scene.state.watermarks()[0, 0].incomplete
+
+
+@pytest.mark.long
+def test_a_log_that_lost_records_waits_for_another_topics_leaders_and_all_other_lanes_go_on(
+    scene, brokers, redis_cluster
+):
+    """The log lies on two brokers. One of them has a partition of the other topic alone, and stays away."""
+    lossy, others = f"{scene.topic}-lossy", f"{scene.topic}-others"
+    create_at(brokers.bootstrap, lossy, [[1, 2]], UNCLEAN)
+    create_at(brokers.bootstrap, others, [[3], [1]])
+    lossy_state, state = State(redis_cluster, lossy), State(redis_cluster, others)
+    reader = state.reader()
+    job = scene.start_job(f"[topics.{lossy}]\n[topics.{others}]\n")
+    scene.produce(values("kept", 20), lossy)
+    brokers.brokers[2].stop()
+    eventually(lambda: brokers.in_sync(lossy) == {1})
+    scene.produce(values("lost", 20), lossy)
+    eventually(lambda: lossy_state.holds(values("lost", 20)))
+    brokers.brokers[1].kill()
+    brokers.brokers[2].start()
+    eventually(lambda: brokers.leader(lossy) == 2)
+    elected_ms = CLOCK.now_ms()
+    scene.produce(values("new", 50), lossy)
+    key = next(key for key in values("other", 100) if routing.partition_for(key, 2) == 0)
+    for number in range(30):
+        scene.produce({key: b"%d" % number}, others)
+        eventually(lambda value=b"%d" % number: reader.value(key) == value)
+    eventually(lambda: state.watermarks()[0, 0].complete_as_of_ms > elected_ms + WAITING_MS)
+    assert lossy_state.watermarks()[0, 0].complete_as_of_ms <= elected_ms
+    assert lossy_state.holds(values("lost", 20))
+    assert not [line for line in job.lines if "opens its lanes again" in line]
+    brokers.start()
+    eventually(lambda: lossy_state.holds(values("new", 50) | dict.fromkeys(values("lost", 20))))
+    eventually(lambda: all(each.complete_as_of_ms > elected_ms for each in state.watermarks().values()))
+    assert reader.value(key) == b"29"
+    assert job.process.poll() is None
+    for each in (reader, state, lossy_state):
+        each.close()
+
+
+def create_at(
+    bootstrap: str, topic: str, replicas: list[list[int]], config: dict[str, str] | None = None
+) -> None:
+    """Create a topic whose partitions have their replicas on these brokers, the first one leads."""
+    new = NewTopic(topic, len(replicas), replica_assignment=replicas, config=config or {})
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([new])[topic].result(60)
+    eventually(
+        lambda: (
+            [each.leader for each in admin.list_topics(topic, 60).topics[topic].partitions.values()]
+            == [first for first, *_ in replicas]
+        )
+    )
 
 
 def test_epochs_end_where_the_next_leader_wrote_first_and_a_leader_that_was_killed_is_asked_again(scene):

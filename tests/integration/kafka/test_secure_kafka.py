@@ -23,11 +23,14 @@ from tests.servers.secure_kafka import PASSWORD, secure_kafka, unsecured_token
 from tests.support import jobs
 from tests.support.builders import a_topic, an_event, headers_of, load_handler
 from tests.support.certificates import Authority
+from tests.support.stopwatch import takes_about
 
 from keylane.adapters.aws import references
 from keylane.adapters.kafka import tokens
 from keylane.config.kafka import connection
 from keylane.errors import ConnectionRejected, LogUnavailable
+from keylane_cli.survey.cluster import PartUnreachable, reach
+from keylane_local.process.ports import HOST, Ports
 from keylane_spark.log.fetch_options import portable
 from keylane_spark.log.kafka_admin import JobKafka
 from keylane_spark.log.log_reader import LogRangeReader, PlannedRange
@@ -307,6 +310,46 @@ def test_health_says_who_was_refused(secure: SecureKafka, use: Callable[..., Non
     status, document = asking()("/health")
     assert status == 503
     assert "rejected the credentials" in document["parts"]["kafka"]["why"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("wrong password", ["Kafka rejected the credentials at {address} (", "_PASSWORD fit?"]),
+        ("another authority", ["certificate could not be verified", "{address}", "SSL_CA fit?"]),
+        ("no login", ["{address} takes connections", "demands TLS or a login", "SECURITY_PROTOCOL"]),
+        ("nobody there", ["{address}", "Connection refused", "Is --kafka right, does the broker run"]),
+        ("no such host", ["{address}", "Failed to resolve", "Is --kafka right?"]),
+        ("no Kafka", ["{address} takes connections", "or is no Kafka", "Is --kafka right"]),
+    ],
+)
+def test_a_command_says_the_cause_with_the_address(
+    secure: SecureKafka,
+    stranger: Authority,
+    redis_cluster: str,
+    use: Callable[..., None],
+    no_secret: Callable[..., str],
+    fault: str,
+    said: list[str],
+):
+    more = {
+        "no login": {"BOOTSTRAP": secure.at("UNENCRYPTED")},
+        "nobody there": {"BOOTSTRAP": f"{HOST}:{Ports().any()}"},
+        "no such host": {"BOOTSTRAP": "broker.invalid:9092"},
+        "no Kafka": {"BOOTSTRAP": redis_cluster.partition(",")[0]},
+    }
+    variables = (faults(secure, stranger) | more)[fault]
+    use(**variables)
+    seconds = 3 if fault == "no Kafka" else 0.5
+    with (
+        takes_about(seconds),
+        pytest.raises(PartUnreachable) as raised,
+        reach(os.environ, {"kafka": "--kafka", "redis": "--redis"}),
+    ):
+        pass
+    for words in said:
+        assert words.format(address=variables["BOOTSTRAP"]) in str(raised.value)
+    no_secret(str(raised.value))
 
 
 @pytest.fixture

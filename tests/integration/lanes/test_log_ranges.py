@@ -19,10 +19,10 @@ from keylane.errors import LogUnavailable
 from keylane.model.records import Layout, Options
 from keylane_spark.lanes.function_library import DEFAULTS
 from keylane_spark.lanes.lane import LaneTarget, OffsetRange
-from keylane_spark.log.log_reader import LeaderAway, LogRangeReader, PlannedRange
+from keylane_spark.log.log_reader import LeaderAway, LogRangeReader
 from keylane_spark.stream import log_ranges
 from keylane_spark.stream.driver_share import PlannedBatch
-from keylane_spark.stream.log_ranges import DirectReader, RangeWriter, grouped
+from keylane_spark.stream.log_ranges import DirectReader, RangeWriter
 from keylane_spark.stream.openings import WriterSpec
 
 NUMBERS = itertools.count()
@@ -182,13 +182,3 @@ def test_an_open_chunk_of_a_failed_task_is_not_sent(topic):
     with pytest.raises(LogUnavailable):
         topic.write(SparkDouble(), {1: topic.ends[1] + 1})
     assert topic.watermark(1) == (0, 0)
-
-
-def test_ranges_are_shared_out_by_their_lengths():
-    lengths = [100, 1, 60, 50, 2, 0, 45]
-    ranges = [PlannedRange("t", number, 10, 10 + length) for number, length in enumerate(lengths)]
-    groups = grouped(ranges, 3)
-    sizes = [sum(each.end - each.begin for each in group) for group in groups]
-    assert max(sizes) - min(sizes) < 40
-    assert sorted(each.partition for group in groups for each in group) == list(range(7))
-    assert len(grouped(ranges, 20)) == len(ranges)

@@ -59,6 +59,23 @@ def lose_records(nodes: str, topic: str, *tags: bytes) -> None:
             client.delete(*record_keys(topic, tag))
 
 
+@pytest.mark.parametrize("has_whole_log", [True, False])
+def test_older_slots_are_left_only_if_the_log_has_all_that_they_hold(redis_cluster, scene, has_whole_log):
+    topic, state, run = scene
+    first = run()
+    older = first.begin(Layout(topic, 3, centered=False)).plan.serving
+    keys = first.write(older, 20)
+    plan = run().begin(Layout(topic, 3), oldest=0 if has_whole_log else 5).plan
+    assert plan.serving == older
+    assert plan.building == (replace(older, generation=2, centered=True) if has_whole_log else None)
+    with contextlib.closing(state.reader()) as reader:
+        assert all(reader.value(key) == key for key in keys)
+    # Who changes the layout has asked for a state of what the log has.
+    changed = run().begin(Layout(topic, 3, stripes=2), oldest=5).plan.building
+    assert changed is not None
+    assert (changed.centered, changed.stripes) == (True, 2)
+
+
 def test_the_three_copies_lie_in_three_shards_of_three():
     slots = sorted(routing.key_slot(b"{%b}" % tag) for tag in (RECORD_TAG, *COPY_TAGS))
     assert slots == [5307, 10052, 16203]
@@ -142,14 +159,14 @@ def test_where_all_records_are_lost_a_new_generation_is_incomplete_and_the_old_o
 
 
 def test_a_number_that_another_layout_left_behind_in_a_slot_is_not_used_again(redis_cluster, scene):
-    """9 partitions became 3: partition 1 of 3 lies in the slot that partition 3 of 9 had."""
+    """9 partitions became 3: partition 1 of 3 lies in the slot that partition 4 of 9 had."""
     topic, state, run = scene
     old = Layout(topic, 9, generation=1)
     run().begin(old)
     lose_records(redis_cluster, topic, RECORD_TAG, *COPY_TAGS)
     with t.client(redis_cluster) as client:
         for key in state.keys_of(1):
-            if not key.startswith(b"{3zu}"):
+            if not key.startswith(b"{fjl}"):
                 client.delete(key)
     assert run().begin(Layout(topic, 3, generation=1)).plan.serving.generation == 2
 

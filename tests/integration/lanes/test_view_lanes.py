@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 from tests.servers.own import eventually
 from tests.support import lanes as t
@@ -34,9 +35,9 @@ def opened(redis_cluster, layout):
     """Open the view's one lane: `opened(epoch)` gives the lanes, the lane and its state."""
     clusters = []
 
-    def open_lanes(epoch: int, ttl_ms: int | None = None):
+    def open_lanes(epoch: int, **times: int):
         clusters.append(Cluster(t.settings(redis_cluster)))
-        lanes = ViewLanes(layout, FunctionLibrary(clusters[-1], t.CLOCK), epoch, ttl_ms=ttl_ms)
+        lanes = ViewLanes(layout, FunctionLibrary(clusters[-1], t.CLOCK), epoch, **times)
         ((lane, state),) = lanes.open(FIRST).items()
         return lanes, lane, state
 
@@ -114,6 +115,20 @@ def test_windows_go_after_their_time_to_live_and_leave_the_index_with_the_next_c
     state = lanes.commit(lane, state, FIRST, put((TWO, 3)), watermark_ms=0)
     assert lanes.windows(lane, [ONE, TWO]) == {TWO: (40, [3])}
     assert index_of(redis_cluster, layout) == index_of(redis_cluster, layout, b"x") == [TWO]
+
+
+@pytest.mark.parametrize("marker_ms", [1_500, 0])
+def test_rows_are_written_with_the_commit_and_markers_of_others_last_for_their_time(opened, marker_ms):
+    lanes, lane, state = opened(1, marker_ms=marker_ms)
+    names = lanes.row_names(lane, pa.array([b"set", b"gone", b"marked", b"again"], pa.binary()))
+    _, gone, marked, again = names
+    written = Changes(rows=[name for each in names for name in (each, b"row")])
+    state = lanes.commit(lane, state, FIRST, written, watermark_ms=0)
+    markers = [marked, b"marker", again, b"marker"]
+    after = lanes.commit(lane, state, FIRST, Changes(rows_gone=[gone], markers=markers), watermark_ms=0)
+    assert lanes.rows(lane, names) == [b"row", None, *([b"marker"] * 2 if marker_ms else [None] * 2)]
+    lanes.commit(lane, after, FIRST, Changes(rows=[again, b"new"]), watermark_ms=0)
+    eventually(lambda: lanes.rows(lane, [marked, again]) == [None, b"new"])
 
 
 def test_windows_around_a_span_are_those_within_and_the_one_before(opened):

@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from tests.support import lanes as t
 
 from keylane.adapters.redis.cluster import Cluster
-from keylane.errors import LaneBehind, WriterError
+from keylane.errors import LaneBehind
 from keylane.model.records import Layout, Options
 from keylane.state.lanes import decode_watermark
 from keylane.state.windows import Closing, Column, Definition, Progress, is_final
@@ -366,11 +366,20 @@ def test_records_on_which_spark_fails_are_named_counted_and_passed_by(schedule, 
     assert schedule.writer.furthest == (7, 7, 7)
 
 
-def test_where_spark_fails_on_too_many_records_the_view_says_so(schedule, poisoned, monkeypatch):
-    monkeypatch.setattr(view_writer, "MAX_FAILED", 2)
+def test_where_spark_fails_on_many_records_a_few_are_named_and_all_are_counted(
+    schedule, poisoned, monkeypatch
+):
+    monkeypatch.setattr(view_writer, "MAX_NAMED", 2)
     schedule.open()
-    with pytest.raises(WriterError, match="more than 2 records at a time can't be computed"):
-        schedule.writer.fold(poisoned, (0, 0, 0), (7, 7, 7))
+    said = []
+    schedule.writer._say = said.append
+    assert schedule.writer.fold(poisoned, (0, 0, 0), (7, 7, 7)).failed == 3
+    assert [line.partition(" can't")[0] for line in said] == [
+        "FAILED: the record at 1:0",
+        "FAILED: the record at 0:3",
+    ]
+    assert "and so may others" in said[1]
+    assert "others" not in said[0]
 
 
 def test_an_error_that_is_not_about_a_value_is_no_record_s_fault(schedule, poisoned):

@@ -25,6 +25,8 @@ from keylane.adapters.redis.scripts import Scripts
 from keylane.adapters.redis.state import RedisState
 from keylane.model.records import Options
 from keylane.produce.rate_limits import TOPIC, Rate, RateLimitSubject, RequestLoad
+from keylane.query.layouts import Layouts
+from keylane.state import codec, redis_keys
 from keylane_spark.lanes.lane import LaneTarget
 
 if TYPE_CHECKING:
@@ -173,6 +175,19 @@ def test_a_reader_follows_a_key_that_has_left_its_slot(cluster, users, name):
 @pytest.mark.parametrize("name", COUNTERS)
 def test_the_counter_counts_limits(users, name):
     assert take(users, name, a_topic()) is not None
+
+
+@pytest.mark.parametrize("name", COUNTERS)
+def test_the_counter_reads_what_readers_expect_of_a_topic(users, name):
+    """Also where the record of its shard is lost: the copies are in other slots."""
+    layout = a_layout(a_topic(), options=Options(value_format="json"))
+    for tag in (redis_keys.RECORD_TAG, *redis_keys.COPY_TAGS):
+        fill(users, {redis_keys.layout_key(layout.topic, tag): codec.encode_layout(layout)})
+    cluster = cluster_as(name, users)
+    assert Layouts(RedisState(cluster), t.CLOCK, 30).get(layout.topic, deadline()) == layout
+    for tag in redis_keys.COPY_TAGS:
+        key = redis_keys.layout_key(layout.topic, tag)
+        assert RedisState(cluster).read(routing.key_slot(key), [key], deadline()) != [None]
 
 
 @pytest.mark.parametrize("name", COUNTERS)

@@ -468,7 +468,8 @@ def test_a_process_of_the_job_waits_once_for_all_schemas_and_reads_them_when_the
 
     def is_read(reader: str) -> bool:
         try:
-            return len(getattr(job, reader)(values_of(*ids))) == TURNS
+            found = getattr(job, reader)(values_of(*ids))
+            return len(getattr(found, "documents", found)) == TURNS
         except RegistryUnavailable:
             return False
 

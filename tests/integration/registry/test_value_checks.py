@@ -18,7 +18,7 @@ from keylane.errors import RegistryUnavailable, ValueInvalid
 from keylane.formats import confluent
 from keylane.model.records import NewRecord
 from keylane.model.schema_rules import SchemaRule
-from keylane.ports import Deadline
+from keylane.ports import Deadline, FramedField
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,6 +46,12 @@ def invalid(found: ValueChecks, topic: str, value: bytes) -> tuple[int | None, s
     error = fault(found, topic, value)
     assert isinstance(error, ValueInvalid)
     return error.schema_id, error.path, str(error)
+
+
+def unread(found: ValueChecks, *framed: FramedField) -> list[str]:
+    """The reasons why these can't be read, "" for those that can."""
+    faults = found.framing_faults(framed, Deadline.after_ms(5_000, found._clock))
+    return ["" if each is None else each.reason for each in faults]
 
 
 def a_schema(*references: SchemaReference, **words: Any) -> Schema:
@@ -182,3 +188,31 @@ def test_the_latest_schema_is_read_again_in_its_time_though_the_wall_clock_was_s
     time.now_ms -= HOUR_MS
     time.move(LATEST_MS / 1000)
     assert fault(found, "t", b'{"delay": "x"}') is None
+
+
+def test_keys_and_values_are_of_a_version_of_the_subject_that_the_topic_needs(registry: Registry):
+    topic, other = a_topic(), a_topic()
+    value = sr.avro(registry.client, topic, FLIGHT, {"delay": 7})
+    strange = sr.avro(registry.client, other, FLIGHT.replace("Flight", other), {"delay": 7})
+    subject = f"{topic}-value"
+    found = ValueChecks((), client_of(registry.url), FakeTime().clock)
+    reasons = unread(
+        found,
+        FramedField(subject, value),
+        FramedField(subject, strange),
+        FramedField(f"{topic}-key", value),
+        FramedField(subject, value + b"\x00"),
+    )
+    strange_id, own_id = (confluent.split(each).schema_id for each in (strange, value))
+    assert reasons[:3] == [
+        "",
+        f"schema {strange_id} is not a version of subject {subject!r}",
+        f"schema {own_id} is not a version of subject '{topic}-key'",
+    ]
+    assert "can't be decoded" in reasons[3]
+
+
+def test_while_the_registry_does_not_answer_what_names_a_schema_passes(served: RegistryDouble):
+    found = ValueChecks((), client_of(served.url), FakeTime().clock)
+    assert unread(found, *[FramedField("t-value", confluent.join(1, b"\x0e"))] * 2) == ["", ""]
+    assert len(served.asked) == 1

@@ -118,4 +118,4 @@ def test_a_write_whose_process_dies_may_have_happened_and_reads_go_on(
 def test_what_is_answered_beside_is_in_the_metrics(server: StandingServer, topic: str):
     assert server.ask("POST", f"/topics/{topic}", records(2_000), **V2)[0] == 200
     page = server.ask("GET", "/metrics")[2].decode()
-    assert 'http_requests_duration_count{code="200",method="post_records"} 1.0' in page
+    assert 'http_requests_duration_ms_count{code="200",method="post_records"} 1.0' in page

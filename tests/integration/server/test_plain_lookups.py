@@ -162,7 +162,7 @@ def test_the_answers_are_counted_with_those_of_all(process: Process, topic: str)
         return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(metric))
 
     warm(process, topic)
-    requests, ages = 'http_requests_duration_count{code="200",method="get_key"}', f'topic="{topic}"'
+    requests, ages = 'http_requests_duration_ms_count{code="200",method="get_key"}', f'topic="{topic}"'
     before = count(requests)
     for _ in range(3):
         assert process.get(f"/topics/{topic}/keys/event").is_fast

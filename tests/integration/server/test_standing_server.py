@@ -69,7 +69,7 @@ def test_a_body_over_the_limit_is_refused(server: StandingServer, topic: str):
 def test_the_metrics_are_those_of_all_processes(server: StandingServer, topic: str):
     def reads() -> float:
         text = server.ask("GET", "/metrics")[2].decode()
-        counts = (line for line in text.splitlines() if line.startswith("http_requests_duration_count"))
+        counts = (line for line in text.splitlines() if line.startswith("http_requests_duration_ms_count"))
         return sum(float(line.rpartition(" ")[2]) for line in counts if 'method="get_keys"' in line)
 
     before = reads()

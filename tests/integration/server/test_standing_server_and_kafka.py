@@ -86,7 +86,7 @@ def test_a_process_that_asks_kafka_and_dies_costs_no_answer(server: StandingServ
 def test_what_is_asked_of_kafka_is_in_the_metrics(server: StandingServer):
     def asked() -> bool:
         return (
-            b'http_requests_duration_count{code="200",method="get_clusters"} 2.0'
+            b'http_requests_duration_ms_count{code="200",method="get_clusters"} 2.0'
             in server.ask("GET", "/metrics")[2]
         )
 

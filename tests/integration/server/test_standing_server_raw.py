@@ -111,7 +111,7 @@ LISTED = {
         b"GET /topics/TOPIC/keys/" + b"a" * 70_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
         [414],
     ),
-    "a head over 400 KiB": (KEY + b"Host: x\r\nA: " + b"a" * 1_000_000 + b"\r\n\r\n", [431]),
+    "a head over 128 KiB": (KEY + b"Host: x\r\nA: " + b"a" * 1_000_000 + b"\r\n\r\n", [431]),
     "an expectation": (POST + b"Expect: 100-continue\r\nContent-Length: 15\r\n\r\n" + BODY, [100, 200, 200]),
     "pipelined": (MARKER.replace(b"Connection: close\r\n", b"") * 20, [200] * 21),
 }

@@ -182,9 +182,9 @@ def test_what_is_written_is_counted_with_the_writes_of_all(process: Process, top
         return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(metric))
 
     counted = {
-        'http_requests_duration_count{code="201",method="put_key"}': 2,
-        'http_requests_duration_count{code="200",method="push/sync"}': 1,
-        f'kafka_sent_messages{{topic="{topic}"}}': 3,
+        'http_requests_duration_ms_count{code="201",method="put_key"}': 2,
+        'http_requests_duration_ms_count{code="200",method="push/sync"}': 1,
+        f'kafka_messages_sent_total{{topic="{topic}"}}': 3,
     }
     before = {metric: count(metric) for metric in counted}
     assert put(process, topic, "a", b"1").status == 201

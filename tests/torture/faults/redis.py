@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import redis
 from tests.servers.own import SlotMove
+from tests.torture.faults.finds import find_written
 from tests.torture.faults.world import stopped
 from tests.torture.links import Mode
 from tests.torture.stack import KEYLANE_SLOT, REPAIRED_WITHIN_S, Move, is_primary, settle, wait_until
@@ -65,13 +66,21 @@ def lose_writes(world: World, event: Event) -> None:
 
 
 def stale_replica(world: World, event: Event) -> None:
-    """Cut off the replica; once it lacks records, let readers reach nothing but it."""
+    """Cut off the replica; once it lacks records, let readers reach nothing but it.
+
+    `variant`: the primary hangs for a moment, again and again, while records are found as of their position.
+    """
     primary, replica = world.stack.shard(event.shard)
     with world.trouble(event.kind, event.shard):
         _cut_off(world, event, primary, replica)
-        with world.stack.reader_links.set(primary.port, Mode.CUT):
-            time.sleep(event.seconds * 3)
-        _reconnect(replica)
+        try:
+            if event.variant:
+                find_written(world, event.shard, primary)
+            else:
+                with world.stack.reader_links.set(primary.port, Mode.CUT):
+                    time.sleep(event.seconds * 3)
+        finally:
+            _reconnect(replica)
         world.stack.cluster.wait_ready(REPAIRED_WITHIN_S)
         time.sleep(UNHEALTHY_FOR_S)
 

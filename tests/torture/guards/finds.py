@@ -96,13 +96,24 @@ MUTANTS = (
         test=f"{_UNITS}::test_conditions_on_several_values_of_a_record_give_one_row_on_all_pages",
     ),
     # A find that has to have a position is read from replicas, too, which may lack it.
-    mutant(
+    Mutant(
         "primaries of a position",
-        _FIND,
-        "read_kept(store.of_primaries, topic",
-        "read_kept(store, topic",
+        (
+            Replacement(_FIND, "read_kept(store.of_primaries, topic", "read_kept(store, topic"),
+            Replacement(_FIND, "if reached is not None and reached <= position.offset:", "if False:"),
+        ),
+        focus="stale-replica",
         topics=("rich",),
         test=f"{_POSITIONS}::test_a_page_with_a_position_is_read_from_primaries_which_have_it",
+    ),
+    # Every part of an index answers with all records that it leads to.
+    mutant(
+        "bytes of a round",
+        _SCAN,
+        "most_bytes = min(BYTES_OF_LANE, BYTES_OF_ROUND // len(by_lane))",
+        "most_bytes = 1 << 40",
+        focus="large-values",
+        test=f"{_UNITS}::test_a_page_of_large_values_reads_little_more_than_it_answers_with",
     ),
     # A position is taken to be there once one stripe of its partition has it.
     mutant(

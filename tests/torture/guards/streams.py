@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.torture.guards.mutant import Mutant, Replacement, rare_mutant
+from tests.torture.guards.mutant import Mutant, Replacement, mutant, rare_mutant
 
 _CHANGES = "layers/keylane/python/keylane/query/changes.py"
 _SOURCES = "layers/keylane/python/keylane/api/reads/change_sources.py"
@@ -11,6 +11,15 @@ _CHANGED_UNITS = "tests/unit/query/test_changes.py"
 _SOURCE_UNITS = "tests/unit/api/test_change_sources.py"
 
 MUTANTS = (
+    # A record with an empty key counts as one without a key.
+    mutant(
+        "empty keys",
+        _CHANGES,
+        "if record.key is not None:",
+        "if record.key:",
+        focus="grow-topic",
+        test=f"{_CHANGED_UNITS}::test_an_empty_key_and_one_that_no_request_can_name_are_reported_a_record_without_key_is_not",
+    ),
     # A stream advances past a change that a replica behind its watermark lacked.
     rare_mutant(
         "values behind the stream",

@@ -10,9 +10,32 @@ _WRITER = "spark/keylane_spark/views/view_writer.py"
 _RUNNER = "spark/keylane_spark/views/runner.py"
 _SESSION = "spark/keylane_spark/engine/session.py"
 _WINDOWS = "tests/integration/job/test_partial_windows.py"
+_ROWS = "spark/keylane_spark/views/table_writer.py"
+_LAST_CHANGE = (
+    "tests/unit/spark/test_table_writer.py"
+    "::test_whatever_partition_is_read_first_a_row_is_as_its_last_change_says"
+)
 _WRITTEN = "tests/integration/lanes/test_view_writer.py"
 
 MUTANTS = (
+    # A deleted row leaves nothing: where a view reads the deletion first, what the row was before is counted.
+    mutant(
+        "markers of rows",
+        _ROWS,
+        "markers=list(chain.from_iterable(compress(pairs, ~is_set)))",
+        "markers=[]",
+        focus="grow-table",
+        test=_LAST_CHANGE,
+    ),
+    # A change counts whatever any lane has of its row.
+    mutant(
+        "order of rows",
+        _ROWS,
+        "is_new = is_last & at.are_after(known)",
+        "is_new = is_last",
+        focus="grow-table",
+        test=_LAST_CHANGE,
+    ),
     # Windows with large `latest` values are read at once, whatever their size.
     rare_mutant(
         "windows bounded by bytes",
@@ -25,8 +48,8 @@ MUTANTS = (
     rare_mutant(
         "a view stops alone",
         _RUNNER,
-        "self._context.metrics.count_stop(name)\n",
-        "self._context.metrics.count_stop(name)\n                self._failed(error)\n",
+        "context.metrics.count_stop(name)\n",
+        "context.metrics.count_stop(name)\n                self._failed(error)\n",
         test="tests/unit/spark/test_unexpected_errors.py::test_an_error_that_does_not_pass_stops_its_view_alone",
     ),
     # A record on which `where` fails fails its batch, again and again.
@@ -67,17 +90,25 @@ MUTANTS = (
     rare_mutant(
         "truth is not a number",
         _FIELDS,
-        'f.when(kind_of(path) != "BOOLEAN", f.try',
+        "f.when(text_of(field).rlike(_NUMBER_TEXT), f.try",
         "f.when(f.lit(True), f.try",
         test=f"{_WINDOWS}::test_numbers_are_exact_and_what_is_no_number_is_skipped",
     ),
-    # `latest` of 1e400 is "Infinity".
+    # `latest` of 1e400 is a string.
     rare_mutant(
-        "infinity is no value",
+        "latest as it came",
         _PARTIALS,
-        "& ~is_infinite ",
-        "",
+        "field.columns[-1].alias",
+        "field.json.cast('string').alias",
         test=f"{_WINDOWS}::test_numbers_are_exact_and_what_is_no_number_is_skipped",
+    ),
+    # Ids of 78 digits are one key.
+    rare_mutant(
+        "digits of numbers",
+        "spark/keylane_spark/rows/json_values.py",
+        "texts[at], _ = _as_spark_holds(texts[at])",
+        "pass",
+        test=f"{_WINDOWS}::test_numbers_of_many_digits_are_keys_of_their_own",
     ),
     # `latest` is ordered by nine places of `by`.
     rare_mutant(

@@ -24,6 +24,7 @@ class Message:
     number: int = -1
     code: int | None = None
     about: str | None = "t"
+    at_ms: int = 7
 
     def error(self) -> KafkaError | None:
         return None if self.code is None else KafkaError(self.code)
@@ -41,7 +42,7 @@ class Message:
         return b"v"
 
     def timestamp(self) -> tuple[int, int]:
-        return TIMESTAMP_CREATE_TIME, 7
+        return TIMESTAMP_CREATE_TIME, self.at_ms
 
     def headers(self) -> None:
         return None
@@ -70,6 +71,12 @@ def collect(*messages: Message):
 
 def record(offset: int) -> LogRecord:
     return LogRecord(offset, b"k", b"v", 7, "CreateTime")
+
+
+@pytest.mark.parametrize("at_ms", [-1, 0, -6_795_364_578_871_345_152])
+def test_a_record_may_have_no_timestamp(at_ms: int):
+    found = reader._record(Message(at_ms=at_ms))
+    assert (found.timestamp_ms, found.timestamp_type) == (None, None)
 
 
 def test_when_the_time_is_up_the_records_read_so_far_are_returned():

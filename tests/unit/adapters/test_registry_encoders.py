@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from tests.servers.registry_double import RegistryDouble, client_of, serve_double
 
+from keylane.adapters.registry.compiled import CompiledSchemas
+from keylane.adapters.registry.decoders import RegistryDecoders
 from keylane.adapters.registry.encoders import RegistryEncoders, make_encoder
 from keylane.adapters.registry.keys import RegistryKeys
 from keylane.formats.avro_schema import NotOfSchema
@@ -80,8 +82,22 @@ def test_a_key_is_looked_for_by_versions_that_are_deleted_softly_too(served: Reg
         schema = {"type": "record", "name": "K", "fields": [number, added]}
         path = f"/subjects/orders-key/versions/{version}"
         served.has(f"{path}?deleted=true", {"id": version, "schema": json.dumps(schema)})
-    keys = RegistryKeys(client_of(served.url), {})
+    keys = RegistryKeys(client_of(served.url), CompiledSchemas())
     assert {each.schema_id for each in keys.encoders("orders-key", deadline())} == {1, 2}
+
+
+def test_the_newest_versions_of_a_subject_come_first_and_of_none_there_are_none(served: RegistryDouble):
+    schemas = RegistryDecoders(client_of(served.url))
+    served.has("/subjects/orders-value/versions?deleted=true", [1, 3, 2])
+    for version in (2, 3):
+        document = {"id": 70 + version, "schema": f"v{version}", "schemaType": "PROTOBUF"}
+        served.has(f"/subjects/orders-value/versions/{version}?deleted=true", document)
+    assert list(schemas.newest_versions("orders-value", 2, deadline())) == [
+        (3, 73, "PROTOBUF", "v3"),
+        (2, 72, "PROTOBUF", "v2"),
+    ]
+    served.lacks("/subjects/orders-key/versions?deleted=true")
+    assert list(schemas.newest_versions("orders-key", 2, deadline())) == []
 
 
 def test_one_version_may_have_a_name_of_its_own_in_each_schema_that_refers_to_it(
@@ -110,11 +126,11 @@ def test_one_version_may_have_a_name_of_its_own_in_each_schema_that_refers_to_it
     ids=["no dialect", "draft-07", "a dialect of one's own", "no text"],
 )
 def test_a_schema_without_a_draft_is_of_draft_07_as_rest_proxy_reads_it(draft: dict[str, Any]):
-    times = make_encoder("JSON", json.dumps({"properties": {"at": {"format": "date-time"}}} | draft))
+    times = make_encoder("JSON", json.dumps({"properties": {"at": {"format": "date-time"}}} | draft)).encode
     assert times({"at": "2026-11-28T10:00:00Z"})
     with pytest.raises(NotOfSchema):
         times({"at": "not a date"})
-    pairs = make_encoder("JSON", json.dumps({"items": [{"type": "integer"}]} | draft))
+    pairs = make_encoder("JSON", json.dumps({"items": [{"type": "integer"}]} | draft)).encode
     assert pairs([1, "a"])
     with pytest.raises(NotOfSchema):
         pairs(["a"])
@@ -122,7 +138,7 @@ def test_a_schema_without_a_draft_is_of_draft_07_as_rest_proxy_reads_it(draft: d
 
 def test_a_schema_of_a_draft_is_read_by_that_draft():
     draft = "https://json-schema.org/draft/2020-12/schema"
-    encode = make_encoder("JSON", json.dumps({"$schema": draft, "prefixItems": [{"type": "integer"}]}))
+    encode = make_encoder("JSON", json.dumps({"$schema": draft, "prefixItems": [{"type": "integer"}]})).encode
     with pytest.raises(NotOfSchema):
         encode(["a"])
 
@@ -153,7 +169,7 @@ def test_a_schema_with_a_ref_that_leads_nowhere_is_refused_before_it_is_register
 )
 @pytest.mark.parametrize("draft", ["", "http://json-schema.org/draft-04/schema#"])
 def test_a_schema_with_ids_below_its_root_is_checked(schema: Any, good: Any, bad: Any, draft: str):
-    encode = make_encoder("JSON", json.dumps(schema | ({"$schema": draft} if draft else {})))
+    encode = make_encoder("JSON", json.dumps(schema | ({"$schema": draft} if draft else {}))).encode
     assert json.loads(encode(good)) == good
     with pytest.raises(NotOfSchema):
         encode(bad)

@@ -31,7 +31,9 @@ REST_JSON = {"Content-Type": "application/vnd.kafka.json.v2+json"}
 
 
 def checks_of(environment: dict[str, str]) -> Checks | None:
-    return build_checks(a_runtime(FakeTime().clock), environment, open_circuit(2_000))
+    rules = schema_rules(environment)
+    checks = build_checks(a_runtime(FakeTime().clock), environment, rules, open_circuit(2_000))
+    return checks() if rules else None
 
 
 @pytest.fixture

@@ -65,7 +65,7 @@ def document(record: Record) -> str:
         "partition": record.partition,
         "offset": record.offset,
         "position": str(record.position),
-        "timestamp": record.timestamp_ms,
+        "timestamp": record.timestamp_ms or None,
         "key": key,
         "key_format": key_format,
         "watermark": "3:2077",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,8 @@ from keylane.errors import LogUnavailable
 from keylane.model.clusters import DEFAULT
 from keylane.model.kafka import LogRecord
 from keylane.model.records import Options
+from keylane.ports import SubjectVersion
+from keylane.query import summaries
 from keylane.query.layouts import Layouts
 from keylane.query.store import Store
 from keylane.wiring.explore import ExploreParts
@@ -124,6 +127,39 @@ def test_records_show_what_they_are(get: Get, log: FakePartition):
         ("CreateTime", "k", "text", "", "text"),
     ]
     assert others[1]["timestamp"] is None
+
+
+def test_topics_say_how_they_are_if_asked(get: Get, world: SimpleNamespace, monkeypatch: pytest.MonkeyPatch):
+    world.kafka.create("u", 1)
+    assert document(get("/topics"))["topics"] == [
+        {"topic": "t", "partitions": 2},
+        {"topic": "u", "partitions": 1},
+    ]
+    kept, unkept = document(get("/topics", summary="true"))["topics"]
+    assert (kept["summary"]["building"], unkept) == (True, {"topic": "u", "partitions": 1})
+    monkeypatch.setattr(summaries, "MOST_LANES", 2)
+    world.state.entries |= layout_entry(a_layout("u", 1))
+    page = document(get("/topics", summary="true"))
+    assert ([each["topic"] for each in page["topics"]], page["next"]) == (["t"], "t")
+    assert document(get("/topics", summary="true", prefix="none")) == {"topics": []}
+
+
+def test_a_topic_has_those_subjects_that_the_registry_has(world: SimpleNamespace):
+    versions = {"t-value": [SubjectVersion(2, 7, "AVRO", '"int"')]}
+    registry = SimpleNamespace(newest_versions=lambda subject, *_: versions.get(subject, ()))
+
+    def subjects_of(has_registry: bool) -> list[dict[str, Any]]:
+        settings = replace(explore_settings(), has_registry=has_registry)
+        schemas = (lambda: registry) if has_registry else no_schemas
+        parts = ExploreParts(settings, FakeTime().clock, world.kafka, world.kafka, {}, schemas)
+        application = an_application(explore.OPERATIONS, parts)
+        found = document(answer(application, an_event("GET", "/topics/t/schemas"), None))
+        assert found["topic"] == "t"
+        return found["subjects"]
+
+    version = {"version": 2, "id": 7, "type": "AVRO", "schema": '"int"'}
+    assert subjects_of(True) == [{"subject": "t-value", "versions": [version]}]
+    assert subjects_of(False) == []
 
 
 def test_typed_keys_are_shown_as_reads_show_them(get: Get, log: FakePartition, world: SimpleNamespace):
@@ -267,7 +303,7 @@ def test_topics_are_listed_page_by_page(get: Get, world: SimpleNamespace):
 
 
 def test_partitions_tell_brokers_slot_and_shard(get: Get):
-    second = {"leader": 1, "replicas": [1], "in_sync": [1], "slot": 8192, "shard": "redis-1:7000"}
+    second = {"leader": 1, "replicas": [1], "in_sync": [1], "slot": 12_288, "shard": "redis-2:7000"}
     topic = document(get("/topics/t/partitions"))
     assert topic["partitions"][1] == {"partition": 1} | second
     assert {name: topic[name] for name in ("topic", "topic_id", "internal", "state")} == {

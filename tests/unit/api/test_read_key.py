@@ -246,7 +246,13 @@ def test_incomplete_lane_never_claims_to_be_complete():
     assert "incomplete" not in json.loads(respond(envelope=True).body)
 
 
-@pytest.mark.parametrize("timestamp_ms", [0, 10**15, 2**64 - 1])
+def test_a_record_without_a_timestamp_has_no_header_of_it():
+    response = respond(of_value(b"v", timestamp_ms=0))
+    assert not {"Last-Modified", "Keylane-Timestamp"} & response.headers.keys()
+    assert json.loads(respond(of_value(b"v", timestamp_ms=0), envelope=True).body)["timestamp"] is None
+
+
+@pytest.mark.parametrize("timestamp_ms", [10**15, 2**64 - 1])
 def test_timestamp_outside_http_dates_has_no_last_modified(timestamp_ms: int):
     response = respond(of_value(b"v", timestamp_ms=timestamp_ms))
     assert "Last-Modified" not in response.headers

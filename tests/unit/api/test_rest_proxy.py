@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 JSON = "application/vnd.kafka.json.v2+json"
 BINARY = "application/vnd.kafka.binary.v2+json"
+TEXT = "application/vnd.kafka.text.v2+json"
 ACCEPT = "application/vnd.kafka.v2+json, application/vnd.kafka+json, application/json"
 
 
@@ -109,6 +110,28 @@ def test_null_is_no_key_and_a_tombstone(post: Post, log: FakeLog):
     for media_type in (JSON, BINARY):
         offsets(post({"records": [{"key": None, "value": None}, {}]}, media_type))
     assert log.sent == [NewRecord("test", None, None)] * 4
+
+
+@pytest.mark.parametrize("media_type", [JSON, BINARY, TEXT])
+def test_headers_of_strimzi_and_karapace_are_base64(post: Post, log: FakeLog, media_type: str):
+    headers = [
+        {"key": "a", "value": "/w=="},
+        {"key": "b", "value": "x", "value_format": "text"},
+        {"key": "c"},
+    ]
+    offsets(post({"records": [{"headers": headers}]}, media_type))
+    assert log.sent[-1].headers == (("a", b"\xff"), ("b", b"x"), ("c", None))
+
+
+def test_the_text_of_strimzi_is_written_as_it_is(post: Post, log: FakeLog):
+    records = [{"key": "my-key", "value": "plain \u00fc"}, {"value": None}, {"value": ""}]
+    offsets(post({"records": records}, TEXT))
+    assert [(each.key, each.value) for each in log.sent] == [
+        (b"my-key", "plain \u00fc".encode()),
+        (None, None),
+        (None, b""),
+    ]
+    assert problem(post({"records": [{"value": {"a": 1}}]}, TEXT))[::2] == (400, "records[0].value")
 
 
 def test_timestamps_and_headers_are_written_too(post: Post, log: FakeLog):
@@ -245,6 +268,8 @@ def test_a_body_of_500_levels_is_written_and_a_deeper_one_is_called_so(post: Pos
         ({"records": [{"headers": [{"name": "a"}] * 101}]}, "records[0].headers"),
         ({"records": [{"headers": [{"name": "a", "vlaue": "b"}]}]}, "records[0].headers[0]"),
         ({"records": [{"headers": [{"value": "b"}]}]}, "records[0].headers[0].name"),
+        ({"records": [{"headers": [{"key": "a", "name": "a"}]}]}, "records[0].headers[0]"),
+        ({"records": [{"headers": [{"key": None}]}]}, "records[0].headers[0].key"),
     ],
 )
 def test_field_that_is_missing_or_unknown_or_out_of_bounds_is_422_and_nothing_is_written(
@@ -279,6 +304,8 @@ def with_header(**header: Any) -> dict[str, Any]:
         ({"records": [{"headers": ["a"]}]}, "records[0].headers[0]"),
         (with_header(name="\ud800"), "records[0].headers[1].name"),
         (with_header(name=7), "records[0].headers[1].name"),
+        (with_header(key=7), "records[0].headers[1].key"),
+        (with_header(key="a", value="*"), "records[0].headers[1].value"),
         (with_header(name="b", value=7), "records[0].headers[1].value"),
         (with_header(name="b", value="*", value_format="base64"), "records[0].headers[1].value"),
         (with_header(name="b", value="c", value_format=["text"]), "records[0].headers[1].value_format"),

@@ -252,6 +252,15 @@ def test_an_id_of_a_wrong_type_is_400(post_v2: PostV2, schema_id: Any):
     assert refused(answer) == (400, 400, "value_schema_id")
 
 
+def test_what_is_wrong_with_the_request_is_found_before_the_registry_is_asked(
+    post_v2: PostV2, schemas: FakeSchemaWriter
+):
+    schemas.away = True
+    answer = post_v2(key_schema_id=2_147_483_647, value_schema_id="one", records=[{}])
+    assert refused(answer)[::2] == (400, "value_schema_id")
+    assert schemas.requests == 0
+
+
 @pytest.mark.parametrize("schema", [{"type": "string"}, ["null", "string"]])
 def test_a_schema_that_is_no_string_is_400(post_v2: PostV2, schema: Any):
     assert refused(post_v2(value_schema=schema, records=[{"value": GOOD}])) == (400, 400, "value_schema")

@@ -56,6 +56,7 @@ def ask(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, dict[str, A
         ("explore", "GET", "/topics/{}/partitions", None),
         ("explore", "GET", "/topics/{}/partitions/0", None),
         ("explore", "GET", "/topics/{}/partitions/0/offsets", None),
+        ("explore", "GET", "/topics/{}/schemas", None),
         ("explore", "GET", "/topics/{}/partitions/0/records", None),
         ("explore", "GET", "/v3/clusters/c/topics/{}", None),
         ("explore", "GET", "/v3/clusters/c/topics/{}/configs", None),

@@ -33,7 +33,7 @@ def test_each_peer_that_is_not_installed_is_one_line_that_names_the_recipe(peers
     for variable, part, line in zip(VARIABLES, peers.PARTS, lines, strict=True):
         assert line.startswith(f"{part}: ")
         assert f"not installed ({variable} is not set)" in line
-        assert "docs/benchmarks.md" in line
+        assert "tests/bench/PEERS.md" in line
 
 
 @pytest.mark.usefixtures("uninstalled")

@@ -106,7 +106,7 @@ def test_serverless_kafka_has_no_brokers():
 
 def test_emr_s_driver_and_executors_are_billed_while_the_job_runs():
     cores = add_up(charges(deployed(EMR)))["EMR Serverless, cores"].count
-    assert cores == (1 + 4) * 4
+    assert cores == (1 + 3) * 4
     assert "EMR Serverless, cores" not in add_up(charges(deployed(EMR | {"JobRunning": "false"})))
 
 

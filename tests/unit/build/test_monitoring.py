@@ -82,7 +82,7 @@ def test_every_alarm_has_a_rule_or_a_reason_why_not():
 def test_a_rule_says_what_to_do_and_waits_as_long_as_its_alarm(name):
     properties, rule = ALARMS[name]["Properties"], RULES[name]
     assert rule["for"] == f"{properties['EvaluationPeriods'] * properties.get('Period', 60) // 60}m"
-    assert rule["annotations"]["runbook"] == f"docs/operate/troubleshooting.md#{name.lower()}"
+    assert rule["annotations"]["runbook"] == f"keylane help troubleshooting#{name.lower()}"
     assert "Most" not in rule["annotations"]["summary"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,35 @@ def test_every_reference_resolves():
                 walk(each)
 
     walk(document)
+
+
+def test_generators_of_clients_find_a_type_for_each_schema_and_a_name_for_each_object():
+    """They name an object by what it is in: no two have a name, and none has a component's."""
+    document = openapi.document()
+    names = Counter([*document["components"]["schemas"]])
+
+    def walk(node: Any, name: str) -> None:
+        if isinstance(node, list):
+            for each in node:
+                walk(each, name)
+        if not isinstance(node, dict):
+            return
+        assert node.get("type") != "null", name
+        assert "type" in node or not {"enum", "const"} & node.keys(), name
+        names[name] += "properties" in node and name not in document["components"]["schemas"]
+        for each, schema in node.get("properties", {}).items():
+            walk(schema, name + each.title().replace("_", ""))
+        for part in ("items", "additionalProperties", "anyOf", "oneOf"):
+            walk(node.get(part), f"{name}Item")
+
+    for name, schema in document["components"]["schemas"].items():
+        walk(schema, name)
+    for _, _, operation in operations():
+        parts = [operation.get("requestBody", {}), *operation["responses"].values()]
+        for content in (each for part in parts for each in part.get("content", {}).values()):
+            assert "schema" in content, operation["operationId"]
+            walk(content["schema"], operation["operationId"].title().replace("_", ""))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_operations_have_unique_names_and_summaries():

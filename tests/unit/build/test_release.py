@@ -12,7 +12,7 @@ import pytest
 import yaml
 from tests.support.cloudformation import ROOT
 
-from keylane_build.release import contents, licences, versions
+from keylane_build.release import contents, licences, own_kafka, versions
 
 PYPROJECT = """
 [tool.hatch.build.targets.wheel]
@@ -208,3 +208,11 @@ def test_what_is_published_is_what_was_tried_and_its_builder_could_not_publish_i
     assert used[0] == "actions/download-artifact"
     assert used.index("actions/attest-build-provenance") < used.index("pypa/gh-action-pypi-publish")
     assert not any("password" in step.get("with", {}) for step in publish["steps"])
+
+
+def test_the_walk_names_the_question_and_both_answers_where_they_differ():
+    api = own_kafka.Api("http://127.0.0.1:1")
+    api.compare("the count of orders", 3, 3)
+    with pytest.raises(versions.NotReleasable, match=r"(?s)^the count of orders: .*\n  3\n.*\n  4$"):
+        api.compare("the count of orders", 3, 4)
+    assert api.right == 1

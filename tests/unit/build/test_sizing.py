@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from tests.support.cloudformation import ROOT
+from tests.support.cloudformation import ROOT, template
 
 from keylane.routing import SLOTS
 from keylane_build.sizing import __main__ as command
@@ -20,6 +20,8 @@ from keylane_cli.survey.lane_balance import FULLEST
 from keylane_spark.config.topics import JobConfig
 from keylane_spark.engine import session
 
+START, REPORT, EVENT = 230, 252, 26
+"""Bytes of Lambda's two lines in JSON, with an ARN in the first, and what CloudWatch adds to a line."""
 SMALL = Workload(200, 2_000, 1e6)
 LARGE = sizing.LARGE_TOPIC
 INTERNET = sizing.EXAMPLES["the internet, key by key"]
@@ -256,7 +258,7 @@ def test_the_command_line_prints_sizes_and_names_missing_options(capsys):
     printed = capsys.readouterr().out
     assert "| shards | 3 (the least) |" in printed
     assert "sam deploy --parameter-overrides CacheNodeType=cache.r7g.large CacheShards=3" in printed
-    assert "| lanes | `3 * 13` | 39 |" in printed
+    assert "| lanes | `3 * 10` | 30 |" in printed
     options = "--mb-per-s 22 --reads-per-s 1 --keys 1 --partitions 48 --retention-h 24 --indexed"
     command.main(options.split())
     printed = capsys.readouterr().out
@@ -265,3 +267,46 @@ def test_the_command_line_prints_sizes_and_names_missing_options(capsys):
     with pytest.raises(SystemExit):
         command.main(["--writes-per-s", "200"])
     assert "--reads-per-s, --keys" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("requests", "gateway", "function", "logs"),
+    [
+        (1e6, 3.5, 0.2 + 0.05, 0.5),
+        (1e9, 333 * 3.5 + 667 * 2.8, 200 + 50, 1000 * 0.5),
+        (
+            1e11,
+            333 * 3.5 + 667 * 2.8 + 19_000 * 2.38 + 80_000 * 1.51,
+            20_000 + 5_000,
+            10_000 * 0.5 + 20_000 * 0.25 + 20_000 * 0.1 + 50_000 * 0.05,
+        ),
+    ],
+)
+def test_requests_cost_what_their_tier_says(requests, gateway, function, logs):
+    found = [each.dollars for each in sizing.requests(requests)]
+    assert found == pytest.approx([gateway, function, logs], rel=1e-5)
+
+
+def test_a_start_costs_what_its_tiers_say():
+    """Of 5.8 billion requests a month, 4.8 are in the third tier; none is in the fourth."""
+    bill = bills.sized(sizing.EXAMPLES["a start"]).bill
+    found = bill["API Gateway, requests"].dollars + bill["Lambda, requests"].dollars
+    assert found == pytest.approx(15_850, rel=0.001)
+
+
+def test_the_logs_of_a_request_are_as_long_as_its_lines():
+    stage = template()["Resources"]["Api"]["Properties"]
+    line = stage["AccessLogSetting"]["Fn::If"][1]["Format"]
+    values = {"Id": "x" * 36, "caller": "x" * 34, "sourceIp": "x" * 13, "resourcePath": "x" * 26}
+    for name, value in values.items():
+        line = re.sub(rf"\$context\.[\w.]*{name}", value, line)
+    written = len(re.sub(r"\$context\.[\w.]+", "123", line)) + START + REPORT + 3 * EVENT
+    assert written == pytest.approx(costs.REQUEST_LOG_BYTES, rel=0.05)
+
+
+def test_the_page_says_from_how_many_requests_on_the_server_is_the_cheaper_host():
+    rate = bills.break_even()
+    assert bills.server_dollars(rate) < bills.gateway_dollars(rate)
+    assert bills.server_dollars(rate - 1) > bills.gateway_dollars(rate - 1)
+    page = (ROOT / "docs" / "operate" / "sizing.md").read_text(encoding="utf-8")
+    assert f"From {rate} requests/s on" in page

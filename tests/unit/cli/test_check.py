@@ -124,6 +124,135 @@ def test_change_events_without_their_envelope_are_a_note(tmp_path):
     assert [line for line in lines if "change events of a table" in line]
 
 
+@pytest.mark.parametrize(
+    ("key", "note"),
+    [
+        (b'{"id":1}', "with key_fields keys are found by their values"),
+        (b'{"id":{"scale":0}}', "keys are asked for as they are in Kafka: the field 'id' is not a string"),
+        (b"k", ""),
+    ],
+)
+def test_keys_that_are_objects_are_a_note(tmp_path, key, note):
+    lines = check_topic(tmp_path, "[topics.orders]\n", sample_of([(0, LogRecord(0, key, b"1"))]))
+    assert [line for line in lines if line.startswith(f"note 1: {note}")][: bool(note)] == lines[1:]
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "warning"),
+    [
+        ("time", 1793491200000, ""),
+        ("time", 1793491200000000, 'look like microseconds, not milliseconds: its type is "time_us"'),
+        ("time", 2013, 'look like years, not milliseconds: its type is "number"'),
+        ("time_us", 1793491200000, 'look like milliseconds, not microseconds: its type is "time"'),
+        ("number", 1793491200000, ""),
+    ],
+)
+def test_a_time_in_another_unit_is_a_warning(tmp_path, kind, number, warning):
+    text = f'[topics.orders]\nfields = {{ at = "{kind}" }}\n'
+    lines = check_topic(tmp_path, text, sample_of([(0, LogRecord(0, b"k", b'{"at":%d}' % number))]))
+    found = [line.partition("'at' ")[2] for line in lines if line.startswith("warning")]
+    assert found == ([warning] if warning else [])
+
+
+def test_a_value_that_is_nested_without_end_is_one_without_the_field(tmp_path):
+    text = '[topics.orders]\nfields = { at = "time" }\n'
+    deep = b'{"at":' * 100_000 + b"1" + b"}" * 100_000
+    lines = check_topic(tmp_path, text, sample_of([(0, LogRecord(0, b"k", deep))]))
+    assert [line for line in lines if "none of 1 records has a value of the type time in 'at'" in line]
+
+
+def decoded_sample(*documents: bytes) -> TopicSample:
+    """Records of a registry's values, as `look_at` has decoded them."""
+    records = records_of("murmur2", b"\0\0\0\0\7framed")
+    return replace(sample_of(records), decoded=documents)
+
+
+def test_values_of_a_registry_are_looked_at_as_readers_see_them(tmp_path):
+    text = '[topics.orders]\nvalue_format = "registry"\nfields = { amount = "number", amout = "number" }\n'
+    lines = check_topic(tmp_path, text, decoded_sample(*[b'{"amount": 1}'] * 50))
+    [warning] = [line for line in lines if line.startswith("warning")]
+    assert "none of 50 records has a value of the type number in 'amout': did you mean 'amount'?" in warning
+    assert not [line for line in check_topic(tmp_path, text, decoded_sample()) if line.startswith("warning")]
+    lines = check_topic(tmp_path, '[topics.orders]\nvalue_format = "registry"\n', decoded_sample(EVENT))
+    assert [line for line in lines if "change events of a table" in line]
+    text = '[topics.orders]\nvalue_format = "registry"\nenvelope = "debezium"\n'
+    lines = check_topic(tmp_path, text, decoded_sample(EVENT, b"{}"))
+    assert "warning 3: 1 of 2 values are not change events: it is not a change event: it has no op" in lines
+    valid = valid_file(tmp_path, "[topics.orders]\n" + VIEW.format(key="by", field="amount"))
+    for sample, found in (
+        (decoded_sample(), 0),
+        (decoded_sample(b'{"by": 1, "amount": 2}'), 0),
+        (decoded_sample(b"1"), 1),
+    ):
+        assert len(list(check_topics.check_view(valid, "v", valid.config.views["v"], sample))) == found
+
+
+def test_records_that_are_not_where_their_partitioner_puts_them_are_a_warning(tmp_path):
+    mixed = [*records_of("murmur2")[:50], *records_of("crc32")[50:]]
+    lines = check_topic(tmp_path, "[topics.orders]\n", sample_of(mixed))
+    [line] = [each for each in lines if "strays" in each]
+    assert line.startswith("warning 1: ")
+    assert "of 60 records are not where producers with 'murmur2' and partition_by = 'key' put them" in line
+    assert not [
+        each
+        for each in check_topic(tmp_path, "[topics.orders]\nguarded = true\n", sample_of(mixed))
+        if "strays" in each
+    ]
+    keys = [b"c%d|%d" % (number % 9, number) for number in range(60)]
+    for part, expected in ((b"|", False), (None, True)):
+        placed = [
+            (partition_for(key.split(part)[0] if part else key, 3), LogRecord(0, key, b"1")) for key in keys
+        ]
+        lines = check_topic(tmp_path, '[topics.orders]\npartition_by = "prefix:|"\n', sample_of(placed))
+        assert bool([each for each in lines if each.startswith("warning 2") and "strays" in each]) is expected
+
+
+def test_a_view_whose_time_counts_something_else_is_a_warning(tmp_path):
+    view = 'topic = "orders"\ntime = "at"\nwindow = "1d"\ncolumns = { n = "count()" }\n'
+    text = f"[topics.orders]\n[views.v]\n{view}"
+    valid = valid_file(tmp_path, text)
+    for at, expected in (
+        (2013, "years"),
+        (1793491200000000, "microseconds"),
+        (1793491200000, ""),
+        ('"2013"', ""),
+    ):
+        sample = sample_of([(0, LogRecord(0, b"k", f'{{"at": {at}}}'.encode()))])
+        found = [each.what for each in check_topics.check_view(valid, "v", valid.config.views["v"], sample)]
+        wanted = f"the numbers in 'at' look like {expected}: a view takes them for milliseconds"
+        assert found == ([wanted] if expected else [])
+
+
+@pytest.mark.parametrize(
+    ("options", "noted"),
+    [
+        ("", True),
+        ('of = "keys"\n', False),
+        ('of = "log"\n', False),
+        ('window = "1h"\n', False),
+        ('session = "1h"\n', False),
+    ],
+)
+def test_a_view_that_counts_a_key_with_each_of_its_records_is_a_note(tmp_path, options: str, noted: bool):
+    text = f'[topics.orders]\n[views.v]\ntopic = "orders"\n{options}columns = {{ n = "count()" }}\n'
+    valid = valid_file(tmp_path, text)
+    sample = sample_of([(0, LogRecord(0, key, b"{}")) for key in (b"a", b"b", b"a")])
+    found = [each.what for each in check_topics.check_view(valid, "v", valid.config.views["v"], sample)]
+    what = "1 of 3 records have a key that came before, and the view counts each record"
+    assert found == (
+        [f'{what}: with of = "keys" it counts each key once, as its latest record is'] if noted else []
+    )
+
+
+def test_topics_that_can_t_be_joined_for_their_partitions_are_a_note(tmp_path):
+    text = "[topics.a]\n[topics.b]\n[topics.c]\n[topics.d]\nstripes = 2\n[topics.e]\n"
+    counts = {"a": 3, "b": 3, "c": 6, "d": 9, "e": 6}
+    found = list(check_topics.check_joins(valid_file(tmp_path, text), counts))
+    [each] = found
+    assert each.what == "it has 6 partitions, topic 'a' has 3: /join does not read both"
+    assert each.where.endswith(":3")
+
+
 def test_memory_is_that_of_the_calculator(tmp_path):
     for indexed in (False, True):
         workload = Workload(1, 1, keys=1, key_bytes=20, value_bytes=200, topic_bytes=10, indexed=indexed)
@@ -182,12 +311,14 @@ def test_an_index_of_a_field_that_elasticache_could_not_move_is_a_warning(tmp_pa
 
 
 def test_lanes_that_leave_a_shard_empty_or_full_are_a_warning_with_better_stripes(tmp_path):
-    shards = tuple(divide(6))
-    [_, line] = check_topic(tmp_path, "[topics.orders]\n", sample_of(records_of("murmur2")), shards)
+    shards, sample = tuple(divide(6)), sample_of(records_of("murmur2"), count=100_000_000)
+    [_, line] = check_topic(tmp_path, "[topics.orders]\n", sample, shards)
     assert line.startswith("warning 1: a shard has no lane: with stripes = ")
     stripes = int(line.split("stripes = ")[1].split()[0])
     better = f"[topics.orders]\nstripes = {stripes}\n"
-    assert len(check_topic(tmp_path, better, sample_of(records_of("murmur2")), shards)) == 1
+    assert len(check_topic(tmp_path, better, sample, shards)) == 1
+    # A topic that is small need not be spread.
+    assert len(check_topic(tmp_path, "[topics.orders]\n", sample_of(records_of("murmur2")), shards)) == 1
 
 
 def test_more_lanes_than_slots_are_wrong(tmp_path):

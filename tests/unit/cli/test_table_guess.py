@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from tests.servers.registry_double import serve_double
 
 from keylane.model.records import Options
 from keylane_cli.survey.table_guess import (
     decode_registered,
+    explain_events,
+    explain_keys,
+    explain_registered,
     find_event_faults,
     find_key_faults,
     guess_key_fields,
     guess_key_schema,
+    guess_times,
     has_change_events,
     has_registry_keys,
 )
@@ -61,6 +67,85 @@ def test_faults_say_why_and_values_of_a_registry_are_left_out():
 )
 def test_fields_are_those_of_all_keys_in_the_converter_s_form(keys, expected):
     assert guess_key_fields(keys) == expected
+
+
+ORACLE = (
+    '{"type":"struct","fields":[{"type":"struct","fields":[{"type":"int32","field":"scale"},'
+    '{"type":"bytes","field":"value"}],"name":"io.debezium.data.VariableScaleDecimal","field":"ID"}]}'
+)
+HINT = "decimal.handling.mode=string"
+
+
+@pytest.mark.parametrize(
+    ("keys", "why"),
+    [
+        ([b'{"ID":{"scale":0,"value":"Bw=="}}'], ("the field 'ID' is not a string", HINT)),
+        ([b'{"a":1,"b":{"c":1}}'], ("the field 'b' is not a string",)),
+        ([b'{"a":null}', b'{"a":1}'], ("the field 'a' is not a string",)),
+        ([b'{"id":1}', b'{"id":"1"}'], ("a field 'id' that is not a",)),
+        ([b'{"id":1}', b'{"no":1}'], ("several fields",)),
+        ([b'{"a":1,"b":1}', b'{"b":1,"a":1}'], ("several fields, or several orders",)),
+        ([b'{"id": 1}'], ("not Connect's converter's",)),
+        ([b'{"id":' + b"9" * 5_000 + b"}"], ("not Connect's converter's",)),
+        ([f'{{"schema":{ORACLE},"payload":{{"ID":{{"scale":0}}}}}}'.encode()], ("type 'struct'", HINT)),
+        ([b'{"schema":{"a":1},"payload":1}', b'{"schema":{"b":1},"payload":1}'], ("several schemas",)),
+        *(([each], ()) for each in (b"7", b"key", b'"a"', b"[1]", b"\xff")),
+        ([], ()),
+    ],
+)
+def test_keys_that_are_objects_and_get_no_option_say_why(keys, why):
+    found = explain_keys(keys)
+    assert all(each in found for each in why)
+    assert bool(found) is bool(why)
+
+
+MONGO = b'{"after":"{\\"_id\\": {\\"$oid\\": \\"a\\"}}","op":"c"}'
+UPDATE = b'{"after":null,"updateDescription":{"updatedFields":"{}"},"op":"u"}'
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ([MONGO, EVENT], ""),
+        ([MONGO, UPDATE], "1 of 2 values are not change events: it is an update without its document"),
+        ([UPDATE], "1 of 1 values are not change events: it is an update without its document"),
+        ([b"{}", b"no"], ""),
+        ([], ""),
+    ],
+)
+def test_a_topic_with_some_change_events_says_what_the_others_are(values, why):
+    assert explain_events(values).startswith(why)
+    assert bool(explain_events(values)) is bool(why)
+    assert has_change_events(values) is (values == [MONGO, EVENT])
+
+
+US = 1793491200000000
+TYPED = {"type": "struct", "fields": [{"field": "after", "type": "struct", "fields": []}, {"field": "op"}]}
+TYPED["fields"][0]["fields"] = [{"field": "at", "type": "int64", "name": "io.debezium.time.MicroTimestamp"}]
+
+
+@pytest.mark.parametrize(
+    ("values", "guessed", "typed"),
+    [
+        (
+            [{"at": US // 1000, "us": US, "ns": US * 1000, "s": US // 10**6}],
+            ["time", "time_us", "time_ns", "time_s"],
+            {},
+        ),
+        ([{"on": 20758, "year": 2013}], ["time_days", "number"], {}),
+        ([{"a": {"at": US}, "b": None, "c": [US]}, {"a": {"at": None}}], ["time_us"], {}),
+        ([{"at": US}, {"at": 7}], [], {}),
+        ([{"at": True, "b": "x", "c": 1.5}], [], {}),
+        ([{"op": "c", "after": {"at": US}}], ["time_us"], {}),
+        ([{"schema": TYPED, "payload": {"op": "c", "after": {"at": US}}}], [], {"at": "time_us"}),
+        ([[1], None, 5], [], {}),
+        ([], [], {}),
+    ],
+)
+def test_fields_may_be_times_by_their_numbers_or_are_by_their_schema(values, guessed, typed):
+    found = guess_times([json.dumps(each).encode() for each in values])
+    assert (list(found.guessed.values()), found.typed) == (guessed, typed)
+    assert guess_times([b"\xff", b"\0\0\0\0\7x", b"no"]) == ({}, {})
 
 
 def test_keys_that_no_client_would_find_are_faults():
@@ -126,7 +211,26 @@ def test_values_of_a_registry_are_decoded_where_it_answers():
     with serve_double() as registry:
         registry.has("/schemas/ids/7", {"schema": "{}", "schemaType": "JSON"})
         given = {"KEYLANE_SCHEMA_REGISTRY_URL": registry.url}
-        assert decode_registered([b"\0\0\0\0\7" + EVENT], given) == [EVENT]
-        assert decode_registered([b"\0\0\0\0\x08" + EVENT], given) == []
-    assert decode_registered([b"\0\0\0\0\7" + EVENT], given) == []
-    assert decode_registered([b"\0\0\0\0\7" + EVENT], {}) == []
+        assert decode_registered([b"\0\0\0\0\7" + EVENT], given) == ([EVENT], "")
+        found, why = decode_registered([b"\0\0\0\0\x08" + EVENT], given)
+        assert (found, "status 404" in why) == ([], True)
+    for environment, reason in ((given, "Schema Registry"), ({}, "KEYLANE_SCHEMA_REGISTRY_URL")):
+        found, why = decode_registered([b"\0\0\0\0\7" + EVENT], environment)
+        assert (found, reason in why) == ([], True)
+    assert not has_change_events([b"\0\0\0\0\7" + EVENT])
+
+
+def test_keys_of_a_registry_are_compared_with_what_their_schemas_make():
+    fields = '{"name":"scale","type":"int"},{"name":"value","type":"bytes"}'
+    decimal = f'{{"type":"record","name":"D","fields":[{fields}]}}'
+    key = f'{{"type":"record","name":"K","fields":[{{"name":"ID","type":{decimal}}}]}}'
+    with serve_double() as registry:
+        schema = {"schema": key, "schemaType": "AVRO"}
+        registry.has("/schemas/ids/7", schema)
+        given = {"KEYLANE_SCHEMA_REGISTRY_URL": registry.url}
+        registry.has("/subjects/t-key/versions", {"error_code": 40401, "message": "no"}, 404)
+        assert "t-key" in explain_registered("t", [b"\0\0\0\0\7\0\2\7"], given)
+        registry.has("/subjects/t-key/versions", [1])
+        registry.has("/subjects/t-key/versions/1", schema | {"id": 7, "version": 1, "subject": "t-key"})
+        assert explain_registered("t", [b"\0\0\0\0\7\0\2\7"], given) == ""
+    assert explain_registered("t", [b"\0\0\0\0\7\0\2\7"], {}) == ""

@@ -190,5 +190,7 @@ def test_a_query_says_what_it_is():
 def test_the_fake_knows_fields_of_its_own_topics_alone():
     with pytest.raises(InvalidArgument, match="fields are of topics that there are"):
         FakeKeylane({"t": 1}, fields={"u": {"a": "text"}})
-    with pytest.raises(InvalidArgument, match="text, number, time, boolean, texts"):
+    with pytest.raises(
+        InvalidArgument, match="text, number, time, time_s, time_us, time_ns, time_days, boolean, texts"
+    ):
         FakeKeylane({"t": 1}, fields={"t": {"a": "string"}})

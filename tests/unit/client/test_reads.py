@@ -51,6 +51,13 @@ def test_a_record_has_value_position_age_and_watermark():
     assert record.raw == b'{"dest":"SFO"}'
 
 
+def test_a_record_may_have_no_timestamp():
+    answer = found({"dest": "LAX"})
+    del answer.headers["Keylane-Timestamp"]
+    record = ApiDouble(answer).topic()["k"]
+    assert (record.timestamp_ms, record.timestamp) == (None, None)
+
+
 def test_an_absent_key_is_a_key_error_in_brackets_and_none_from_get():
     api = ApiDouble(*[problem(404, "key-absent")] * 2)
     topic = api.topic()

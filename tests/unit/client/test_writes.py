@@ -24,6 +24,7 @@ from keylane_client import (
     AccessDenied,
     AsyncClient,
     ClientOptions,
+    InvalidArgument,
     KeylaneError,
     NewRecord,
     NotKept,
@@ -317,3 +318,17 @@ def test_clients_do_not_see_each_others_sessions():
     client.topic("t").get("k")
     client.session().topic("t").get("k")
     assert all("Keylane-Min-Position" not in request.headers for request in api.requests)
+
+
+@pytest.mark.parametrize(
+    ("schema", "query"), [(None, ""), ("latest", "schema=latest"), (7, "schema=7"), ("raw", "raw=true")]
+)
+def test_a_put_says_by_which_schema_its_value_is_written(schema: int | str | None, query: str):
+    api = ApiDouble(written(3))
+    api.topic().put("k", {"a": 1}, schema=schema)
+    assert api.requests[0].url.query.decode() == query
+
+
+def test_a_record_with_headers_takes_no_schema():
+    with pytest.raises(InvalidArgument, match="takes no schema"):
+        ApiDouble().topic().put("k", 1, headers={"a": "b"}, schema="latest")

@@ -71,7 +71,7 @@ def test_default_wait_is_never_above_the_maximum():
 def test_explore_needs_only_its_brokers():
     settings = ExploreSettings.from_environment(KAFKA)
     assert settings == ExploreSettings(
-        Clusters(ReaderSettings("one:9092,two:9092", 5_000)), False, 5_000, 2_000, 1_000, 2_000
+        Clusters(ReaderSettings("one:9092,two:9092", 5_000)), False, False, 5_000, 2_000, 1_000, 2_000
     )
 
 
@@ -82,9 +82,10 @@ def test_explore_reads_all_its_variables():
         "KEYLANE_STATE_TIMEOUT_MS": "100",
         "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS": "50",
     }
-    settings = ExploreSettings.from_environment(KAFKA | REDIS | timeouts)
+    registry = {"KEYLANE_SCHEMA_REGISTRY_URL": "http://registry:8081"}
+    settings = ExploreSettings.from_environment(KAFKA | REDIS | registry | timeouts)
     assert settings == ExploreSettings(
-        Clusters(ReaderSettings("one:9092,two:9092", 300)), True, 300, 200, 100, 50
+        Clusters(ReaderSettings("one:9092,two:9092", 300)), True, True, 300, 200, 100, 50
     )
     with pytest.raises(SettingsError, match="KEYLANE_EXPLORE_TIMEOUT_MS"):
         ExploreSettings.from_environment(KAFKA | {"KEYLANE_EXPLORE_TIMEOUT_MS": "0"})

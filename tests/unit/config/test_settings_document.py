@@ -41,7 +41,7 @@ def test_the_page_is_what_the_tables_make():
 
 def test_every_setting_stands_on_the_page_once_in_cells_that_can_be_read():
     rows = re.findall(r"^\| `(KEYLANE_[A-Z0-9_]+)` \|(.*)\|$", settings_page.page(), re.MULTILINE)
-    described = [name for name, cells in rows if cells.count(" | ") == 3]
+    described = [name for name, cells in rows if cells.count(" | ") in {2, 3}]
     assert sorted(described) == sorted(all_settings())
     assert max(len(cell) for _, cells in rows for cell in cells.split(" | ")) <= 200
 

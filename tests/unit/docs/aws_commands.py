@@ -23,6 +23,7 @@ CLI_ONLY = {
     ("cloudformation", "deploy"): {"stack-name", "template-file", "capabilities", "parameter-overrides"},
     ("ecr", "get-login-password"): set(),
     ("logs", "tail"): {"since", "follow"},
+    ("s3", "cp"): set(),
     ("s3", "rb"): {"force"},
 }
 """Commands that the CLI adds to those of the models, with the options that the documents use."""

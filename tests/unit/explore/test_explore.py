@@ -184,7 +184,11 @@ def test_partitions_are_placed_by_the_topics_layout(kafka: FakeKafka):
 def test_placement_without_redis_has_kafkas_part(kafka: FakeKafka, state: FakeState | None, name: str):
     kafka.create("t", 4)
     placement = placed(kafka, state, "t")
-    assert (placement.state, placement.slots, placement.shards) == (name, [0, 4096, 8192, 12288], [None] * 4)
+    assert (placement.state, placement.slots, placement.shards) == (
+        name,
+        [2048, 6144, 10240, 14336],
+        [None] * 4,
+    )
     with pytest.raises(UnknownTopic):
         placed(kafka, state, "elsewhere")
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from keylane.formats import change_events
 from keylane.formats.change_events import parse_event
+from keylane.formats.extended_json import to_plain
 from keylane.formats.json_text import members
 
 ROW = '{"id": 7, "price": 12.500, "op": "d", "big": 12345678901234567890123}'
@@ -64,6 +65,18 @@ def test_an_unwrapped_event_is_the_row_even_with_columns_that_are_called_op_and_
         ('{"op": ["c"], "after": {}}', "its op is"),
         ('{"op": "u", "after": null}', "it has no after"),
         ('{"op": "u", "after": [1]}', "it has no after"),
+        ('{"op": "u", "after": "[1]"}', "its after is not a JSON object"),
+        ('{"op": "u", "after": "{1}"}', "its after is not a JSON object"),
+        ('{"op": "c", "after": ""}', "its after is not a JSON object"),
+        ('{"op": "u", "after": "{\\"a\\":{\\"$numberLong\\":\\"1\\"}"}', "its after is not a JSON object"),
+        (
+            '{"op": "u", "after": "{\\"a\\":\\"{\\"$numberLong\\":\\"1\\"}\\"}"}',
+            "its after is not a JSON object",
+        ),
+        (
+            '{"op": "u", "after": null, "updateDescription": {"updatedFields": "{}"}}',
+            "updateDescription alone",
+        ),
         ('{"__deleted": "perhaps"}', "its __deleted is not true or false"),
         ('{"op": "c", "after": ' + "[" * 100_000 + "]" * 100_000 + "}", "nested too deeply"),
     ],
@@ -92,6 +105,53 @@ def test_members_refuse_what_json_refuses(text):
     except ValueError:
         found = None
     assert found == (expected if isinstance(expected, dict) else None)
+
+
+@pytest.mark.parametrize(
+    "event", ['{"after": %s, "op": "c"}', '{"schema": {}, "payload": {"after":%s,"op":"u"}}']
+)
+def test_a_document_of_mongodb_is_its_plain_json(event):
+    document = (
+        '{"_id" : {"$oid" : "596e"},"n": {"$numberLong": "7"}, "s": "{\\"$oid\\": \\"x\\"}", "p": 1.50}'
+    )
+    plain = '{"_id" : "596e","n": 7, "s": "{\\"$oid\\": \\"x\\"}", "p": 1.50}'
+    assert parse_event(event % json.dumps(document)).row == plain
+    assert parse_event(event % json.dumps('\n{"a":"\ud83d"} ')).row == '{"a":"\\ud83d"}'
+
+
+@pytest.mark.parametrize(
+    ("typed", "plain"),
+    [
+        ('{"$oid":"596e275826f08b2730779e1f"}', '"596e275826f08b2730779e1f"'),
+        ('{ "$numberInt" : "-1" }', "-1"),
+        ('{"$numberLong":"9223372036854775807"}', "9223372036854775807"),
+        ('{"$numberDouble":"1.0E10"}', "1.0E10"),
+        ('{"$numberDouble":"-Infinity"}', '"-Infinity"'),
+        ('{"$numberDecimal":"12.50"}', '"12.50"'),
+        ('{"$date":1577836800000}', "1577836800000"),
+        ('{"$date":{"$numberLong":"-1"}}', "-1"),
+        ('{"$date":"2020-01-01T00:00:00Z"}', '"2020-01-01T00:00:00Z"'),
+        ('{"$binary":"YQ==","$type":"00"}', '"YQ=="'),
+        ('{"$binary":{"base64":"YQ==","subType":"04"}}', '"YQ=="'),
+        ('{"$uuid":"7d0cd9a8"}', '"7d0cd9a8"'),
+        ('{"$symbol":"a\\"}"}', '"a\\"}"'),
+        *(
+            (each, each)
+            for each in (
+                '{"$timestamp":{"t":1,"i":2}}',
+                '{"$regularExpression":{"pattern":"a","options":"i"}}',
+                '{"$minKey":1}',
+                '{"$numberLong":"01"}',
+                '{"$oid":"a","b":1}',
+                '{"$ref":"a","$id":1}',
+            )
+        ),
+    ],
+)
+def test_a_type_of_extended_json_is_plain_where_json_has_it(typed, plain):
+    document = f'{{"a": [{typed}, {{"b":{typed}}}], "c" :{typed}}}'
+    assert to_plain(document) == document.replace(typed, plain)
+    json.loads(to_plain(document))
 
 
 def test_the_operations_are_those_that_debezium_documents_of_rows():

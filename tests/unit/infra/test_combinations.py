@@ -44,10 +44,12 @@ def test_a_condition_that_is_never_true_is_reported():
     assert "IsOn is true in no combination" in sentence
 
 
-def test_the_commands_of_the_deployment_page_are_combinations():
-    commands = len(re.findall(r"^\$ sam deploy", (ROOT / "docs/operate/deploy.md").read_text(), re.MULTILINE))
-    found = [name for name in read_combinations(ROOT) if name.startswith("deploy-page-")]
-    assert commands == len(found) > 1
+@pytest.mark.parametrize(("page", "least"), [("deploy", 2), ("regions", 1)])
+def test_the_commands_of_the_pages_on_deploying_are_combinations(page, least):
+    text = (ROOT / "docs" / "operate" / f"{page}.md").read_text(encoding="utf-8")
+    commands = len(re.findall(r"^\$ sam deploy", text, re.MULTILINE))
+    found = [name for name in read_combinations(ROOT) if name.startswith(f"{page}-page-")]
+    assert commands == len(found) >= least
 
 
 def test_the_commands_of_the_page_on_the_front_are_combinations():
@@ -155,6 +157,7 @@ LIVE = {
     "Properties": {"ProvisionedConcurrencyConfig": {"ProvisionedConcurrentExecutions": "9"}},
 }
 INTEGRATION = {"x-amazon-apigateway-integration": {"uri": "arn:aws:lambda:r:1:function:s-f/invocations"}}
+STAGE_FIELDS = ("ResourcePath", "HttpMethod", "MetricsEnabled", "ThrottlingRateLimit", "ThrottlingBurstLimit")
 BROKEN = {
     "an empty list": (of("A", SubnetIds=[]), "SubnetIds"),
     "a list of an empty string": (of("A", SubnetIds=[""]), "empty string"),
@@ -190,6 +193,10 @@ BROKEN = {
     "too many paths": (
         of("AWS::ApiGateway::RestApi", Body={"paths": {f"/{number}": {} for number in range(300)}}),
         "API Gateway takes 300",
+    ),
+    "a stage with more settings than one update takes": (
+        of("AWS::ApiGateway::Stage", MethodSettings=[dict.fromkeys(STAGE_FIELDS, 1)] * 27),
+        "81 settings of methods; an update of a stage takes 80",
     ),
     "too many policies of a role": (
         of("AWS::IAM::Role", ManagedPolicyArns=["a"] * 11),
@@ -300,6 +307,11 @@ BROKEN |= {
         "above the largest",
     ),
 }
+
+
+def test_the_stage_of_the_template_is_made_by_one_update():
+    settings = template()["Resources"]["Api"]["Properties"]["MethodSettings"]
+    assert list(checks.check(of("AWS::ApiGateway::Stage", MethodSettings=settings))) == []
 
 
 @pytest.mark.parametrize("name", BROKEN)

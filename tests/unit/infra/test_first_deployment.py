@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,20 +13,28 @@ import yaml
 from tests.support.cloudformation import ROOT, of_type, template
 
 from keylane_build.stack.combinations import read_combinations
+from keylane_build.stack.loading import load_template
 
 MAIN = template()
 RESOURCES = MAIN["Resources"]
 PIPELINE = template("infra/pipeline.yaml")
 TEMPLATES = sorted(each.name for each in (ROOT / "infra").glob("*.yaml"))
 NO_VALUE = {"Ref": "AWS::NoValue"}
-OF_THE_ACCOUNT = {"GatewayAccount", "GatewayLogRoleOfAccount"}
-"""They outlive even a failed first deployment: other APIs of the account may use them by then."""
+OF_THE_ACCOUNT = {
+    "template.yaml": {"GatewayAccount", "GatewayLogRoleOfAccount"},
+    "infra/deployer.yaml": {"Provider"},
+}
+"""They outlive even a failed first deployment: others in the account may use them by then."""
 HOLD_DATA = {
     "template.yaml": {"Network", "Kafka", "LogQueue", "DeadLetters", "LargeRecords"},
-    "infra/kafka.yaml": {"Cluster"},
     "infra/key.yaml": {"Key"},
 }
 """Template -> its resources with accepted records, what they need, and the key that reads them."""
+HOLDING = {"AWS::MSK::Cluster", "AWS::MSK::ServerlessCluster", "AWS::ElastiCache::ReplicationGroup"}
+NESTED = {
+    name: each["Properties"]["TemplateURL"]
+    for name, each in of_type(MAIN, "AWS::CloudFormation::Stack").items()
+}
 
 
 def decrypts(statement: object, keys: object) -> bool:
@@ -125,10 +135,61 @@ def test_a_failed_message_is_delivered_again_alone_and_never_while_the_function_
 def test_what_holds_accepted_data_outlives_its_stack_and_a_failed_first_deployment_leaves_nothing(path):
     resources = template(path)["Resources"]
     stays = {name for name, each in resources.items() if each.get("DeletionPolicy") == "Retain"}
-    assert stays == (OF_THE_ACCOUNT if path == "template.yaml" else set())
+    assert stays == OF_THE_ACCOUNT.get(path, set())
     kept = {name for name, each in resources.items() if each.get("DeletionPolicy") == "RetainExceptOnCreate"}
     assert kept == HOLD_DATA.get(path, set())
     assert all(resources[name]["UpdateReplacePolicy"] == "Retain" for name in kept)
+
+
+def test_a_trial_keeps_nothing_but_what_belongs_to_the_account(tmp_path):
+    """The workflow changes its copy of them. Without the account's role, all its APIs lose their logs."""
+    workflow = (ROOT / ".github/workflows/smoke.yml").read_text("utf-8")
+    [command] = re.findall(r"sed -i .*", workflow)
+    shutil.copy(ROOT / "template.yaml", tmp_path)
+    shutil.copytree(ROOT / "infra", tmp_path / "infra")
+    subprocess.run(["bash", "-ec", command], cwd=tmp_path, check=True)
+    for path in ("template.yaml", *(f"infra/{name}" for name in TEMPLATES)):
+        resources = load_template(tmp_path / path)["Resources"]
+        kept = {name for name, each in resources.items() if each.get("DeletionPolicy", "Delete") != "Delete"}
+        assert kept == OF_THE_ACCOUNT.get(path, set())
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_a_nested_stack_goes_or_stays_as_a_whole(name):
+    """A rollback of the root deletes those that were complete: for them it is no rollback.
+
+    A cluster that stayed then would keep its interfaces, so that the network could not be deleted.
+    """
+    resources = template(NESTED[name])["Resources"]
+    own = {each: found.get("DeletionPolicy", "Delete") for each, found in resources.items()}
+    assert {each: policy for each, policy in own.items() if policy.startswith("Retain")} == {}
+
+
+def test_a_kafka_that_is_replaced_stays():
+    clusters = {
+        name: each
+        for name, each in template("infra/kafka.yaml")["Resources"].items()
+        if each["Type"] in HOLDING
+    }
+    assert {name: each["UpdateReplacePolicy"] for name, each in clusters.items()} == {
+        "Cluster": "Retain",
+        "Serverless": "Retain",
+    }
+
+
+def test_the_stack_policy_forbids_an_update_to_replace_or_remove_what_holds_data():
+    """It is set on the stack, and on its nested stacks Kafka and Cache."""
+    allowed, denied = json.loads((ROOT / "infra/stack-policy.json").read_text("utf-8"))["Statement"]
+    assert (allowed["Effect"], allowed["Resource"]) == ("Allow", "*")
+    assert (denied["Effect"], set(denied["Action"])) == ("Deny", {"Update:Replace", "Update:Delete"})
+    clusters = {
+        name
+        for path in ("infra/kafka.yaml", "infra/cache.yaml")
+        for name, each in template(path)["Resources"].items()
+        if each["Type"] in HOLDING
+    }
+    named = {each.removeprefix("LogicalResourceId/") for each in denied["Resource"]}
+    assert named == HOLD_DATA["template.yaml"] | {"Cache"} | clusters
 
 
 def test_a_cache_that_is_deleted_leaves_a_snapshot():

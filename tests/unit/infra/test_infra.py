@@ -6,7 +6,11 @@ import json
 import re
 
 import pytest
-from tests.support.cloudformation import of_type, template
+from tests.support.cloudformation import ROOT, of_type, template
+
+from keylane_build import job_package
+from keylane_local.tools import OLDER_SPARK
+from keylane_spark.engine.session import CONNECTOR, IAM
 
 NETWORK = template("infra/network.yaml")
 PIPELINE = template("infra/pipeline.yaml")
@@ -44,35 +48,96 @@ def test_no_subnet_has_a_route_to_the_internet():
     assert not kinds & {"AWS::EC2::InternetGateway", "AWS::EC2::NatGateway", "AWS::EC2::Route"}
 
 
+STATES = PIPELINE["Resources"]["Starter"]["Properties"]["Definition"]["States"]
+NEW_ACCOUNT_VCPUS = 16
+"""EMR Serverless: max concurrent vCPUs per account."""
+
+
 def states_after(first: str) -> list[str]:
     """Names of the states from one on, by Next or by the first choice."""
-    states = PIPELINE["Resources"]["Starter"]["Properties"]["Definition"]["States"]
     order, at = [], first
     while at:
         order.append(at)
-        at = states[at].get("Next") or (states[at].get("Choices") or [{}])[0].get("Next")
+        at = STATES[at].get("Next") or (STATES[at].get("Choices") or [{}])[0].get("Next")
     return order
 
 
 def test_a_failed_job_is_restarted_with_growing_pauses_and_never_beside_a_running_one():
-    definition = PIPELINE["Resources"]["Starter"]["Properties"]["Definition"]
-    states = definition["States"]
-    order = states_after(definition["StartAt"])
-    assert order == ["IsWanted", "Failed", "BackOff", "Living", "IsNeeded", "Start", "Done"]
-    assert states["IsNeeded"]["Default"] == "Done"
-    assert "RUNNING" in states["Living"]["Arguments"]["States"]
-    assert states["Start"]["Arguments"]["Mode"] == "STREAMING"
+    order = states_after("Settings")
+    assert order == [
+        "Settings",
+        "IsWanted",
+        "Failed",
+        "BackOff",
+        "Living",
+        "Cancel",
+        "IsNeeded",
+        "Start",
+        "Done",
+    ]
+    assert STATES["IsNeeded"]["Default"] == "Done"
+    assert "RUNNING" in STATES["Living"]["Arguments"]["States"]
+    assert STATES["Start"]["Arguments"]["Mode"] == "STREAMING"
 
 
-def test_runs_of_a_job_that_should_not_run_are_cancelled():
-    states = PIPELINE["Resources"]["Starter"]["Properties"]["Definition"]["States"]
-    [wanted] = states["IsWanted"]["Choices"]
+def test_a_run_with_other_settings_or_of_a_job_that_should_not_run_is_cancelled():
+    """Its name has a hash of the parameters, in which the package's folder is, too."""
+    [wanted] = STATES["IsWanted"]["Choices"]
     assert wanted["Condition"] == "{% '${Running}' = 'true' %}"
-    assert states_after(states["IsWanted"]["Default"]) == ["ToCancel", "Cancel", "Done"]
-    assert states["ToCancel"]["Arguments"]["States"] == states["Living"]["Arguments"]["States"]
-    resource = states["Cancel"]["ItemProcessor"]["States"]["CancelRun"]["Resource"]
+    assert wanted["Assign"] == {"wanted": "{% 'keylane-' & $hash($parameters, 'SHA-256') %}"}
+    assert (STATES["IsWanted"]["Assign"], STATES["IsWanted"]["Default"]) == ({"wanted": "none"}, "Living")
+    assert STATES["Living"]["Assign"] == {
+        "others": "{% [$states.result.JobRuns[$not(Name = $wanted)].Id] %}",
+        "living": "{% $count($states.result.JobRuns[Name = $wanted]) %}",
+    }
+    assert STATES["Cancel"]["Items"] == "{% $others %}"
+    resource = STATES["Cancel"]["ItemProcessor"]["States"]["CancelRun"]["Resource"]
     assert resource["Fn::Sub"].endswith(":emrserverless:cancelJobRun")
     assert "emr-serverless:CancelJobRun" in json.dumps(PIPELINE["Resources"]["StarterRole"])
+    [needed] = STATES["IsNeeded"]["Choices"]
+    assert needed["Condition"] == "{% $wanted != 'none' and $living = 0 %}"
+    started = STATES["Start"]["Arguments"]
+    assert started["Name"] == "{% $wanted %}"
+    assert started["JobDriver"]["SparkSubmit"]["SparkSubmitParameters"] == "{% $parameters %}"
+    assert "${Package}" in STATES["Settings"]["Assign"]["parameters"]
+
+
+def test_heap_and_overhead_of_a_worker_on_emr_are_its_memory_and_fit_the_application():
+    """EMR adds 10 percent to the heap, unless it is told how much."""
+    options = STATES["Settings"]["Assign"]["parameters"].split()
+    for part in ("driver", "executor"):
+        assert f"spark.{part}.memory=${{Heap}}" in options
+        assert f"spark.{part}.memoryOverhead=${{Rest}}" in options
+    for memory, found in PIPELINE["Mappings"]["Heap"].items():
+        heap, rest = (int(found[name].removesuffix("g")) for name in ("Size", "Rest"))
+        assert heap + rest == int(memory)
+        assert rest >= heap / 10
+    described = PIPELINE["Parameters"]
+    workers = described["Executors"]["Default"] + 1
+    assert workers * described["Cores"]["Default"] <= NEW_ACCOUNT_VCPUS
+    assert workers * max(described["Cores"]["AllowedValues"]) <= described["MaxCores"]["Default"]
+    assert workers * max(described["MemoryGiB"]["AllowedValues"]) <= described["MaxMemoryGiB"]["Default"]
+
+
+def test_the_job_on_emr_has_the_python_and_the_jars_of_its_package():
+    options = STATES["Settings"]["Assign"]["parameters"].split()
+    pythons = {each.partition("=")[2] for each in options if "PYSPARK_" in each}
+    names = {each.partition("=")[0].rpartition("spark.")[2] for each in options if "PYSPARK_" in each}
+    assert pythons == {f"python{job_package.PYTHON}"}
+    driver = "emr-serverless.driverEnv."
+    assert names == {
+        driver + "PYSPARK_DRIVER_PYTHON",
+        driver + "PYSPARK_PYTHON",
+        "executorEnv.PYSPARK_PYTHON",
+    }
+    listed = options[options.index("--jars") + 1].split(",")
+    folders, jars = zip(*(each.rsplit("/", 1) for each in listed), strict=True)
+    assert set(folders) == {"${Package}/jars"}
+    # Of each, the list has the file of both versions of Spark; EMR's is the older one.
+    known = [each.split()[1] for each in (ROOT / "infra/jars.sha256").read_text("utf-8").splitlines()]
+    wanted = [min(each for each in known if each.startswith(name)) for name in (*CONNECTOR, IAM)]
+    assert list(jars) == wanted
+    assert f"-{OLDER_SPARK}.jar" in jars[0]
 
 
 def test_the_starters_definition_gets_all_variables_that_it_uses():
@@ -92,10 +157,11 @@ def test_the_starter_runs_when_a_run_fails_and_regularly():
 
 def test_both_engines_give_the_job_the_same_variables():
     text = json.dumps(PIPELINE["Resources"]["Starter"])
-    of_emr = set(re.findall(r"driverEnv\.(\w+)=", text)) - {"PYTHONPATH"}
+    of_emr = {each for each in re.findall(r"driverEnv\.(\w+)=", text) if not each.startswith("PY")}
     [container] = PIPELINE["Resources"]["Task"]["Properties"]["ContainerDefinitions"]
     variables = {each["Name"] for each in container["Environment"]}
-    assert variables - {"SPARK_DRIVER_MEMORY", "AWS_REGION"} == of_emr
+    of_ecs = {"SPARK_DRIVER_MEMORY", "AWS_REGION", "KEYLANE_FENCED_WAIT_S"}
+    assert variables - of_ecs == of_emr
     assert {"Name": "AWS_REGION", "Value": {"Ref": "AWS::Region"}} in container["Environment"]
     assert {"KEYLANE_JOB_METRICS", "KEYLANE_METRICS_NAMESPACE", "KEYLANE_KAFKA_SECURITY_PROTOCOL"} < of_emr
 

@@ -1,13 +1,16 @@
-"""The manifests for Kubernetes name what the project has: settings, images, ports, pages, files.
+"""The chart for Kubernetes names what the project has: settings, images, ports, pages, files.
 
-`make lint-infra` compares them with Kubernetes' schemas, tests/integration/cluster runs what they say.
+`chart/` has what helm makes of it. `make lint-infra` compares that with the chart and Kubernetes' schemas.
+tests/integration/cluster runs what it says.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
-from itertools import chain
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,15 +20,19 @@ from tests.support.cloudformation import ROOT
 from keylane.config import kafka_table
 from keylane.config.settings import SettingsTable
 from keylane.config.table import REDIS, SETTINGS
-from keylane.model.routes import EXPLORE, PRODUCE, QUERY
+from keylane.model.routes import EXPLORE, PRODUCE, QUERY, ROUTES
 from keylane_cli import serve
 from keylane_server import pages
-from keylane_spark.config.topics import load
+from keylane_spark.config.topics import Config, load
 
 FOLDER = ROOT / "infra" / "kubernetes"
+RENDERED = ROOT / "tests" / "unit" / "infra" / "chart"
 PAGE = (ROOT / "docs" / "operate" / "kubernetes.md").read_text(encoding="utf-8")
 TABLES = [SETTINGS, REDIS, *(each for each in vars(kafka_table).values() if isinstance(each, SettingsTable))]
 READ_BY = {name: set(re.split(r", *", setting.parts)) for table in TABLES for name, setting in table.items()}
+OWN = "123456789012.dkr.ecr.eu-central-1.amazonaws.com/own"
+OF_CONSOLE = {pages.CONSOLE, pages.DOCS, pages.OPENAPI}
+KINDS = {"job": "StatefulSet", "server": "Deployment"}
 PARTS = {
     "job": {"job"},
     "server": {QUERY, PRODUCE, EXPLORE, "authorizer", "all functions"},
@@ -41,37 +48,35 @@ class UniqueKeys(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def read(name: str) -> list[dict[str, Any]]:
-    return list(yaml.load_all((FOLDER / name).read_text(encoding="utf-8"), Loader=UniqueKeys))
+def read(case: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """What helm makes of the chart with the values of a case, by kind and name."""
+    text = (RENDERED / f"{case}.yaml").read_text(encoding="utf-8")
+    found = [each for each in yaml.load_all(text, Loader=UniqueKeys) if each]
+    objects = {(each["kind"], each["metadata"]["name"]): each for each in found}
+    assert len(objects) == len(found)
+    return objects
 
 
-[KUSTOMIZATION] = read("kustomization.yaml")
-OBJECTS = {
-    (each["kind"], each["metadata"]["name"]): each for f in KUSTOMIZATION["resources"] for each in read(f)
-}
-[EXECUTOR] = read("executor.yaml")
+OBJECTS, EVERYTHING, ONE_POD = (read(case) for case in ("default", "all-options", "one-pod"))
+VALUES = yaml.load((FOLDER / "values.yaml").read_text(encoding="utf-8"), Loader=UniqueKeys)  # noqa: S506 (safe)
+FILES = OBJECTS["ConfigMap", "keylane-job"]["data"]
+EXECUTOR = yaml.load(FILES["executor.yaml"], Loader=UniqueKeys)  # noqa: S506 (a SafeLoader)
 JOB, SERVER = OBJECTS["StatefulSet", "keylane-job"], OBJECTS["Deployment", "keylane-server"]
 PODS = {"job": JOB["spec"]["template"]["spec"], "server": SERVER["spec"]["template"]["spec"]}
 CONTAINERS = {name: pod["containers"][0] for name, pod in PODS.items()}
-CONFIG = load(FOLDER / "keylane.toml")
 RECIPES = {name: (ROOT / f"infra/docker/{name}.Dockerfile").read_text(encoding="utf-8") for name in PODS}
-SHARED = dict(
-    line.split("=", 1)
-    for line in (FOLDER / "settings.env").read_text(encoding="utf-8").splitlines()
-    if not line.startswith("#")
-)
+SHARED = OBJECTS["ConfigMap", "keylane-settings"]["data"]
 
 
-def generated() -> dict[str, dict[str, Any]]:
-    return {each["name"]: each for each in KUSTOMIZATION["configMapGenerator"]}
+def config_of(objects: dict[tuple[str, str], dict[str, Any]]) -> Config:
+    """The job's config, read as the job does."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "keylane.toml"
+        path.write_text(objects["ConfigMap", "keylane-job"]["data"]["keylane.toml"], encoding="utf-8")
+        return load(path)
 
 
-def test_kubectl_reads_every_file_of_the_folder():
-    named = {
-        *KUSTOMIZATION["resources"],
-        *chain(*(m.get("envs", []) + m.get("files", []) for m in generated().values())),
-    }
-    assert {path.name for path in FOLDER.iterdir()} == named | {"kustomization.yaml"}
+CONFIG = config_of(OBJECTS)
 
 
 @pytest.mark.parametrize("name", PODS)
@@ -97,13 +102,17 @@ def test_secrets_are_references_to_the_one_secret_that_the_page_makes():
     assert named == made
 
 
-@pytest.mark.parametrize("name", PODS)
-def test_images_are_those_that_are_built(name):
-    images = {each["name"]: f"{each['newName']}:{each['newTag']}" for each in KUSTOMIZATION["images"]}
-    assert CONTAINERS[name]["image"] == f"keylane-{name}"
-    options = f"--tag {images[f'keylane-{name}']} --file infra/docker/{name}.Dockerfile"
-    assert f"docker build --platform linux/amd64 {options}" in PAGE
-    assert CONFIG.spark["spark.kubernetes.container.image"] == images["keylane-job"], "that of executors"
+@pytest.mark.parametrize(
+    ("objects", "registry", "tag"), [(OBJECTS, "registry.example", "1"), (EVERYTHING, OWN, "7")]
+)
+def test_driver_executors_and_server_have_the_images_of_one_value(objects, registry, tag):
+    images = {name: f"{registry}/keylane-{name}:{tag}" for name in PODS}
+    found = {name: objects[kind, f"keylane-{name}"] for name, kind in KINDS.items()}
+    for name, each in found.items():
+        assert each["spec"]["template"]["spec"]["containers"][0]["image"] == images[name]
+        options = f"--tag $REGISTRY/keylane-{name}:1 --file infra/docker/{name}.Dockerfile"
+        assert f"docker build --platform linux/amd64 {options}" in PAGE
+    assert config_of(objects).spark["spark.kubernetes.container.image"] == images["job"], "that of executors"
 
 
 def test_executors_start_with_a_module_that_exists():
@@ -149,9 +158,9 @@ def test_a_release_and_a_drained_node_leave_servers_that_answer():
 
 def test_selectors_find_their_pods():
     for workload in (JOB, SERVER):
-        labels = workload["spec"]["template"]["metadata"]["labels"]
         name = workload["metadata"]["name"]
-        assert workload["spec"]["selector"]["matchLabels"] == labels
+        labels = workload["spec"]["selector"]["matchLabels"]
+        assert labels.items() <= workload["spec"]["template"]["metadata"]["labels"].items()
         assert OBJECTS["Service", name]["spec"]["selector"] == labels
     assert OBJECTS["PodDisruptionBudget", "keylane-server"]["spec"]["selector"] == SERVER["spec"]["selector"]
 
@@ -183,14 +192,71 @@ def test_ports_of_the_job_are_those_of_its_config():
 
 
 def test_the_config_says_the_namespace_in_which_everything_is():
-    assert CONFIG.spark["spark.kubernetes.namespace"] == KUSTOMIZATION["namespace"]
-    assert ("Namespace", KUSTOMIZATION["namespace"]) in OBJECTS
+    assert CONFIG.spark["spark.kubernetes.namespace"] == "keylane"
+    assert "--namespace keylane" in PAGE
+    assert not [kind for kind, _ in OBJECTS if kind == "Namespace"]
+
+
+def test_a_job_without_executors_has_no_settings_of_spark_for_them():
+    assert config_of(ONE_POD).spark == {}
+    assert ("Deployment", "keylane-server") not in ONE_POD
+    [container] = ONE_POD["StatefulSet", "keylane-job"]["spec"]["template"]["spec"]["containers"]
+    assert not [each for each in container["env"] if "valueFrom" in each]
+    assert "livenessProbe" not in container
+
+
+def test_a_change_of_settings_or_config_replaces_the_pods():
+    checksums = [
+        {name: objects[kind, f"keylane-{part}"]["spec"]["template"]["metadata"]["annotations"]}
+        for objects in (OBJECTS, EVERYTHING)
+        for part, kind in KINDS.items()
+        for name in [part]
+    ]
+    assert len({json.dumps(each, sort_keys=True) for each in checksums}) == 4
+    assert all("checksum/settings" in str(each) for each in checksums)
+
+
+def test_the_way_in_leads_to_the_paths_of_the_api_and_not_to_those_without_a_token():
+    [rule] = EVERYTHING["Ingress", "keylane"]["spec"]["rules"]
+    paths = {each["path"]: each["pathType"] for each in rule["http"]["paths"]}
+    routes = {"/" + each.path.split("/")[1] for each in ROUTES}
+    assert {path for path, kind in paths.items() if kind == "Prefix"} == routes - {"/health"} | OF_CONSOLE
+    assert paths["/health"] == "Exact"
+    assert pages.METRICS not in paths
+    targets = {json.dumps(each["backend"], sort_keys=True) for each in rule["http"]["paths"]}
+    assert targets == {'{"service": {"name": "keylane-server", "port": {"name": "http"}}}'}
+
+
+def test_policies_admit_clients_and_whoever_collects_metrics():
+    ports = {each["name"]: each["containerPort"] for each in CONTAINERS["job"]["ports"]}
+    [server] = EVERYTHING["NetworkPolicy", "keylane-server"]["spec"]["ingress"]
+    assert server["ports"] == [{"port": CONTAINERS["server"]["ports"][0]["containerPort"]}]
+    given = yaml.safe_load((RENDERED / "all-options.values.yaml").read_text(encoding="utf-8"))[
+        "networkPolicy"
+    ]
+    assert server["from"] == [*given["clients"], *given["metrics"]]
+    executors, metrics = EVERYTHING["NetworkPolicy", "keylane-job"]["spec"]["ingress"]
+    assert executors["ports"] == [{"port": ports["driver"]}, {"port": ports["blocks"]}]
+    assert metrics == {"from": given["metrics"], "ports": [{"port": ports["metrics"]}]}
+    labels = EXECUTOR["metadata"]["labels"]
+    assert executors["from"] == [{"podSelector": {"matchLabels": labels}}]
+    for name in ("job", "server", "executor"):
+        selector = EVERYTHING["NetworkPolicy", f"keylane-{name}"]["spec"]["podSelector"]["matchLabels"]
+        assert selector == {"keylane": f"keylane-{name}"}
+
+
+def test_the_autoscaler_alone_says_how_many_servers_there_are():
+    assert "replicas" not in EVERYTHING["Deployment", "keylane-server"]["spec"]
+    scaler = EVERYTHING["HorizontalPodAutoscaler", "keylane-server"]["spec"]
+    assert (scaler["minReplicas"], scaler["maxReplicas"]) == (2, 40)
+    assert scaler["scaleTargetRef"]["name"] == "keylane-server"
+    assert ("HorizontalPodAutoscaler", "keylane-server") not in OBJECTS
 
 
 def test_the_job_reads_its_config_where_it_is_mounted():
     [mount] = [each for each in CONTAINERS["job"]["volumeMounts"] if each["name"] == "config"]
     [volume] = [each for each in PODS["job"]["volumes"] if each["name"] == "config"]
-    files = generated()[volume["configMap"]["name"]]["files"]
+    files = OBJECTS["ConfigMap", volume["configMap"]["name"]]["data"]
     folder, template = mount["mountPath"], CONFIG.spark["spark.kubernetes.executor.podTemplateFile"]
     assert CONTAINERS["job"]["args"] == ["--config", f"{folder}/keylane.toml"]
     assert template == f"{folder}/executor.yaml"
@@ -200,7 +266,13 @@ def test_the_job_reads_its_config_where_it_is_mounted():
 def test_the_job_is_ready_as_in_compose():
     compose = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))["services"]["job"]
     assert CONTAINERS["job"]["readinessProbe"]["exec"]["command"][-1] == compose["healthcheck"]["test"][-1]
-    assert "livenessProbe" not in CONTAINERS["job"]
+
+
+def test_a_job_that_hangs_is_started_again_and_one_that_waits_for_kafka_is_not():
+    """The metrics' page is the process's own: it answers without Kafka and Redis."""
+    probe = CONTAINERS["job"]["livenessProbe"]["httpGet"]
+    assert probe == {"path": "/metrics", "port": "metrics"}
+    assert CONFIG.job.metrics == "openmetrics"
 
 
 def test_what_tasks_are_sent_is_encrypted():
@@ -240,3 +312,18 @@ def test_memory_is_bounded(name):
     resources = CONTAINERS[name]["resources"]
     assert {"cpu", "memory"} <= resources["requests"].keys()
     assert "memory" in resources["limits"]
+
+
+def test_a_value_that_the_chart_does_not_have_is_refused():
+    """helm compares values with the schema; in these objects it accepts what values.yaml has, and no more."""
+    schema = json.loads((FOLDER / "values.schema.json").read_text(encoding="utf-8"))
+    assert schema["properties"].pop("global") == {"type": "object"}, "helm's own"
+
+    def compare(described: dict[str, Any], values: dict[str, Any], where: str) -> None:
+        if "properties" in described:
+            assert described["additionalProperties"] is False, where
+            assert described["properties"].keys() == values.keys(), where
+            for name, each in described["properties"].items():
+                compare(each, values[name], f"{where}.{name}")
+
+    compare(schema, VALUES, "values")

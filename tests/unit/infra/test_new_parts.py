@@ -33,6 +33,10 @@ OF_ELASTICACHE = {"reserved-memory-percent"}
 ZONES = {"ZoneCount": "3", "Zones": "us-east-1a,us-east-1b,us-east-1d"}
 
 
+OF_BROKERS = ("BrokersPerZone", "BrokerType", "KafkaVersion")
+"""Parameters whose change may give the brokers other addresses."""
+
+
 def resolved(path: str, **given: str) -> ResolvedStack:
     """A template by itself, as CloudFormation would create it."""
     found = ResolvedStack(path, "s", template(path), given, lambda name: load_template(ROOT / name))
@@ -148,3 +152,10 @@ def test_kafka_has_brokers_and_copies_in_each_zone(count, brokers, copies):
     assert kafka["Cluster"]["Properties"]["NumberOfBrokerNodes"] == brokers
     settings = kafka["Configuration"]["Properties"]["ServerProperties"]
     assert f"default.replication.factor={copies}\n" in settings
+
+
+def test_the_brokers_addresses_are_looked_up_again_where_brokers_change():
+    """CloudFormation calls the function at the creation, and where its properties change."""
+    looked_up = template("infra/kafka.yaml")["Resources"]["Addresses"]["Properties"]
+    assert looked_up["Brokers"] == {"Fn::Join": [" ", [{"Ref": each} for each in OF_BROKERS]]}
+    assert set(OF_BROKERS) <= template("infra/kafka.yaml")["Parameters"].keys()

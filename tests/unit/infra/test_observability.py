@@ -29,7 +29,7 @@ def queried() -> set[tuple[str, tuple[str, ...]]]:
     found = set()
     for alarm in ALARMS.values():
         for each in alarm["Properties"].get("Metrics", ()):
-            if '"AWS/' in each["Expression"]["Fn::Sub"]:
+            if '"AWS/' in str(each["Expression"]):
                 continue
             name, schema = re.fullmatch(
                 r"SELECT [A-Z]+\((\w+)\) FROM SCHEMA\((.+)\)", each["Expression"]["Fn::Sub"]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.support.cloudformation import of_type, template
+from tests.support.cloudformation import ROOT, of_type, template
+
+from keylane_build.templates import all_templates
 
 MAIN = template()
 EDGE = template("infra/edge.yaml")
@@ -179,3 +181,29 @@ def test_a_page_of_the_origin_may_read_every_answer_those_of_api_gateway_too():
     for name in ("Query", "Produce", "Explore"):
         variables = RESOURCES[f"{name}Function"]["Properties"]["Environment"]["Variables"]
         assert variables["KEYLANE_CORS_ORIGIN"] == {"Ref": "CorsOrigin"}
+
+
+POLICIES = {
+    "AWS::KMS::Key": "KeyPolicy",
+    "AWS::SQS::QueuePolicy": "PolicyDocument",
+    "AWS::S3::BucketPolicy": "PolicyDocument",
+    "AWS::SecretsManager::ResourcePolicy": "ResourcePolicy",
+}
+OF_THIS_ACCOUNT = ("aws:SourceAccount", "aws:SourceArn", "kms:EncryptionContext")
+WITHOUT_A_SOURCE = {"ScramSecretPolicy": "MSK's page shows none, and says of no key that MSK would send it"}
+
+
+@pytest.mark.parametrize("path", all_templates(ROOT))
+def test_a_service_may_use_a_resource_for_this_account_alone(path):
+    """Another account's alarm, rule or API could be the deputy. A role is passed within its account only."""
+    found = template(path)
+    for name, permission in of_type(found, "AWS::Lambda::Permission").items():
+        assert {"SourceArn", "SourceAccount"} & permission["Properties"].keys(), name
+    for kind, document in POLICIES.items():
+        for name, resource in of_type(found, kind).items():
+            for statement in resource["Properties"][document]["Statement"]:
+                is_service = "Service" in (statement["Principal"] if statement["Principal"] != "*" else {})
+                if is_service and name not in WITHOUT_A_SOURCE:
+                    assert any(each in json.dumps(statement.get("Condition")) for each in OF_THIS_ACCOUNT), (
+                        name
+                    )

@@ -16,6 +16,7 @@ OWN_SUBNETS = {"SubnetIds": "subnet-1,subnet-2,subnet-3", "SecurityGroupIds": "s
 OWN_KAFKA = {"KafkaBootstrap": "b-1.example:9096", "KafkaSaslMechanism": "SCRAM-SHA-512"}
 OWN_REDIS = {"RedisNodes": "clustercfg.example:6379"}
 BACKEND = {"BackendGroupId": "sg-backend"}
+EMR = {"Job": "EMR_SERVERLESS", "JobPackage": "s3://b/f", "JobPackageBucketArn": "arn"}
 FARGATE = {"Job": "FARGATE", "JobImage": "ecr/keylane-job:1"}
 
 
@@ -41,7 +42,7 @@ def refusals(given: dict[str, Any]) -> list[str]:
         OWN_KAFKA | OWN_SUBNETS | BACKEND,
         OWN_SUBNETS | BACKEND,
         {"KafkaMode": "SERVERLESS"} | FARGATE,
-        {"Job": "EMR_SERVERLESS", "JobPackage": "s3://b/f", "JobPackageBucketArn": "arn", "JobCores": 1},
+        EMR | {"JobCores": 1, "JobMemoryGiB": 8},
         {"Authorization": "LAMBDA", "Access": "secretsmanager:keylane-access"},
         {"ProvisionedConcurrency": 5, "Release": "1"},
         {"DeploymentType": "Canary10Percent5Minutes", "Release": "1"},
@@ -89,16 +90,23 @@ def test_combination_that_could_not_work_is_refused_with_what_is_missing(given: 
     assert word in sentence
 
 
+@pytest.mark.parametrize("engine", ["FARGATE", "EMR_SERVERLESS"])
 @pytest.mark.parametrize(
     ("cores", "least", "most", "step"),
     [(1, 2, 8, 1), (2, 4, 16, 1), (4, 8, 30, 1), (8, 16, 60, 4), (16, 32, 120, 8)],
 )
-def test_every_size_that_the_rules_accept_is_one_of_fargate(cores: int, least: int, most: int, step: int):
-    """https://docs.aws.amazon.com/AmazonECS/latest/developerguide/fargate-tasks-services.html"""
+def test_every_size_that_the_rules_accept_is_one_of_the_engine(
+    engine: str, cores: int, least: int, most: int, step: int
+):
+    """Both have the same table.
+
+    https://docs.aws.amazon.com/AmazonECS/latest/developerguide/fargate-tasks-services.html
+    https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/app-behavior.html
+    """
+    given = {"FARGATE": FARGATE, "EMR_SERVERLESS": EMR}[engine] | {"JobCores": cores}
     sizes = FOUND["Parameters"]["JobMemoryGiB"]["AllowedValues"]
-    accepted = [size for size in sizes if not refusals(FARGATE | {"JobCores": cores, "JobMemoryGiB": size})]
-    assert accepted
-    assert all(size in range(least, most + 1, step) for size in accepted)
+    accepted = [size for size in sizes if not refusals(given | {"JobMemoryGiB": size})]
+    assert accepted == [size for size in sizes if size in range(least, most + 1, step)]
 
 
 @pytest.mark.parametrize(

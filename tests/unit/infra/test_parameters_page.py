@@ -19,6 +19,13 @@ DEFAULTS = {
     path: {name: default for names, default, _ in rows for name in re.findall(NAMED[path], names)}
     for path, rows in ROWS.items()
 }
+SHARED = re.search(
+    r"^As in \[parameters\].*", (ROOT / PAGES["infra/server.yaml"]).read_text("utf-8"), re.MULTILINE
+)
+"""The server's page leaves to the other one what has the same default and meaning there."""
+DEFAULTS["infra/server.yaml"] |= {
+    name: DEFAULTS["template.yaml"][name] for name in re.findall(r"`(\w+)`", SHARED[0] if SHARED else "")
+}
 DESCRIBED = {path: template(path)["Parameters"] for path in PAGES}
 PARAMETERS = [(path, name) for path, described in DESCRIBED.items() for name in described]
 PLACEHOLDERS = {"KafkaClusterArn"}

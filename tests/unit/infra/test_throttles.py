@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.support.cloudformation import template
 
-from keylane.model.routes import PRODUCE, QUERY, ROUTES
+from keylane.model.routes import EXPLORE, PRODUCE, QUERY, ROUTES
 
 FOUND = template()
 STAGE, *METHODS = FOUND["Resources"]["Api"]["Properties"]["MethodSettings"]
@@ -13,9 +13,11 @@ PARAMETERS = FOUND["Parameters"]
 
 
 def settings_of(path: str, method: str) -> dict:
-    """The settings of one method of the stage."""
+    """The settings of one method of the stage: its own, else those of all methods."""
     name = "/" + path.replace("/", "~1")
-    [found] = [each for each in METHODS if (each["ResourcePath"], each["HttpMethod"]) == (name, method)]
+    [found] = [each for each in METHODS if (each["ResourcePath"], each["HttpMethod"]) == (name, method)] or [
+        STAGE
+    ]
     return found
 
 
@@ -26,7 +28,7 @@ def own(name: str, what: str) -> dict:
     return {"Fn::If": [f"Has{name}{what}", {"Ref": parameter}, {"Ref": f"Throttle{what}"}]}
 
 
-@pytest.mark.parametrize(("function", "name"), [(QUERY, "Read"), (PRODUCE, "Write")])
+@pytest.mark.parametrize(("function", "name"), [(QUERY, "Read"), (EXPLORE, "Read"), (PRODUCE, "Write")])
 def test_reads_and_writes_have_throttles_of_their_own(function, name):
     for route in ROUTES:
         if route.function == function:

@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from keylane.config.api import ApiSettings
+from keylane.model.routes import PermissionKind
+from keylane.model.served_topics import ServedTopics
 from keylane_local import env_file
 from keylane_local.errors import BadInput
+from keylane_local.stack import topics
 
 
 def test_lines_are_read_as_systemd_and_compose_read_them(tmp_path):
@@ -55,3 +59,18 @@ def test_writes_go_where_the_topics_say_that_keys_are(tmp_path):
     config.write_text("[topics")
     with pytest.raises(BadInput, match="can't be read"):
         env_file.apply_placement(config, environment)
+
+
+def test_without_a_setting_the_server_of_somebodys_kafka_writes_to_the_topics_of_the_file_alone(monkeypatch):
+    monkeypatch.delenv("KEYLANE_TOPICS", raising=False)
+    served = ApiSettings.from_environment(topics.render_served(["orders", "people"])).topics
+    written = [name for name in ("orders", "people", "ordersx", "_schemas") if is_written(served, name)]
+    assert written == ["orders", "people"]
+    assert served.is_served("others")
+    assert not is_written(ApiSettings.from_environment(topics.render_served([])).topics, "orders")
+    monkeypatch.setenv("KEYLANE_TOPICS", "{}")
+    assert topics.render_served(["orders"]) == {}
+
+
+def is_written(served: ServedTopics, topic: str) -> bool:
+    return served.is_served(topic, PermissionKind.WRITE)

@@ -19,7 +19,18 @@ from keylane.api.reads.explore import CLUSTERS_SCHEMA
 from keylane.api.writes.guarded_write import write_guarded
 from keylane.config.api import ApiSettings
 from keylane.errors import LogUnavailable, ProduceFailed, SettingsError, UnknownTopic
-from keylane.metrics.catalogue import COUNTER, GAUGE, HISTOGRAM, METRICS
+from keylane.metrics.catalogue import (
+    BYTES,
+    COUNT,
+    COUNTER,
+    FORMER_NAMES,
+    GAUGE,
+    HISTOGRAM,
+    JOB,
+    METRICS,
+    MS,
+    US,
+)
 from keylane.metrics.emf import EmfLog
 from keylane.metrics.meter import BURST, LABELS_LIMIT, NO_METER, OTHER, Meter
 from keylane.model.records import NewRecord, Position
@@ -27,6 +38,9 @@ from keylane.produce.guards import Guards
 from keylane.produce.rate_limits import Rate, RateLimits, Rule
 from keylane.wiring.application import build_meter, check_metrics
 from keylane.wiring.runtime import Runtime
+
+SUFFIXES = {COUNT: "", MS: "_ms", US: "_us", BYTES: "_bytes"}
+"""How a name in OpenMetrics ends, by the unit."""
 
 
 class Written:
@@ -54,7 +68,19 @@ def written():
 def test_each_metric_has_a_unit_that_cloudwatch_knows_and_a_name_of_its_own():
     assert {metric.unit for metric in METRICS.values()} <= {unit.value for unit in MetricUnit}
     assert {metric.kind for metric in METRICS.values()} == {COUNTER, GAUGE, HISTOGRAM}
-    assert len({metric.openmetrics for metric in METRICS.values()}) == len(METRICS)
+
+
+def test_each_name_ends_with_the_metrics_unit_and_is_the_name_of_nothing_else():
+    metrics = [*METRICS.values(), *(each for table in JOB.values() for each in table.values())]
+    for metric in metrics:
+        assert metric.openmetrics.endswith(SUFFIXES[metric.unit]), metric
+        ends = [suffix for suffix in SUFFIXES.values() if suffix and metric.openmetrics.endswith(suffix)]
+        assert ends == [SUFFIXES[metric.unit]] * bool(ends), metric
+        assert metric.samples.endswith("_total") == (metric.kind == COUNTER), metric
+    current = [metric.openmetrics for metric in metrics]
+    names = [*current, *FORMER_NAMES.values()]
+    assert len(set(names)) == len(names)
+    assert FORMER_NAMES.keys() <= set(current)
 
 
 def test_a_line_is_what_powertools_would_have_written(written):

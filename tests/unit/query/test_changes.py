@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
-from tests.support.changing_topic import ChangingTopic
+from tests.support.builders import a_layout, a_watermark
+from tests.support.changing_topic import TERMS, ChangingTopic
 
 from keylane.errors import LaneBuilding, UnknownTopic
 from keylane.model.keys import KEY_LIMIT_BYTES
-from keylane.model.records import Position
-from keylane.query.changes import BATCH_RECORDS, ChangedKeys
+from keylane.model.records import Answer, Position, Record
+from keylane.query.changes import BATCH_RECORDS, ChangedKeys, read_changed
+from keylane.state.lanes import lane_of_key
+
+if TYPE_CHECKING:
+    from keylane.state.lanes import Lane
 
 
 @pytest.fixture
@@ -60,6 +67,7 @@ def test_a_key_with_records_in_several_partitions_names_them(topic: ChangingTopi
 def test_a_partition_that_was_added_is_read_from_its_first_record(topic: ChangingTopic):
     topic.append(1, b"new")
     assert topic.changed({0: 0}, {0: 0, 1: 1}) == ChangedKeys(in_partitions(new=1), {0: 0, 1: 1}, [])
+    assert [read.partition for read in topic.kafka.reads] == [1]
 
 
 def test_aborted_records_are_read_and_offsets_without_records_are_passed(topic: ChangingTopic):
@@ -74,8 +82,9 @@ def test_records_that_were_removed_are_a_gap(topic: ChangingTopic):
     topic.append(0, *(b"%d" % number for number in range(10)))
     topic.log[0].records = topic.log[0].records[6:]
     topic.log[0].low = 6
-    found = topic.changed({0: 2}, {0: 10})
-    assert found == ChangedKeys({}, {0: 6}, [Position(0, 2)])
+    topic.append(1, b"other")
+    found = topic.changed({0: 2}, {0: 10, 1: 1})
+    assert found == ChangedKeys(in_partitions(other=1), {0: 6, 1: 1}, [Position(0, 2)])
     assert list(topic.changed(found.next_offsets, {0: 10}).keys) == [b"6", b"7", b"8", b"9"]
 
 
@@ -92,3 +101,57 @@ def test_a_batch_is_bounded(topic: ChangingTopic):
     topic.append(0, *(b"%d" % number for number in range(count)))
     found = topic.changed({0: 0}, {0: count})
     assert (len(found.keys), found.next_offsets) == (BATCH_RECORDS, {0: BATCH_RECORDS})
+
+
+@pytest.mark.parametrize(
+    ("partition", "offset", "next_offset", "is_only"),
+    [
+        (0, 4, 9, True),
+        (0, 5, 9, False),
+        # Of a partition of which nothing was read, as of a stray.
+        (1, 0, 9, False),
+        # The key has no record.
+        (0, None, 5, True),
+        (0, None, 6, False),
+        (1, None, 1, False),
+    ],
+)
+def test_an_answer_is_one_change_where_it_is_no_newer_than_what_was_read(
+    partition: int, offset: int | None, next_offset: int, is_only: bool
+):
+    record = None if offset is None else Record(b"k", b"v", partition, offset, 0)
+    answer = Answer(a_layout(partition_count=2), partition, record, a_watermark(next_offset))
+    assert ChangedKeys({}, {0: 5}, []).is_only_change(b"k", answer) == is_only
+
+
+def test_a_topic_whose_lanes_are_not_complete_yet_says_how_far_they_are(topic: ChangingTopic):
+    topic.apply_all(complete_as_of_ms=0)
+    assert topic.ends() == {0: 0, 1: 0}
+
+
+def test_each_key_is_read_from_a_lane_that_has_all_its_changes_or_these_are_missing(topic: ChangingTopic):
+    keys = [b"key-%d" % number for number in range(99)]
+    lanes = {lane: key for key in keys if (lane := lane_of_key(topic.layout, key)).partition == 0}
+    for key in lanes.values():
+        topic.put(key, b"old")
+        topic.lag(key)
+        topic.put(key, b"new", source=1)
+    (first, _), (a, b) = lanes, lanes.values()
+    seen: dict[Lane, int] = {}
+
+    def read(**partitions: set[int]) -> tuple[dict[str, bytes], set[int]]:
+        names = {"a": a, "b": b}
+        found = {names[name]: frozenset(of) for name, of in partitions.items()}
+        changed = ChangedKeys(found, {0: 99, 1: 2}, [])
+        shown, missing = read_changed(topic.store, topic.layout.topic, changed, TERMS, seen)
+        values = {key: answer.record and answer.record.value for key, answer in shown.items()}
+        return {name: values[key] for name, key in names.items() if key in values}, missing
+
+    assert read(a={0, 1}, b={1}) == ({"a": b"new", "b": b"new"}, {0})
+    assert seen == dict.fromkeys(lanes, 2)
+    topic.state.without_primary = {first.slot}
+    assert read(a={0, 1}, b={1}) == ({"b": b"new"}, {0, 1})
+    assert read(b={1}) == ({"b": b"new"}, set())
+    topic.state.runs.clear()
+    assert read() == ({}, set())
+    assert not topic.state.runs

@@ -139,3 +139,15 @@ def test_a_position_is_there_once_all_stripes_of_its_partition_have_it(nodes: No
     with pytest.raises(PositionNotReached):
         keys_found(nodes, layout, Position(0, 0))
     assert not nodes.scripts
+
+
+def test_a_page_that_an_index_drives_ends_once_its_records_are_large(
+    nodes: NodesOfLanes, layout: Layout, monkeypatch: pytest.MonkeyPatch
+):
+    for partition in (0, 1):
+        put(nodes, layout, key_in(layout, partition), 0)
+    monkeypatch.setattr("keylane.query.find.PAGE_BYTES", len(VALUE))
+    scan = FindScan(ASKED, None, 10, min_position=Position(0, 0))
+    page = find(store_of(nodes), layout.topic, scan, TERMS, lambda _, record: record)
+    assert len(page.rows) == 1
+    assert page.next_after is not None

@@ -136,6 +136,17 @@ def test_join_of_topics_with_different_layouts_says_which_and_in_what(field: str
     assert two.topic in str(caught.value)
 
 
+def test_topics_whose_lanes_an_older_version_placed_are_joined_one_after_the_other_alone():
+    one, old, none = a_layout(), a_layout(centered=False), a_layout(centered=False)
+    reader = Reader(a_lane(one, b"k", b"1"), a_lane(old, b"k", b"2"), a_lane(none, b"other", b"3"))
+    reader.put(watermark_entry(none, b"k"))
+    with pytest.raises(BadRequest, match="atomic=false") as caught:
+        reader.join(one.topic, old.topic)
+    assert caught.value.parameter == "topics"
+    assert values_of(reader.join(none.topic, one.topic, old.topic, atomic=False)) == [None, b"1", b"2"]
+    assert values_of(reader.join(none.topic, old.topic)) == [None, b"2"]
+
+
 def test_join_sees_that_a_topic_has_grown():
     one, two = a_layout(), a_layout()
     reader = Reader(a_lane(one, b"k", b"1"), a_lane(two, b"k", b"2"))

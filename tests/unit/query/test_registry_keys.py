@@ -11,19 +11,20 @@ from tests.support.fakes import FakeTime
 from tests.support.stored import Reader
 
 from keylane.adapters.registry.client import RegisteredSchema
+from keylane.adapters.registry.compiled import CompiledSchemas
 from keylane.adapters.registry.keys import LISTED_MS, RegistryKeys
 from keylane.errors import BadRequest, PositionNotReached, RegistryUnavailable
 from keylane.formats import avro_keys, avro_reader, confluent
 from keylane.formats.avro_schema import NotOfSchema
 from keylane.formats.connect_keys import keys_with_schema
 from keylane.model.records import Options, Position
-from keylane.ports import Deadline, SchemaRefused
+from keylane.ports import Deadline, KeyEncoder, SchemaRefused
 from keylane.query.latest import Wait
 from keylane.query.newest import join_newest, read_newest
 from keylane.query.registry_keys import encode_by_schemas
 from keylane.query.store import Reading, ReadTerms, Store, begin_reading
-from keylane.query.typed_keys import encode_json
 from keylane.state import codec
+from keylane.state.json_keys import encode_json
 from keylane.state.lanes import lane_of_key
 
 SUBJECT = "items-key"
@@ -67,7 +68,7 @@ def avro(*fields: tuple[str, object]) -> RegisteredSchema:
 
 
 def encoders_of(*schemas: RegisteredSchema):
-    return RegistryKeys(FakeRegistry(*schemas), {}).encoders(
+    return RegistryKeys(FakeRegistry(*schemas), CompiledSchemas()).encoders(
         SUBJECT, Deadline.after_ms(1_000, FakeTime().clock)
     )
 
@@ -117,6 +118,17 @@ def test_an_avro_key_is_asked_for_as_it_is_shown(kind, shown):
     schema = record(("id", kind))
     data = avro_keys.keys_of(schema).encode({"id": shown})
     assert json.loads(avro_reader.decoder(schema)(data)) == {"id": shown}
+
+
+def test_an_object_without_the_only_field_is_its_text():
+    def made_of(schema: str, key: str) -> bytes:
+        keys = avro_keys.keys_of(schema)
+        return encode_by_schemas(SUBJECT, [KeyEncoder(7, keys.fields, keys.encode)], key.encode())[0]
+
+    schema, document = record(("id", "string")), '{"$oid": "596e"}'
+    assert made_of(schema, document) == made_of(schema, json.dumps({"id": document}))
+    with pytest.raises(BadRequest):
+        made_of(record(("id", "int")), document)
 
 
 @pytest.mark.parametrize(
@@ -193,6 +205,7 @@ def test_a_key_has_the_bytes_of_its_schema(schema, asked, payload):
         (JSON_KEY, '{"region": "eu"}', "is not an object of region, number"),
         (JSON_KEY, '{"region": "eu", "number": true}', "key.number is not one of integer"),
         (JSON_KEY, '{"region": [], "number": 1}', "is an object or an array"),
+        (JSON_KEY, r'{"region": "\ud83d", "number": 1}', "has characters that are not valid Unicode"),
         (PROTOBUF_KEY, "{}", "is not an object of id"),
         (PROTOBUF_KEY, "seven", "is not a message of type Key"),
     ],
@@ -214,7 +227,7 @@ def test_a_key_is_encoded_by_each_schema_that_can_hold_it_newer_ones_first():
 
 def test_versions_are_listed_again_after_a_while_and_stay_while_the_registry_is_away():
     time, registry = FakeTime(), FakeRegistry(avro(("id", "int")))
-    keys = RegistryKeys(registry, {})
+    keys = RegistryKeys(registry, CompiledSchemas())
 
     def ids() -> list[int]:
         return [each.schema_id for each in keys.encoders(SUBJECT, Deadline.after_ms(1_000, time.clock))]
@@ -231,7 +244,7 @@ def test_versions_are_listed_again_after_a_while_and_stay_while_the_registry_is_
 
 def test_a_subject_that_is_not_there_is_asked_for_again_and_an_unreachable_registry_says_so():
     time, registry = FakeTime(), FakeRegistry()
-    keys = RegistryKeys(registry, {})
+    keys = RegistryKeys(registry, CompiledSchemas())
     for _ in range(2):
         with pytest.raises(SchemaRefused, match="does not have subject 'items-key'"):
             keys.encoders(SUBJECT, Deadline.after_ms(1_000, time.clock))
@@ -242,7 +255,7 @@ def test_a_subject_that_is_not_there_is_asked_for_again_and_an_unreachable_regis
         keys.encoders(SUBJECT, Deadline.after_ms(1_000, time.clock))
     registry.is_away = True
     with pytest.raises(RegistryUnavailable):
-        RegistryKeys(registry, {}).encoders(SUBJECT, Deadline.after_ms(1_000, time.clock))
+        RegistryKeys(registry, CompiledSchemas()).encoders(SUBJECT, Deadline.after_ms(1_000, time.clock))
 
 
 CONNECT = (
@@ -269,6 +282,7 @@ def test_a_key_with_a_schema_has_it_before_its_payload():
     [
         ("{", "is not valid JSON"),
         ("[]", "it has no type"),
+        (r'{"type": "string", "doc": "\ud83d"}', "is not valid JSON"),
         ('{"type": "struct"}', "it has no fields"),
         ('{"type": "struct", "fields": [{"type": "int32"}]}', "a field has no name"),
         ('{"type": "struct", "fields": [{"type": "double", "field": "d"}]}', "a field 'd' of type 'double'"),

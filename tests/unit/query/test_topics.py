@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.support.builders import NOW_MS, a_layout, a_watermark, layout_entry
 from tests.support.fakes import FakeState
-from tests.support.stored import Reader
+from tests.support.stored import Reader, StoredTopic
 
-from keylane.api.reads.topics import render_topic
+from keylane.api.reads.topics import render_summary, render_topic
 from keylane.api.reads.views import render_view, render_views
 from keylane.errors import UnknownTopic, UnknownView, ViewNotOpened
 from keylane.model.records import Options
+from keylane.query import summaries
+from keylane.query.summaries import MemorySamples, read_summaries
 from keylane.query.topics import TopicView, describe_topic, partitions_by_node
 from keylane.query.views import ListedView, describe_view, list_views
 from keylane.state import codec, redis_keys
@@ -60,11 +63,87 @@ def test_a_topic_lists_each_lane_with_its_node_and_progress():
         "has_strays": False,
         "age_ms": 200,
     }
-    assert (document["building"], document["incomplete"], document["lag"]) == (True, True, 40)
+    assert (document["building"], document["incomplete"], document["lag"]) == (True, True, 26)
     assert document["missed_deletions"] is True
     assert ["missed_deletions" in lane for lane in document["lanes"]] == [number == 3 for number in range(6)]
     assert "age_ms" not in document
     assert document["strays"] == {"strays": 7, "crc32": 6}
+
+
+def summarized(reader: Reader, *topics: str, samples: MemorySamples | None = None) -> dict[str, Any]:
+    found = read_summaries(reader.store, samples or MemorySamples(), topics, 1000)
+    return {name: each and render_summary(each, NOW_MS) for name, each in found.items()}
+
+
+def test_summaries_of_many_topics_are_their_totals_keys_and_memory():
+    indexed = a_layout(partition_count=3, stripes=2, generation=4, options=Options(index=1, history_count=2))
+    plain, odd = a_layout(partition_count=2), a_layout(partition_count=2)
+    topics = StoredTopic(indexed, *(b"%d" % number for number in range(60)))
+    topics.mark(indexed, 1, next_offset=90, log_end=100)
+    topics.state.hashes[redis_keys.strays_key(indexed.topic)] = {b"4.strays": b"7", b"3.strays": b"9"}
+    topics.put(layout_entry(plain), dict.fromkeys(layout_entry(odd), b"?"))
+    names = indexed.topic, plain.topic, "unkept", odd.topic
+    found = summarized(topics, *names)
+    assert list(found) == list(names)
+    summary = found[indexed.topic]
+    assert 60 * 100 < summary.pop("memory_bytes") < 60 * 300
+    assert summary == {
+        "generation": 4,
+        "building": False,
+        "incomplete": False,
+        "lag": 10,
+        "age_ms": 200,
+        "strays": {"strays": 7},
+        "log_end": 100,
+        "keys": 60,
+    }
+    assert found[plain.topic] == {
+        "generation": 1,
+        "building": True,
+        "incomplete": False,
+        "lag": 0,
+        "strays": {"strays": 0},
+        "log_end": 0,
+        "keys": None,
+        "memory_bytes": None,
+    }
+    assert (found["unkept"], found[odd.topic]) == (None, None)
+
+
+def test_memory_is_sampled_once_a_minute_and_of_few_topics_in_a_request(monkeypatch):
+    monkeypatch.setattr(summaries, "SAMPLED_TOPICS", 1)
+    layouts = [a_layout(options=Options(index=1)) for _ in range(2)]
+    reader, samples = StoredTopic(layouts[0], *(b"%d" % number for number in range(50))), MemorySamples()
+    reader.publish(layouts[1])
+    reader.add(b"1")
+
+    def sampled() -> list[bool]:
+        found = summarized(reader, *(layout.topic for layout in layouts), samples=samples)
+        return [each["memory_bytes"] is not None for each in found.values()]
+
+    def asked() -> int:
+        return sum(words[0] == b"MEMORY" for run in reader.state.runs for words in run)
+
+    assert sampled() == [True, False]
+    first = asked()
+    assert 0 < first <= summaries.SAMPLED_LANES * (summaries.SAMPLED_KEYS + 1)
+    assert sampled()[0]
+    second = asked()
+    sampled()
+    assert asked() == second
+    reader.time.move(summaries.SAMPLE_S)
+    sampled()
+    assert asked() == second + first
+
+
+def test_an_answer_ends_before_the_topic_that_has_too_many_lanes(monkeypatch):
+    monkeypatch.setattr(summaries, "MOST_LANES", 10)
+    layouts = [a_layout(partition_count=count) for count in (11, 1, 9)]
+    reader = Reader(*map(layout_entry, layouts))
+    large, small, last = (layout.topic for layout in layouts)
+    assert [*summarized(reader, large, small)] == [large]
+    assert [*summarized(reader, small, "unkept", last, "unseen")] == [small, "unkept", last, "unseen"]
+    assert [*summarized(reader, small, last, large, "unseen")] == [small, last]
 
 
 def test_partitions_are_listed_by_node():

@@ -12,7 +12,7 @@ from tests.support.builders import a_layout
 from keylane.errors import BadRequest
 from keylane.formats.connect_keys import ConnectKeys
 from keylane.model.records import KeyFields, Options
-from keylane.query.typed_keys import encode_json, encode_prefix
+from keylane.state.json_keys import encode_json, encode_prefix
 
 ID = (("id", "integer"),)
 BOTH = (("region", "string"), ("number", "integer"))
@@ -35,6 +35,8 @@ def encode_key(fields: KeyFields, key: bytes) -> bytes:
         ((("id", "string"),), "", '{"id":""}'),
         ((("id", "string"),), 'a"\\/\b\t\n\f\r\x01\x1f\x7f\u00fc\u2028\U0001f6eb', None),
         ((("id", "string"),), '{"id": "{"}', '{"id":"{"}'),
+        ((("id", "string"),), '{"$oid": "596e"}', '{"id":"{\\"$oid\\": \\"596e\\"}"}'),
+        ((("id", "string"),), '{"a":1,"b":[2]}', '{"id":"{\\"a\\":1,\\"b\\":[2]}"}'),
         ((("ok", "boolean"),), "true", '{"ok":true}'),
         ((("ok", "boolean"),), '{"ok": false}', '{"ok":false}'),
         (BOTH, '{"number": 7, "region": "e\\u0075"}', '{"region":"eu","number":7}'),
@@ -62,7 +64,11 @@ def test_a_key_is_written_as_jackson_writes_it(fields, asked, key):
         (ID, b'{"id": 7', "is not valid JSON"),
         (ID, b"{" + b'"a":{' * 100_000, "is not valid JSON"),
         (ID, b'{"id": 7, "x": 1}', 'has other fields: keys of this topic are {"id": ...}'),
+        ((("id", "string"),), b'{"id": "7", "x": 1}', "has other fields"),
+        ((("id", "string"),), b'{"id', "is not valid JSON"),
+        (ID, b'{"x": 1}', "has other fields"),
         (ID, b"\xff", "is not UTF-8"),
+        ((("id", "string"),), b'{"id": "\\ud83d"}', "is not valid Unicode"),
         (BOTH, b"7", "is not a JSON object"),
         (BOTH, b'{"region": "eu"}', "has other fields"),
         (BOTH, b'{"region": 1, "number": 1}', "a field 'region' that is not a string"),

@@ -9,7 +9,7 @@ import pytest
 
 from keylane_server import admission as admission_module
 from keylane_server import bodies
-from keylane_server.admission import AddressBusy, AdmissionControl, Limits, Overloaded
+from keylane_server.admission import AddressBusy, AdmissionControl, Limits, Overloaded, ReadPlace, WaitRefused
 from keylane_server.bodies import Body, BodyBroken, BodyTimeout, BodyTooLarge
 
 LIMITS = Limits(running=1, waiting=1, wait_s=20, long_polls=1, body_bytes=10, bodies_bytes=15)
@@ -211,3 +211,28 @@ def test_a_body_that_ends_too_early_is_noticed():
     body = Body(AdmissionControl(LIMITS))
     with pytest.raises(BodyBroken):
         asyncio.run(body.read(arriving(part(b"x", more=True), {"type": "http.disconnect"}), None))
+
+
+def test_a_read_that_waits_gives_its_place_to_others():
+    async def run():
+        admission = AdmissionControl(LIMITS)
+        places = [ReadPlace(admission), ReadPlace(admission)]
+        assert admission.reads.enter_at_once()
+        assert places[0].give(0.01) == places[0].give(0.01) == 0.01
+        assert (admission.reads.running, admission.waiting) == (0, 1)
+        assert admission.reads.enter_at_once()
+        with pytest.raises(WaitRefused, match="1 reads wait"):
+            places[1].give(0.01)
+        for place in places:
+            place.leave()
+        return admission.reads.running, admission.waiting
+
+    assert asyncio.run(run()) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("pause_s", "waiting", "expected"),
+    [(0.01, 1, 0.01), (0.01, 100, 0.01), (0.01, 1_000, 0.1), (0.1, 1_000, 0.5), (2, 200, 2)],
+)
+def test_many_that_wait_look_less_often(pause_s: float, waiting: int, expected: float):
+    assert admission_module.shared_pause_s(pause_s, waiting) == pytest.approx(expected)

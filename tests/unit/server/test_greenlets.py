@@ -10,7 +10,15 @@ import pytest
 from greenlet import GreenletExit
 
 from keylane_server import greenlets
-from keylane_server.greenlets import RequestCancelled, SharedCall, Suspension, begin, run_request
+from keylane_server.admission import WaitRefused
+from keylane_server.greenlets import (
+    RequestBounds,
+    RequestCancelled,
+    SharedCall,
+    Suspension,
+    begin,
+    run_request,
+)
 
 BOUND_S = 20
 
@@ -166,3 +174,27 @@ def test_a_request_with_little_time_does_not_end_the_call_for_the_others():
     (hasty, patient), begun = asyncio.run(run())
     assert isinstance(hasty, TimeoutError)
     assert (patient, begun) == (1, 1)
+
+
+def test_what_waits_for_others_asks_how_long_it_may():
+    asked: list[float] = []
+
+    def before_waiting(seconds: float) -> float:
+        asked.append(seconds)
+        if len(asked) == 2:
+            raise WaitRefused("too many")
+        return 0.0
+
+    def request() -> None:
+        greenlets.pause_s(0)
+        greenlets.await_s(60)
+        greenlets.await_s(30)
+
+    async def run():
+        with pytest.raises(WaitRefused, match="too many"):
+            await greenlets.begin_awaited(request, bounds=RequestBounds(before_waiting))[1]
+        # The next request of the same greenlet waits by itself.
+        await run_request(lambda: greenlets.await_s(0))
+
+    asyncio.run(run())
+    assert asked == [60, 30]

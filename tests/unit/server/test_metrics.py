@@ -56,11 +56,11 @@ def test_a_histogram_has_the_buckets_the_count_and_the_sum_of_its_samples():
     metrics = ServerMetrics()
     metrics.add_samples("RequestDuration", ("get_key", "200"), [(2.5, 3), (2.6, 1), (1e9, 2)])
     found = samples(metrics.render_page(OPENMETRICS)[0])
-    count = labelled("http_requests_duration_count", *REQUESTS)
+    count = labelled("http_requests_duration_ms_count", *REQUESTS)
     assert found[count] == 6
-    assert found[labelled("http_requests_duration_sum", *REQUESTS)] == pytest.approx(3 * 2.5 + 2.6 + 2e9)
+    assert found[labelled("http_requests_duration_ms_sum", *REQUESTS)] == pytest.approx(3 * 2.5 + 2.6 + 2e9)
     at_most = {
-        bound: found[labelled("http_requests_duration_bucket", *REQUESTS, ("le", str(bound)))]
+        bound: found[labelled("http_requests_duration_ms_bucket", *REQUESTS, ("le", str(bound)))]
         for bound in (*BOUNDS, "+Inf")
     }
     assert at_most[1.0] == 0
@@ -69,17 +69,25 @@ def test_a_histogram_has_the_buckets_the_count_and_the_sum_of_its_samples():
     assert at_most["+Inf"] == 6
 
 
-def test_counters_of_kprf_have_no_suffix_and_all_others_have_it():
+def test_each_metric_has_its_name_and_the_one_that_it_had_before():
     metrics = ServerMetrics()
     meter = Meter(metrics)
     meter.count("SentMessages", 2, "flights")
     meter.count("Problems", 1, "key-absent")
+    meter.observe("RequestDuration", 3.0, "get_key", "200")
+    meter.gauge("BrokerRoundTrip", 400, "broker:9092/1")
     meter.flush()
     for accept, read in ((OPENMETRICS, read_openmetrics), ("text/plain", read_text)):
         page, content_type = metrics.render_page(accept)
         assert content_type.startswith(accept.partition(";")[0])
         found = samples(page, read)
-        assert found[labelled("kafka_sent_messages", ("topic", "flights"))] == 2
+        for name in ("kafka_messages_sent_total", "kafka_sent_messages"):
+            assert found[labelled(name, ("topic", "flights"))] == 2
+        for name in ("http_requests_duration_ms", "http_requests_duration"):
+            assert found[labelled(f"{name}_bucket", *REQUESTS, ("le", "5.0"))] == 1
+            assert found[labelled(f"{name}_sum", *REQUESTS)] == 3
+        for name in ("kafka_producer_broker_rtt_p99_us", "kafka_producer_broker_rtt_p99"):
+            assert found[labelled(name, ("broker", "broker:9092/1"))] == 400
         assert found[labelled("keylane_problems_total", ("problem", "key-absent"))] == 1
         assert found[labelled("keylane_app_metadata", ("version", __version__))] == 1
         assert not [name for name, *_ in found if name.endswith("_created")]
@@ -120,10 +128,10 @@ def test_several_processes_are_added_up_and_of_one_that_ended_only_its_gauges_ar
         assert found[labelled("keylane_streams_open", ("kind", "key"))] == 20
         assert found["kafka_internal_queue_size",] == 2
     found = told()
-    assert found[labelled("http_requests_duration_count", *REQUESTS)] == 5
-    assert found[labelled("http_requests_duration_sum", *REQUESTS)] == 15
+    assert found[labelled("http_requests_duration_ms_count", *REQUESTS)] == 5
+    assert found[labelled("http_requests_duration_ms_sum", *REQUESTS)] == 15
     assert found["keylane_map_refreshes_total",] == 5
-    assert found[labelled("kafka_sent_messages", ("topic", "flights"))] == 5
+    assert found[labelled("kafka_messages_sent_total", ("topic", "flights"))] == 5
     assert found[labelled("keylane_server_refusals_total", ("code", "503"))] == 2
     assert labelled("keylane_streams_open", ("kind", "key")) not in found
 
@@ -145,7 +153,7 @@ def test_the_numbers_are_lines_for_cloudwatch_too_and_the_page_keeps_its_totals(
     [taken] = [line for line in first if line.get("method") == "get_key"]
     assert taken["RequestDuration"]["Count"] == 1
     found = samples(metrics.render_page(OPENMETRICS)[0])
-    assert found[labelled("http_requests_duration_count", *REQUESTS)] == 2
+    assert found[labelled("http_requests_duration_ms_count", *REQUESTS)] == 2
 
 
 def test_without_emf_nothing_is_written(capsys):

@@ -20,7 +20,7 @@ from keylane_server.greenlets import run_request
 from keylane_server.kafka.shared_client import SharedClient
 from keylane_server.redis.shared_layouts import SharedLayouts
 
-CLOCK = Clock(pause_s=greenlets.pause_s)
+CLOCK = Clock(pause_s=greenlets.pause_s, await_s=greenlets.await_s)
 REQUESTS = 20
 
 

@@ -208,3 +208,114 @@ def test_at_the_end_of_the_server_all_streams_say_so(source: FakeSource):
         stream.close()
 
     asyncio.run(scenario())
+
+
+async def joined(shared: ChangeStreams, source: FakeSource, number: int, choose=None) -> list[EventStream]:
+    """Open streams that have caught up, each with what it has read first; none of them reads on."""
+    found = []
+    for _ in range(number):
+        stream = await run_request(lambda: shared.open(source, None, lambda _: True, choose))
+        found.append((stream, stream.chunks(lambda: None)))
+    for stream, chunks in found:
+        await anext(chunks)
+        reading = asyncio.ensure_future(anext(chunks))
+        while stream not in stream.feed.listeners:  # noqa: ASYNC110 (the feed has no event for it)
+            await asyncio.sleep(0)
+        stream.reading = reading  # type: ignore[attr-defined]
+        stream.rest = chunks  # type: ignore[attr-defined]
+    return [stream for stream, _ in found]
+
+
+def test_many_listeners_share_what_a_feed_keeps_until_all_have_it(source: FakeSource):
+    async def scenario() -> None:
+        shared = ChangeStreams(FakeMetrics())
+        listeners = await joined(shared, source, 50)
+        feed = listeners[0].feed
+        source.steps.append([event("x" * 100_000)])
+        first = [await each.reading for each in listeners]  # type: ignore[attr-defined]
+        assert {len(piece) for piece in first} == {streams.PIECE_BYTES}
+        assert (shared._own_bytes, feed.kept_bytes) == (0, 0), "all have taken it, nobody has read it"
+        source.steps.append([event("y" * 100_000)])
+        await asyncio.sleep(0.02)
+        assert 100_000 < feed.kept_bytes == shared._kept_bytes < 101_000
+        for each in listeners:
+            rest = b""
+            while b"y\n\n" not in rest:
+                rest += await anext(each.rest)  # type: ignore[attr-defined]
+        assert feed.kept_bytes == shared._kept_bytes == 0
+        for each in listeners:
+            each.close()
+
+    asyncio.run(scenario())
+
+
+def test_what_all_feeds_keep_is_bounded_and_the_largest_lets_go(
+    source: FakeSource, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(streams, "FEEDS_BYTES", 5_000)
+
+    async def scenario() -> None:
+        metrics = FakeMetrics()
+        shared, other = ChangeStreams(metrics), FakeSource()
+        other.identity = "two"
+        slow, small = (*await joined(shared, source, 1), *await joined(shared, other, 1))
+        for of, size in ((source, 3_000), (other, 1_000), (source, 3_000)):
+            of.steps.append([event("z" * size)])
+            await asyncio.sleep(0.02)
+        # Each has taken its first event, and keeps none.
+        for step in range(3):
+            for of, size in ((source, 2_000), (other, 100)):
+                of.steps.append([event("z" * size)])
+                await asyncio.sleep(0.02)
+            assert shared._kept_bytes <= 5_000, step
+        assert small.number >= small.feed.first
+        assert slow.number < slow.feed.first
+        text = b"".join([each async for each in slow.rest]).decode()  # type: ignore[attr-defined]
+        assert "slow-reader" in text
+        slow.close()
+        small.close()
+        assert shared._kept_bytes == 0
+
+    asyncio.run(scenario())
+
+
+def test_over_the_bound_of_own_events_who_reads_nothing_for_longest_is_cut_off(
+    source: FakeSource, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(streams, "OWN_BYTES", 250_000)
+
+    async def scenario() -> None:
+        metrics = FakeMetrics()
+        shared = ChangeStreams(metrics)
+        one, *others = await joined(shared, source, 3, lambda given: given._replace(name="own"))
+        source.steps.append([event("x" * 100_000)])
+        for each in (one, *others):
+            await each.reading  # type: ignore[attr-defined]
+        assert shared._own_bytes < 250_000
+        assert metrics.numbers[("StreamsCut",)] == 1
+        left = [each for each in (one, *others) if each.own_bytes]
+        assert len(left) == 2
+        for each in (one, *others):
+            each.close()
+        assert shared._own_bytes == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_stream_that_is_cut_off_ends_while_its_client_takes_nothing(source: FakeSource):
+    async def scenario() -> None:
+        stream = await opened(ChangeStreams(FakeMetrics()), source)
+
+        async def send() -> None:
+            async with stream.sending():
+                await asyncio.Event().wait()
+
+        sending = asyncio.ensure_future(send())
+        await asyncio.sleep(0.01)
+        stream.cut()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(sending, 10)
+        stream.cut()  # again, while nothing is sent
+        stream.close()
+
+    asyncio.run(scenario())

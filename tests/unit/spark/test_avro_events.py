@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.support.fakes import FakeRegistry, FakeTime
 
 from keylane.errors import RegistryUnavailable
+from keylane.formats.avro_primitives import MOST_LEVELS
 from keylane.formats.confluent import join
 from keylane_spark.rows.change_events import DELETION, INVALID, SET
 from keylane_spark.schemas import avro_events, event_schemas
@@ -159,6 +160,17 @@ def test_an_unwrapped_event_is_judged_by_deleted_and_not_by_a_column_called_op()
         assert events.judge(column(*values)).tolist() == [SET, DELETION, INVALID] * times
 
 
+@pytest.mark.parametrize("text", ["string", {"type": "string", "connect.name": "io.debezium.data.Json"}])
+def test_a_document_of_mongodb_is_judged_by_what_it_is(text):
+    fields = [{"name": "after", "type": ["null", text]}, {"name": "op", "type": "string"}]
+    schema = {"type": "record", "name": "Envelope", "fields": fields}
+    values = [("{}", "c"), ("[]", "u"), ('{"a":', "r"), (None, "u"), (None, "d"), ("{}", "d")]
+    encoded = [encode(schema, {"after": after, "op": op}) for after, op in values]
+    for times in (1, 10):
+        found = AvroEvents(json.dumps(schema)).judge(column(*encoded * times))
+        assert found.tolist() == [SET, INVALID, INVALID, INVALID, DELETION, DELETION] * times
+
+
 @pytest.mark.parametrize(
     "schema", ['"string"', '{"type":"record","name":"R","fields":[{"name":"a","type":"int"}]}']
 )
@@ -193,18 +205,35 @@ def test_a_size_below_zero_moves_no_cursor_back():
     assert (cursors.lost.tolist(), cursors.at.tolist()) == ([True, False], [3, 7])
 
 
-def test_blocks_with_their_sizes_are_skipped_by_them():
+def test_a_block_with_its_size_is_left_to_the_reader():
     schema = {"type": "array", "items": "string"}
     cursors = Cursors(column(b"\x03\x08\x02a\x02b\0"), 0)
     compile_skip(json.dumps(schema), ())(cursors, np.arange(1))
-    assert (cursors.lost.tolist(), cursors.at.tolist()) == ([False], [7])
-
-
-def test_a_value_that_is_nested_without_end_does_not_end_the_process():
-    schema = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["Node", "null"]}]}
-    cursors = Cursors(column(b"\0" * 300), 0)
-    compile_skip(json.dumps(schema), ())(cursors, np.arange(1))
     assert cursors.lost.tolist() == [True]
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.sampled_from("cudt"),
+    st.lists(st.tuples(st.integers(5, 90), st.integers(0, 2), st.binary(max_size=3)), min_size=1, max_size=2),
+)
+def test_an_event_with_a_few_other_bytes_is_judged_among_many_as_alone(op, changes):
+    events, value = AvroEvents(json.dumps(ENVELOPE)), event(op)
+    for at, removed, added in changes:
+        value = value[:at] + added + value[at + removed :]
+    alone = events.judge(column(value)).tolist()
+    assert events.judge(column(*[event("c")] * 20, value)).tolist()[-1:] == alone
+
+
+@pytest.mark.parametrize("levels", [1, 40, 60, 399, 401, 1_000, 100_000])
+def test_a_value_that_is_nested_in_itself_is_judged_among_many_as_alone(levels):
+    node = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
+    fields = [{"name": "after", "type": node}, {"name": "op", "type": "string"}]
+    events = AvroEvents(json.dumps({"type": "record", "name": "Envelope", "fields": fields}))
+    value = join(7, b"\2" * (levels - 2) + b"\0" + b"\2c") if levels > 1 else join(7, b"\0\2c")
+    wanted = SET if levels < MOST_LEVELS else INVALID
+    assert events.judge(column(value)).tolist() == [wanted]
+    assert events.judge(column(*[value] * 20)).tolist() == [wanted] * 20
 
 
 def test_each_value_is_judged_by_its_own_schema():

@@ -19,6 +19,7 @@ from keylane.state import codec
 from keylane_spark.config.transforms import Transform
 from keylane_spark.lanes import lane as lane_module
 from keylane_spark.lanes.lane import LaneTarget, OffsetRange
+from keylane_spark.rows.fields import Decoded
 from keylane_spark.rows.headers import HEADERS
 from keylane_spark.rows.records import Rows
 from keylane_spark.rows.transforms import TopicTransform
@@ -27,6 +28,7 @@ from keylane_spark.schemas.framed_values import FramedReaders
 from keylane_spark.stream import batch_writer as batch_module
 from keylane_spark.stream import partition_chunks as chunks_module
 from keylane_spark.stream.batch_writer import BatchWriter
+from keylane_spark.telemetry.tally import Tally
 
 if TYPE_CHECKING:
     from keylane_spark.rows.chunks import Chunk
@@ -268,6 +270,8 @@ def test_a_partition_that_is_left_claims_what_came_and_no_time_and_the_others_cl
     assert claims == {0: (0, 10_000_000, 77, 1), 1: (0, 2, 0, 1), 2: (0, 0, 0, 0)}
     covered = writer.covered
     assert [covered["orders", each].end for each in range(3)] == [10_000_000, 2, 0]
+    assert {covered["orders", each].log_end for each in range(3)} == {88}
+    assert writer.left == {("orders", 1): "its leader is away", ("orders", 2): "its leader is away"}
 
 
 def test_a_partition_with_a_value_with_fields_whose_schema_is_not_read_is_held_back_and_others_go_on():
@@ -275,7 +279,7 @@ def test_a_partition_with_a_value_with_fields_whose_schema_is_not_read_is_held_b
         assert not are_events
         if b"\0\0\0\0\x07" in values.to_pylist():
             raise RegistryUnavailable("schema 7: away")
-        return values.to_pylist()
+        return Decoded(values.to_pylist(), [None] * len(values))
 
     options = Options(index=1, value_format="registry", fields=(("status", "text"),))
     lanes = NotedLanes()
@@ -317,10 +321,61 @@ def test_a_part_of_the_key_decides_on_lane_and_stray():
     assert tally.whole_key == sum(routing.partition_for(key, 3) == 0 for key in by_all)
 
 
-def test_a_huge_record_is_waited_for_before_more_is_sent():
-    sizes = 600_000, 2_000_000, 600_000
-    lanes, _ = batch_of(*((key, bytes(size)) for key, size in zip(keys_of(0, 3), sizes, strict=True)))
-    assert [call[0] for call in lanes.calls] == ["apply", "apply", "flush", "apply", "flush"]
+@pytest.mark.parametrize(
+    ("partition", "calls"),
+    [
+        (0, ["apply", "apply", "flush", "apply", "flush"]),
+        (1, ["strays", "strays", "flush", "strays", "flush", "note", "apply", "flush"]),
+    ],
+)
+def test_a_huge_record_is_waited_for_before_more_is_sent(partition, calls):
+    sizes, options = (600_000, 2_000_000, 600_000), Options(index=1, fields=(("status", "text"),))
+    rows = [(key, bytes(size)) for key, size in zip(keys_of(partition, 3), sizes, strict=True)]
+    lanes, writer = batch_of(*rows, layout=Layout("orders", 3, options=options))
+    assert [call[0] for call in lanes.calls] == calls
+    tally = writer.tallies["orders", 0]
+    assert (tally.written, tally.invalid_fields) == (3, 3)
+
+
+def test_ranges_that_were_read_to_their_ends_are_claimed_to_there_with_and_without_rows():
+    lanes, writer = a_writer()
+    writer.write(("orders", 0), some_rows((keys_of(0, 1)[0], b"v")))
+    for partition in (0, 1):
+        writer.note_range_read(("orders", partition))
+    assert writer.reached == {("orders", 0): 10_000_000, ("orders", 1): 10_000_000}
+    writer.finish_reached()
+    claims = [
+        (lane.partition, begin, end, len(rows)) for _, lane, begin, end, rows, _ in lanes.named("apply")
+    ]
+    assert sorted(claims) == [(0, 0, 10_000_000, 1), (1, 0, 10_000_000, 0)]
+
+
+def test_ranges_that_were_read_are_sent_once_they_come_to_much_and_only_once(monkeypatch):
+    monkeypatch.setattr(batch_module, "MAX_GROUP_BYTES", 3_000)
+    (lanes, writer), sent = a_writer(), []
+    for partition in (0, 1, 2):
+        writer.write(("orders", partition), some_rows((keys_of(partition, 1)[0], bytes(2_000))))
+        assert writer.tallies  # so that it waits no longer for others
+        writer.note_range_read(("orders", partition))
+        sent.append(len(lanes.named("apply")))
+    writer.finish_reached()
+    assert sent == [0, 2, 2]
+    claims = [(lane.partition, end, len(rows)) for _, lane, _, end, rows, _ in lanes.named("apply")]
+    assert claims == [(partition, 10_000_000, 1) for partition in (0, 1, 2)]
+
+
+def test_what_another_writer_has_written_is_claimed_behind_it_and_the_first_reason_is_kept():
+    lanes, writer = a_writer()
+    source, tally = ("orders", 0), Tally(records=7)
+    writer.note_written(source, 7, tally, "", 5, "its SQL fails")
+    assert (writer.reached, writer.tallies) == ({source: 7}, {source: tally})
+    assert (writer.stopped, writer.failures) == ({source: 5}, {source: "its SQL fails"})
+    writer.note_written(source, 7, tally, "")
+    writer.finish([source])
+    assert [call[2:4] for call in lanes.named("apply")] == [(7, 10_000_000)]
+    for why in ("first", "second"):
+        writer._chunks(source).hold_back(why)
+    assert writer.held_back == {source: "first"}
 
 
 def test_a_partition_without_records_and_one_beyond_the_layout_have_their_watermarks_moved():

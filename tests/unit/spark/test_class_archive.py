@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from keylane.config.kafka import connection
@@ -65,20 +67,20 @@ def test_aws_jar_for_iam_comes_after_spark_s_own_and_so_without_the_archive(jars
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "plans_only", "is_loaded"),
-    [("AWS_MSK_IAM", False, True), ("AWS_MSK_IAM", True, False), ("SCRAM-SHA-512", False, False)],
+    ("mechanism", "reader", "is_loaded"),
+    [("AWS_MSK_IAM", "spark", True), ("AWS_MSK_IAM", "direct", False), ("SCRAM-SHA-512", "spark", False)],
 )
 def test_a_job_whose_jvm_reads_with_iam_loads_the_jar_and_no_other(
-    jars, monkeypatch, mechanism, plans_only, is_loaded
+    jars, monkeypatch, mechanism, reader, is_loaded
 ):
     (jars / "aws-msk-iam-auth-2.3.5-all.jar").touch()
-    (jars / "keylane.toml").write_text("[topics.flights]\n")
+    (jars / "keylane.toml").write_text(f"[topics.flights]\n[job]\nreader = '{reader}'\n")
     login = {"MECHANISM": mechanism, "USERNAME": "u", "PASSWORD": "p", "REGION": "eu-west-1"}
     environment = {f"KEYLANE_KAFKA_SASL_{name}": value for name, value in login.items()}
     found = connection(environment | {"KEYLANE_KAFKA_BOOTSTRAP": "b:9098"})
     started = []
     monkeypatch.setattr(session, "start", lambda _, extra, **__: started.append(extra))
-    job._start_spark(jars, load(jars / "keylane.toml"), found, plans_only=plans_only)
+    job._start_spark(jars, SimpleNamespace(config=load(jars / "keylane.toml"), connection=found))
     assert ("aws-msk-iam-auth" in str(started[0].get("spark.jars"))) == is_loaded
 
 

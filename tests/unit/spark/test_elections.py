@@ -43,16 +43,24 @@ class Scene:
         lineages: tuple[Lineage, ...] = (((0, 0),), OTHER)
         self.ownership = FakeOwnership(TopicRecord("id", (0, 0), Owner("host", 1, 0, 7), lineages=lineages))
         self.parked = ParkedSlots()
+        self.is_other_away = False
 
     def observe(self) -> dict[tuple[str, int], LogEnd]:
         log = self.partition.log
         return {SOURCE: LogEnd(len(log.records), self.partition.epoch), ("orders", 1): LogEnd(5, 3)}
 
     def follow(self, observe: Any = None) -> dict[tuple[str, int], int]:
-        context: Any = SimpleNamespace(epoch_ends=self.partition.ask)
-        opening: Any = SimpleNamespace(parked=self.parked, positions={SOURCE: 10, ("orders", 1): 5})
+        context: Any = SimpleNamespace(epoch_ends=self.partition.ask, broker=self)
+        positions = {SOURCE: 10, ("orders", 1): 5}
+        opening: Any = SimpleNamespace(parked=self.parked, positions=positions, unread={("others", 0)})
         ownership: Any = self.ownership
         return Elections(context, ownership, opening).follow({SOURCE: self.held}, observe or self.observe)
+
+    def oldest_offsets(self, counts: dict[str, int]) -> dict[tuple[str, int], int]:
+        assert counts == {"orders": 2, "others": 1}
+        if self.is_other_away:
+            raise LogUnavailable("partition 0 of 'others' has no leader")
+        return {}
 
     @property
     def lineages(self) -> tuple[Lineage, ...]:
@@ -92,6 +100,20 @@ def test_a_leader_that_lacks_what_the_lanes_hold_is_not_followed(scene):
     with pytest.raises(TopicChanged, match="topic 'orders': the log of partition 0 has records of leader"):
         scene.follow()
     assert scene.lineages == before
+
+
+def test_lanes_are_not_opened_again_before_another_topic_has_its_leaders(scene):
+    """Its lanes, and all others, would grow old meanwhile."""
+    scene.partition.isolate()
+    scene.partition.write(5)
+    scene.held = 15
+    scene.partition.elect(1)
+    scene.is_other_away = True
+    with pytest.raises(LogUnavailable, match="of 'others' has no leader"):
+        scene.follow()
+    scene.is_other_away = False
+    with pytest.raises(TopicChanged):
+        scene.follow()
 
 
 def test_a_batch_in_progress_may_have_written_up_to_its_end(scene):

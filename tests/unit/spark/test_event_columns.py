@@ -1,19 +1,28 @@
-"""Change events as columns: Arrow's verdicts are those of the reader that readers' answers come from."""
+"""Change events as columns: their verdicts are those of the reader that readers' answers come from."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.records.values import corpus
 
 from keylane.formats.change_events import parse_event
+from keylane.formats.json_text import MAX_NESTING
 from keylane_spark.rows import change_events
-from keylane_spark.rows.change_events import DELETION, INVALID, SET, apply_events, judge_json
+from keylane_spark.rows.change_events import DELETION, INVALID, SET, apply_events, judge_json, read_event
 from keylane_spark.rows.records import Rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from keylane.formats.change_events import RowEvent
 
 SETTING = b'{"before":null,"after":{"id":1},"op":"c"}'
 DELETING = b'{"before":{"id":1},"after":null,"op":"d"}'
@@ -27,6 +36,17 @@ ENDS = [
     *(b'{"id":1,"__deleted":"true"}', b'{"id":1,"__deleted":"false","payload":{"op":"d"}}'),
     *(b'{"schema":{},"payload":{"id":1,"__deleted":"true"}}', b'{"__deleted":true}', b'{"__deleted":"x"}'),
     *(b"", b"null", b"1", b"[]", b"{}", b'{"op":"t"}', b'{"op":1}', b'{"op":null}', b'{"op":"d"', b"\xff"),
+    # MongoDB's: the row is a document in a string.
+    *(
+        b'{"before":null,"after":"{\\"_id\\": {\\"$oid\\": \\"a\\"}}","op":"c"}',
+        b'{"payload":{"after" : "{}","op":"r"},"schema":{}}',
+        b'{"after":"{\\"a\\": 1","op":"u"}',
+        b'{"after":"[]","op":"u"}',
+        b'{"before":"{}","after":null,"op":"d"}',
+        b'{"after":"{}","op":"d"}',
+        b'{"after":null,"updateDescription":{"updatedFields":"{}"},"op":"u"}',
+        b'{"before":{"after":"{}"},"after":{},"op":"u"}',
+    ),
     # What would be other events if it ran into its neighbours.
     *(
         b'{}}{"event":{"op":"d"}',
@@ -43,7 +63,11 @@ ENDS = [
         b'{"\\u006fp":"d"}',
         b'{"op":"d","a":"\n"}',
         b'{},"b":{"op":"d"}',
+        b'{"op":"d"},"x":1',
+        b'{"after":{},"op":"c"},"x":{"y":[1]}',
     ),
+    *(b'{"__deleted":"\\u0074rue"}', b'{"__deleted":"TRUE"}', b'{"__deleted":1}', b'{"__deleted":[true]}'),
+    *(b'{"op":"\\u0064"}', b'{"\\u0061fter":{},"op":"c"}', b'{"op":"d","payload":"x","after":1}'),
 ]
 PARTS = [
     *(
@@ -86,6 +110,7 @@ PARTS = [
         b"'a'",
     ),
     *(
+        *(b"[" * depth + b"]" * depth for depth in (MAX_NESTING - 2, MAX_NESTING - 1, MAX_NESTING + 1)),
         b"/* */ 1",
         b"1 // x",
         b"\xef\xbb\xbf1",
@@ -138,6 +163,7 @@ def test_what_is_no_json_is_no_event_wherever_it_is_and_whatever_comes_with_it(e
     for count in (0, 15, 16, 60):
         found = judge_json(column(*[SETTING] * count, document))
         assert found.tolist() == [0] * count + [expected_of(document)]
+    assert judge_json(column(*[document] * 20)).tolist() == [expected_of(document)] * 20
 
 
 @settings(deadline=None, max_examples=300)
@@ -150,25 +176,6 @@ def test_a_document_with_a_few_other_bytes_is_judged_among_many_as_alone(documen
         document = document[:at] + added + document[at + removed :]
     many = judge_json(column(*[SETTING] * 20, document, *[DELETING] * 20))
     assert many.tolist() == [0] * 20 + [expected_of(document)] + [1] * 20
-
-
-def test_events_that_arrow_takes_are_not_read_one_by_one(monkeypatch):
-    one_by_one = []
-    monkeypatch.setattr(change_events, "judge_each", lambda values, _: one_by_one.append(len(values)))
-    judge_json(column(*[SETTING, DELETING, b"{}", ENDS[4], ENDS[7]] * 20))
-    assert not one_by_one
-
-
-def test_a_value_that_is_not_json_costs_its_few_neighbours_alone(monkeypatch):
-    judge_each, one_by_one = change_events.judge_each, []
-    monkeypatch.setattr(
-        change_events,
-        "judge_each",
-        lambda values, as_json: one_by_one.append(len(values)) or judge_each(values, as_json),
-    )
-    verdicts = judge_json(column(*[SETTING] * 700, b"no", *[DELETING] * 300))
-    assert (verdicts == INVALID).nonzero()[0].tolist() == [700]
-    assert sum(one_by_one) <= 2 * 16
 
 
 def test_deep_nesting_is_parsed_without_recursion():
@@ -203,3 +210,20 @@ def test_columns_of_a_row_do_not_decide():
     row = json.dumps({"op": "d", "__deleted": "true", "after": None, "payload": {"op": "d"}})
     event = f'{{"before": {row}, "after": {row}, "source": {row}, "op": "u"}}'.encode()
     assert judge_json(column(*[event] * 40)).tolist() == [0] * 40
+
+
+def test_the_short_reading_of_events_says_what_the_long_one_does():
+    def said(read: Callable[[str], RowEvent], text: str) -> RowEvent | None:
+        try:
+            return read(text)
+        except ValueError:
+            return None
+
+    usual = 0
+    for value in corpus():
+        with contextlib.suppress(UnicodeDecodeError):
+            text = value.data.decode()
+            for event in (text, f'{{"before":null,"after":{text},"op":"u"}}', f'{{"payload":{text}}}'):
+                assert said(read_event, event) == said(parse_event, event), value.name
+                usual += change_events._usual_event(event) is not None
+    assert usual > 400

@@ -20,7 +20,7 @@ from keylane.state.field_index import indexes_of
 from keylane.state.field_types import FIELD_TYPES
 from keylane.state.ordered import NotOrdered
 from keylane_spark.rows import fields
-from keylane_spark.rows.fields import FEW_DOCUMENTS, field_entries
+from keylane_spark.rows.fields import FEW_DOCUMENTS, Decoded, field_entries
 from keylane_spark.rows.ordered_forms import forms_of
 from keylane_spark.schemas.framed_values import FramedValues
 
@@ -119,10 +119,136 @@ def test_of_events_of_a_registry_the_row_has_the_fields_and_those_in_protobuf_ha
 
     def decode(values, *, are_events):
         asked.append(are_events)
-        return [None if value.startswith(b"\0p") else value for value in values.to_pylist()]
+        found = [None if value.startswith(b"\0p") else value for value in values.to_pylist()]
+        return Decoded(found, [None] * len(found))
 
     entries, invalid = field_entries(pa.array([event, b"\0p"], pa.binary()), options, decode)
     assert (entries.to_pylist(), invalid, asked) == ([entries_of({"status": "open"}), b""], 1, [True])
+
+
+AT_MS = 1793491200123
+TYPED = {
+    "io.debezium.time.MicroTimestamp": f"{AT_MS}000",
+    "io.debezium.time.NanoTimestamp": f"{AT_MS}000000",
+    "io.debezium.time.Timestamp": f"{AT_MS}",
+    "org.apache.kafka.connect.data.Timestamp": f"{AT_MS}",
+    "io.debezium.time.ZonedTimestamp": '"2026-11-01T00:00:00.123Z"',
+}
+AT = replace(
+    OPTIONS, fields=(("at", "time"), ("in.at", "time"), ("on", "time"), ("status", "text")), indexes=()
+)
+AT_ROW = f'{{"at":{AT_MS},"in":{{"at":{AT_MS}}},"on":1793491200000,"status":"open"}}'
+
+
+def connect_schema(name: str) -> dict:
+    at = {"type": "int64", "optional": True, "name": name, "field": "at"}
+    inner = {"type": "struct", "fields": [at], "field": "in", "optional": True}
+    fields = [at, inner, {"type": "int32", "name": "io.debezium.time.Date", "field": "on"}]
+    return {"type": "struct", "fields": [*fields, {"type": "string", "field": "status"}], "field": "after"}
+
+
+def rows_of(value: str) -> str:
+    return f'{{"at":{value},"in":{{"at":{value}}},"on":20758,"status":"open"}}'
+
+
+def expected_at(options: Options = AT) -> bytes:
+    return indexes_of(options).entries(parse_verbatim(AT_ROW))[0]
+
+
+@pytest.mark.parametrize("few", [0, FEW_DOCUMENTS])
+def test_a_number_is_the_time_that_the_schema_beside_it_says(few, monkeypatch):
+    monkeypatch.setattr(fields, "FEW_DOCUMENTS", few)
+    events, plain = [], []
+    for name, value in TYPED.items():
+        envelope = {"type": "struct", "fields": [connect_schema(name)]}
+        event = f'{{"after":{rows_of(value)},"op":"u"}}'
+        events.append(f'{{"schema":{json.dumps(envelope)},"payload":{event}}}'.encode())
+        flat = connect_schema(name)
+        flat["fields"].append({"type": "string", "field": "__deleted"})
+        row = rows_of(value).replace("}}", '},"__deleted":"false"}', 0)[:-1] + ',"__deleted":"false"}'
+        events.append(f'{{"schema":{json.dumps(flat)},"payload":{row}}}'.encode())
+        plain.append(f'{{"schema":{json.dumps(connect_schema(name))},"payload":{rows_of(value)}}}'.encode())
+    options = replace(AT, envelope="debezium")
+    found, invalid = field_entries(pa.array([*events, None, b"no"], pa.binary()), options)
+    assert (found.to_pylist(), invalid) == ([expected_at()] * len(events) + [b""] * 2, 1)
+    options = replace(AT, fields=tuple((f"payload.{name}", kind) for name, kind in AT.fields))
+    found, invalid = field_entries(pa.array([*plain, b"no"], pa.binary()), options)
+    assert (found.to_pylist(), invalid) == ([expected_at()] * len(plain) + [b""], 1)
+
+
+def test_a_number_is_the_time_that_its_schema_of_a_registry_says():
+    name, value = "io.debezium.time.MicroTimestamp", f"{AT_MS}000"
+    at = {"type": "long", "connect.version": 1, "connect.name": name}
+    days = {"type": "int", "connect.name": "io.debezium.time.Date"}
+    inner = {"type": "record", "name": "In", "fields": [{"name": "at", "type": ["null", at]}]}
+    fields_of_row = [("at", at), ("in", inner), ("on", ["null", days]), ("status", "string")]
+    row = {"type": "record", "name": "Value", "fields": [{"name": n, "type": t} for n, t in fields_of_row]}
+    envelope = {
+        "type": "record",
+        "name": "Envelope",
+        "namespace": "a.b",
+        "fields": [
+            {"name": "before", "type": ["null", row]},
+            {"name": "after", "type": ["null", "Value"]},
+            {"name": "op", "type": "string"},
+        ],
+    }
+    number = {"type": "integer", "title": name}
+    properties = {
+        "at": {"oneOf": [{"type": "null"}, number]},
+        "in": {"type": "object", "properties": {"at": number}},
+        "on": {"type": "integer", "title": "io.debezium.time.Date"},
+    }
+    document = json.loads(rows_of(value))
+    registry = FakeRegistry(
+        s7=("AVRO", json.dumps(envelope)),
+        s8=("AVRO", json.dumps(row)),
+        s9=("JSON", json.dumps({"properties": properties})),
+    )
+    decode = FramedValues(RegistryDecoders(registry), FakeTime().clock).decode
+    options = replace(AT, value_format="registry")
+    event = join(
+        7,
+        encoder(json.dumps(envelope))(
+            {
+                "before": None,
+                "after": {"a.b.Value": document | {"in": {"at": {"long": int(value)}}, "on": {"int": 20758}}},
+                "op": "c",
+            }
+        ),
+    )
+    found, invalid = field_entries(
+        pa.array([event], pa.binary()), replace(options, envelope="debezium"), decode
+    )
+    assert (found.to_pylist(), invalid) == ([expected_at()], 0)
+    framed = [join(9, rows_of(value).encode()), join(8, event[5 + 2 : -2])]
+    found, invalid = field_entries(pa.array(framed, pa.binary()), options, decode)
+    assert (found.to_pylist(), invalid) == ([expected_at()] * 2, 0)
+
+
+@pytest.mark.parametrize("few", [0, FEW_DOCUMENTS])
+@pytest.mark.parametrize(
+    ("kind", "value", "ms"),
+    [
+        ("time_s", "1793491200", "1793491200000"),
+        ("time_s", "-1", "-1000"),
+        ("time_us", f"{AT_MS}000", f"{AT_MS}"),
+        ("time_us", f'"{AT_MS}001"', f"{AT_MS}.001"),
+        ("time_us", "0", "0"),
+        ("time_ns", f"{AT_MS}000001", f"{AT_MS}.000001"),
+        ("time_days", "20758", "1793491200000"),
+        ("time_days", "-1", "-86400000"),
+        ("time_us", '"2026-11-01T00:00:00.123Z"', f"{AT_MS}"),
+    ],
+)
+def test_a_time_in_another_unit_has_the_form_of_its_milliseconds(kind, value, ms, few, monkeypatch):
+    monkeypatch.setattr(fields, "FEW_DOCUMENTS", few)
+    options = replace(OPTIONS, fields=(("at", kind),), indexes=())
+    found, invalid = field_entries(pa.array([b'{"at":%b}' % value.encode()], pa.binary()), options)
+    expected = indexes_of(replace(options, fields=(("at", "time"),))).entries(
+        parse_verbatim(f'{{"at":{ms}}}')
+    )
+    assert (found[0].as_py(), invalid) == expected
 
 
 def test_a_registry_that_is_away_is_no_value_without_fields():

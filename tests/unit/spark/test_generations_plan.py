@@ -12,7 +12,7 @@ from keylane.errors import WriterError
 from keylane.model.records import Layout, Options
 from keylane.state.codec import CodecError, encode_layout
 from keylane_spark.config.topics import TopicConfig
-from keylane_spark.generations.plan import GenerationPlan, is_alike, plan, wanted_layout
+from keylane_spark.generations.plan import GenerationPlan, difference, is_alike, plan, wanted_layout
 from keylane_spark.lanes.topic_record import Owner, TopicRecord
 
 OWNER = Owner("host", 7, 1_357_034_400_000, 3)
@@ -67,6 +67,15 @@ CHANGES: dict[str, Any] = {
 
 def test_a_new_topic_is_served_in_a_generation_that_nothing_uses():
     assert planned(kept=None) == GenerationPlan(replace(SERVED, generation=5, incarnation=EPOCH))
+
+
+def test_a_state_in_older_slots_is_built_again_beside():
+    older = replace(SERVED, centered=False)
+    found = planned(kept=older)
+    assert (found.serving, found.building) == (older, replace(SERVED, generation=5))
+    assert "slot the first of its share -> the middle of its share" in found.why
+    continued = planned(kept=older, record=a_record(building=found.building))
+    assert (continued.serving, continued.building) == (older, found.building)
 
 
 def test_a_state_that_begins_again_has_another_incarnation_and_one_that_is_rebuilt_has_not():
@@ -217,3 +226,14 @@ def test_fields_of_json_stay_as_they_are_when_only_their_form_in_answers_changes
     wanted = replace(kept, generation=0, options=replace(options, value_format="json"))
     found = plan(wanted, kept, None, free=lambda layout: replace(layout, generation=9))
     assert found == GenerationPlan(replace(kept, options=wanted.options))
+
+
+def test_fields_that_change_are_named_one_by_one():
+    def layout(*fields: tuple[str, str]) -> Layout:
+        return Layout("t", 3, options=Options(fields=fields))
+
+    before = layout(("city", "text"), ("lat", "number"), ("old", "text"))
+    after = layout(("city", "texts"), ("lat", "number"), ("longitude", "number"))
+    assert difference(before, after) == (
+        "fields city (text) -> (texts), fields + longitude (number), fields - old"
+    )

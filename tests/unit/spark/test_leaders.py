@@ -29,10 +29,12 @@ class FakeBroker:
 
     answers: list[LogEnd | LogUnavailable]
     doubted: int = 0
-    asked: int = field(default=0)
+    asked: int = 0
+    levels: set[bool] = field(default_factory=set)
 
-    def ends(self, *, committed: bool = False) -> LeaderAnswers:  # noqa: ARG002
+    def ends(self, *, committed: bool = False) -> LeaderAnswers:
         self.asked += 1
+        self.levels.add(committed)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, LogUnavailable):
             return LeaderAnswers({}, {SOURCE: str(answer)})
@@ -50,8 +52,10 @@ def leaders_of(
 
 
 def test_a_new_leader_ends_the_query():
-    leaders = leaders_of(FakeBroker([LogEnd(10, 5), LogEnd(10, 6)]))
+    broker = FakeBroker([LogEnd(10, 5), LogEnd(10, 6)])
+    leaders = leaders_of(broker)
     assert leaders.end_offsets() == {SOURCE: 10}
+    assert broker.levels == {False}
     with pytest.raises(TopicChanged, match="new leader, of epoch 6 after 5"):
         leaders.end_offsets()
 
@@ -69,16 +73,20 @@ def test_a_new_leader_is_followed_before_its_end_counts():
     with pytest.raises(LogUnavailable, match="not compared yet"):
         leaders.end_offsets()
     leaders.settle([SOURCE])
-    assert [leaders.end_offsets() for _ in range(2)] == [{SOURCE: 12}, {SOURCE: 12}]
-    assert followed == [{SOURCE}]
-    assert leaders.epochs == {SOURCE: 6}
+    broker.answers = [LogEnd(13, 7)]
+    with pytest.raises(LogUnavailable, match="not compared yet"):
+        leaders.end_offsets()
+    leaders.settle([SOURCE])
+    assert [leaders.end_offsets() for _ in range(2)] == [{SOURCE: 13}, {SOURCE: 13}]
+    assert followed == [{SOURCE}, {SOURCE}]
+    assert leaders.epochs == {SOURCE: 7}
 
 
 def test_the_others_go_on_while_a_new_leader_is_compared():
     other, may_end = ("orders", 1), threading.Event()
-    answers = LeaderAnswers({SOURCE: LogEnd(10, 6), other: LogEnd(3, 5)})
+    answers, closed = LeaderAnswers({SOURCE: LogEnd(10, 6), other: LogEnd(3, 5)}), threading.Event()
     context: Any = SimpleNamespace(
-        watch=lambda _: SimpleNamespace(ends=lambda **_: answers, close=lambda: None), clock=FakeTime().clock
+        watch=lambda _: SimpleNamespace(ends=lambda **_: answers, close=closed.set), clock=FakeTime().clock
     )
 
     def follow(partitions: Collection[tuple[str, int]], _: Observe) -> dict[tuple[str, int], int]:
@@ -90,10 +98,32 @@ def test_the_others_go_on_while_a_new_leader_is_compared():
         for _ in range(3):
             assert leaders.answered_ends().offsets == {other: 3}
         leaders.settle([other])
+        (thread,) = [each for each in threading.enumerate() if each.name == "elections"]
+        assert thread.daemon
     finally:
         may_end.set()
     leaders.close()
+    assert closed.is_set()
     assert leaders.answered_ends().offsets == {SOURCE: 10, other: 3}
+
+
+def test_a_former_leader_s_answer_of_the_other_level_is_not_believed_once_a_new_one_is_followed():
+    levels = {True: LeaderAnswers({SOURCE: LogEnd(10, 5)}), False: LeaderAnswers({SOURCE: LogEnd(12, 6)})}
+    watch: Any = SimpleNamespace(ends=lambda *, committed: levels[committed], doubt=lambda: None)
+    leaders = leaders_of(watch, follow=lambda *_: {SOURCE: 6})
+    assert leaders.answered_ends(committed=True).offsets == {SOURCE: 10}
+    leaders.answered_ends()
+    leaders.settle([SOURCE])
+    assert leaders.answered_ends().offsets == {SOURCE: 12}
+    assert leaders.answered_ends(committed=True).offsets == {}
+
+
+def test_a_new_leader_that_goes_away_is_not_compared_yet():
+    broker = FakeBroker([LogEnd(12, 6), LogUnavailable("its broker is gone"), LogEnd(12, 6)])
+    leaders = leaders_of(broker, follow=lambda _, observe: {SOURCE: observe()[SOURCE].leader_epoch or 0})
+    assert leaders.answered_ends().offsets == {}
+    leaders.settle([SOURCE])
+    assert "no leader of partition 0 of 'orders' answers: its broker" in leaders.answered_ends().away[SOURCE]
 
 
 def test_what_a_comparison_finds_out_ends_the_query():
@@ -153,9 +183,12 @@ def test_the_leaders_of_topics_that_the_query_does_not_read_are_not_asked_for():
 
 def test_a_former_leader_is_not_believed():
     broker = FakeBroker([LogEnd(10, 4)])
+    leaders = leaders_of(broker)
     with pytest.raises(LogUnavailable, match="a former leader"):
-        leaders_of(broker).end_offsets()
+        leaders.end_offsets()
     assert broker.doubted == 1
+    leaders.doubt()
+    assert broker.doubted == 2
 
 
 def test_a_leader_of_unknown_epoch_is_taken_as_it_is():

@@ -27,6 +27,7 @@ class Scene:
     time: FakeTime = field(default_factory=FakeTime)
     committed: list[bool] = field(default_factory=list)
     doubted: int = 0
+    compared: int = 0
     is_ending: bool = False
 
     def __post_init__(self) -> None:
@@ -48,7 +49,12 @@ class Scene:
             self.is_ending = self.is_ending or len(self.time.pauses) >= last
 
         self.time.on_pause = on_pause
-        found = self.planner.wait(lambda: self.positions, lambda: self.no_further, lambda: self.is_ending)
+
+        def positions() -> dict[tuple[str, int], int]:
+            self.compared += 1
+            return self.positions
+
+        found = self.planner.wait(positions, lambda: self.no_further, lambda: self.is_ending)
         self.is_ending = False
         return found
 
@@ -89,12 +95,16 @@ def test_a_partition_that_was_left_is_read_a_moment_later():
     assert 0.1 < scene.time.seconds - before_s < 0.5
     scene.planner.leave([])
     assert scene.doubted == 1
+    scene.planner.leave([A])
+    scene.planner.leave([B])
+    assert scene.plan() is None
 
 
 def test_an_idle_query_looks_less_often_until_a_record_comes():
     scene = Scene()
     assert scene.plan() is None
     assert set(scene.time.pauses) == {0.01}
+    assert scene.compared == 1
     scene.time.move(IDLE_AFTER_S)
     scene.time.pauses.clear()
     assert scene.plan() is None
@@ -121,6 +131,10 @@ def test_nobody_who_answers_for_long_is_an_error_and_anybody_is_none():
         scene.plan()
     scene.ends = AnsweredEnds({B: 7}, {A: "broker 1 does not answer"})
     assert scene.plan(pauses=5000) is None
+    for nobody in (AnsweredEnds({}, {}), AnsweredEnds({}, {A: "broker 1 does not answer"})):
+        scene.ends = nobody
+        assert scene.plan(pauses=10) is None
+        scene.time.move(31)
 
 
 @pytest.mark.parametrize(
@@ -130,6 +144,7 @@ def test_nobody_who_answers_for_long_is_an_error_and_anybody_is_none():
         ({A: 10, B: 30}, 20, {A: 5, B: 15}),
         ({A: 1, B: 1000}, 10, {A: 1, B: 9}),
         ({A: 1, B: 1, C: 1}, 1, {A: 1, B: 1, C: 1}),
+        ({A: 3, B: 3}, 3, {A: 1, B: 1}),
     ],
 )
 def test_a_large_backlog_is_shared_out_and_every_partition_gets_on(ends, most, shared):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -122,6 +123,12 @@ def test_a_function_gets_the_documented_columns(transform):
     )
 
 
+def test_a_record_without_a_timestamp_has_none_for_a_function(transform):
+    rows = replace(some_rows(b"a", b"b"), timestamps_ms=np.array([-1, 0]))
+    found = transform_rows(rows, NONE, 7, transform("given", "skip"))
+    assert all(b"'timestamp': None" in value for value in values_of(found).values())
+
+
 def test_a_function_may_return_a_table(transform):
     assert values_of(transform_rows(some_rows(b"a"), NONE, 0, transform("as_table"))) == {10: b"a"}
 
@@ -179,9 +186,17 @@ def test_rows_in_another_order_fail_until_each_is_alone(transform):
 
 def test_values_that_are_not_events_fail_a_transform_that_returns_values(transform):
     event = b'{"after": {"id": 1}, "op": "u"}'
-    found = transform_rows(some_rows(event, b"no"), np.array([11]), 0, transform("upper", "skip", "debezium"))
-    assert (values_of(found), found.failed_offsets.tolist()) == ({10: b'{"ID": 1}'}, [11])
-    assert found.why == "it is not a change event"
+    update = b'{"after":null,"updateDescription":{},"op":"u"}'
+    cases = {
+        b"no": "it is not a JSON object",
+        update: "updateDescription",
+        b"\0\0\0\0\7x": "it is not a change event",
+    }
+    for value, why in cases.items():
+        rows = some_rows(event, value)
+        found = transform_rows(rows, np.array([11]), 0, transform("upper", "skip", "debezium"))
+        assert (values_of(found), found.failed_offsets.tolist()) == ({10: b'{"ID": 1}'}, [11])
+        assert why in found.why
 
 
 def test_a_transform_that_can_t_run_stops_its_partition_at_once():

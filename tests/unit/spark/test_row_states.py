@@ -44,16 +44,19 @@ SOME = rows(
 def test_a_row_is_read_as_it_was_stored():
     assert STATES.decode(STATES.encode(SOME)).to_pylist() == SOME.to_pylist()
     assert STATES.decode(STATES.encode(SOME.slice(1))).to_pylist() == SOME.slice(1).to_pylist()
+    assert STATES.decode(STATES.encode(SOME.slice(1, 1))).to_pylist() == SOME.slice(1, 1).to_pylist()
+    marker = rows((b"", False, None))
+    assert STATES.decode(STATES.encode(marker)).to_pylist() == marker.to_pylist()
     assert STATES.decode(STATES.encode(rows())).num_rows == 0
 
 
 def test_a_stored_row_has_the_documented_bytes():
-    head = b"\x01" + b"\0\0\0\x02" + bytes(8) + b"\xff" * 8
+    head = b"\x02" + b"\0\0\0\x02" + bytes(8) + b"\xff" * 8
     price = b"\x01" + (1_500_000_000).to_bytes(16, "little")
     assert STATES.encode(SOME)[0] == head + b"\x01" + price + price + b"a"
 
 
-@pytest.mark.parametrize("stored", [b"", b"\x01", b"\x02" + bytes(60)])
+@pytest.mark.parametrize("stored", [b"", b"\x01", b"\x01" + bytes(60)])
 def test_what_is_no_stored_row_is_corrupt(stored: bytes):
     with pytest.raises(CorruptState):
         STATES.decode([stored])

@@ -16,6 +16,7 @@ class Builder:
 
     def __init__(self) -> None:
         self.settings: dict[str, str] = {}
+        self.silent: list[str] = []
 
     def appName(self, _: str) -> Self:  # noqa: N802 (Spark's name)
         return self
@@ -32,6 +33,7 @@ class Builder:
 def builder(monkeypatch):
     found = Builder()
     monkeypatch.setattr(session, "SparkSession", SimpleNamespace(builder=found))
+    monkeypatch.setattr(session, "_silence", lambda _, loggers: found.silent.extend(loggers))
     monkeypatch.setattr(session.sys, "platform", "linux")
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     return found
@@ -51,6 +53,13 @@ def test_a_submitted_job_leaves_the_cluster_to_spark_submit_and_forks_workers_wi
     assert not session.LOCAL_SETTINGS.keys() & builder.settings.keys()
     assert not session.LOOPBACK_SETTINGS.keys() & builder.settings.keys()
     assert builder.settings["spark.python.daemon.module"] == session.WORKER_DAEMON
+
+
+def test_errors_that_the_job_names_are_not_logged_by_spark_unless_the_user_sets_the_level(builder):
+    session.start(None, {"spark.log.level": "INFO"})
+    assert builder.silent == []
+    session.start(None, {})
+    assert "org.apache.spark.scheduler.TaskSetManager" in builder.silent
 
 
 def test_a_user_s_daemon_comes_before_ours(builder):

@@ -12,6 +12,7 @@ from tests.support.queries import FakeQuery
 
 from keylane.errors import Fenced, LaneBehind, StateUnavailable, TopicChanged
 from keylane.model.records import Layout
+from keylane.state.lanes import lane_at
 from keylane_spark.lanes.parked_slots import ParkedSlots
 from keylane_spark.lanes.record_copies import SLOTS as RECORD_SLOTS
 from keylane_spark.lanes.topic_record import Owner, TopicRecord
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 OLD = Layout("orders", 2, generation=1)
 NEXT = replace(OLD, stripes=2, generation=2)
+SLOT = lane_at(OLD, 0, 0).slot
 OWNER = Owner("host", 7, 0, 3)
 
 
@@ -181,7 +183,7 @@ def test_a_generation_that_is_not_complete_or_was_so_long_ago_is_not_switched_to
 def test_there_is_no_switch_while_a_lane_is_parked_and_all_are_opened_when_it_takes_writes_again(monkeypatch):
     scene = Scene()
     scene.next.positions["orders", 1] = 70
-    scene.parked.park([0], "its node is away")
+    scene.parked.park([SLOT], "its node is away")
     asked_s: list[float] = []
 
     def writable_slots(_: object, __: object, slots: Collection[int]) -> set[int]:
@@ -198,7 +200,7 @@ def test_there_is_no_switch_while_a_lane_is_parked_and_all_are_opened_when_it_ta
 
 def test_lanes_are_not_opened_again_while_two_copies_of_the_records_take_no_writes(monkeypatch):
     scene = Scene()
-    scene.parked.park([0], "its node is away")
+    scene.parked.park([SLOT], "its node is away")
     away = set([*RECORD_SLOTS.values()][:2])
     monkeypatch.setattr(parking, "writable_slots", lambda _, __, slots: set(slots) - away)
 
@@ -347,12 +349,12 @@ def the_old_breaks_while_deletions_are_carried(scene: Scene) -> None:
 
 
 def a_lane_is_parked_while_deletions_are_carried(scene: Scene) -> None:
-    scene.on_carry = lambda: scene.parked.park([0], "its node is away")
+    scene.on_carry = lambda: scene.parked.park([SLOT], "its node is away")
 
 
 def a_lane_is_parked_by_the_last_batch(scene: Scene) -> None:
     """One of two stripes: the partition's position moves on, without that lane's records."""
-    scene.next.on_stop = lambda: scene.parked.park([0], "127.0.0.1:7000 is full")
+    scene.next.on_stop = lambda: scene.parked.park([SLOT], "127.0.0.1:7000 is full")
 
 
 def a_lane_is_parked_while_it_catches_up(scene: Scene) -> None:
@@ -360,7 +362,7 @@ def a_lane_is_parked_while_it_catches_up(scene: Scene) -> None:
 
     def the_next_catches_up() -> None:
         if scene.stop.waits == 5:
-            scene.parked.park([0], "127.0.0.1:7000 is full")
+            scene.parked.park([SLOT], "127.0.0.1:7000 is full")
             scene.next.positions["orders", 1] = 70
 
     scene.stop.on_wait = the_next_catches_up

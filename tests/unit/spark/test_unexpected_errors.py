@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
+from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support import lanes as t
@@ -21,6 +21,10 @@ from keylane_spark.stream.leaders import AnsweredEnds
 from keylane_spark.stream.openings import Opening, WriterSpec
 from keylane_spark.stream.reading_query import ReadingQuery
 from keylane_spark.views import runner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 
 class Py4JError(Exception):
@@ -42,15 +46,18 @@ class Recorder:
         self.stopped.append(name)
 
 
+@dataclass
+class Context:
+    say: Callable[[str], None]
+    metrics: Recorder
+    config: Any = field(default_factory=lambda: SimpleNamespace(views=["delays"]))
+    clock: Clock = field(default_factory=Clock)
+    broker: Any = field(default_factory=lambda: SimpleNamespace(renew=lambda: None))
+    spark: Any = field(default_factory=a_session)
+
+
 def views_of(recorder: Recorder, stop: threading.Event) -> runner.Views:
-    context: Any = SimpleNamespace(
-        config=SimpleNamespace(views=["delays"]),
-        clock=Clock(),
-        say=recorder.lines.append,
-        broker=SimpleNamespace(renew=lambda: None),
-        spark=a_session(),
-        metrics=recorder,
-    )
+    context: Any = Context(recorder.lines.append, recorder)
     failed: Any = recorder.failed.append
     ownership: Any = SimpleNamespace(note_stopped=lambda *noted: recorder.noted.append(noted))
     return runner.Views(context, ownership, stop, sweep=lambda _: None, failed=failed)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from keylane.errors import BadConfig
@@ -108,3 +110,53 @@ def test_what_is_not_exact_over_rows_is_refused_with_the_reason(tmp_path, text, 
     columns = COLUMNS if "columns" not in text else ""
     with pytest.raises(BadConfig, match=rf"keylane.toml:{line}: {field}: the view's topic has an envelope"):
         view_of(tmp_path, TABLE + text + columns)
+
+
+KEYED = "[topics.t]\n[views.v]\ntopic = 't'\nof = 'keys'\n"
+
+
+def test_a_view_of_keys_has_rows_and_an_earlier_view_is_stored_as_before(tmp_path):
+    path = tmp_path / "keylane.toml"
+    path.write_text(KEYED + COLUMNS)
+    view = load(path).definition("v")
+    assert view == Definition("t", (Column("n", "count"),), of="keys")
+    assert view.has_rows
+    assert Definition.from_json(view.to_json()) == view
+    path.write_text(KEYED.replace("of = 'keys'", "of = 'log'") + COLUMNS)
+    view = load(path).definition("v")
+    assert not view.has_rows
+    assert "of" not in json.loads(view.to_json())
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (
+            KEYED + "window = '1h'\n",
+            ":5: views.v.window: the view is of keys, and a key may change",
+        ),
+        (KEYED + "ttl = '1h'\n", ":5: views.v.ttl: the view is of keys: a group that expired would lack"),
+        (KEYED.replace("[topics.t]", "[topics.t]\nttl = '1h'"), ":5: views.v.of: the topic's records expire"),
+        (KEYED.replace("[topics.t]", "[topics.t]\ninsert_once = true"), ":5: views.v.of: the topic keeps"),
+        (KEYED.replace("[topics.t]", "[topics.t]\nwhere = 'true'"), ":5: views.v.of: the topic's where"),
+        (
+            KEYED.replace("topic = 't'", "topic = 'u'"),
+            ":4: views.v.of: a view of keys needs a table",
+        ),
+        (KEYED.replace("'keys'", "'rows'"), ":4: views.v.of: "),
+        (TABLE + "of = 'log'\n", ":5: views.v.of: the view's topic has an envelope"),
+    ],
+)
+def test_what_is_not_exact_over_keys_is_refused_with_the_reason(tmp_path, text, fault):
+    with pytest.raises(BadConfig) as raised:
+        view_of(tmp_path, text + COLUMNS)
+    assert fault in str(raised.value)
+
+
+def test_a_table_s_view_is_stored_as_before_whether_it_names_its_keys_or_not(tmp_path):
+    path = tmp_path / "keylane.toml"
+    texts = []
+    for of in ("", "of = 'keys'\n"):
+        path.write_text(TABLE + of + COLUMNS)
+        texts.append(load(path).definition("v").to_json())
+    assert texts[0] == texts[1]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 
 from keylane.model.records import Layout, Options, Record, Watermark
 from keylane.state import codec, redis_keys
+from keylane.state.lanes import lane_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,10 +133,23 @@ def test_keys_have_their_golden_bytes():
 
 def test_layout_has_its_golden_bytes():
     assert codec.encode_layout(Layout("flights", 9)) == (
-        b'{"generation": 1, "options": {}, "partition_by": "key", '
-        b'"partition_count": 9, '
-        b'"partitioner": "murmur2", "stripes": 1, "topic": "flights"}'
+        b'{"centered_stripes": 1, "generation": 1, "options": {}, "partition_by": "key", '
+        b'"partition_count": 9, "partitioner": "murmur2", "topic": "flights"}'
     )
+
+
+def test_a_layout_of_an_older_writer_has_its_lanes_in_the_first_slots_of_their_shares():
+    older = codec.encode_layout(Layout("flights", 9, stripes=4)).replace(b"centered_stripes", b"stripes")
+    layout = codec.decode_layout(older)
+    assert layout == Layout("flights", 9, stripes=4, centered=False)
+    assert lane_at(layout, 1, 0).slot == 1820
+    assert lane_at(codec.decode_layout(codec.encode_layout(layout)), 1, 0).slot == 1820
+    assert lane_at(replace(layout, centered=True), 1, 0).slot == 2048
+
+
+def test_a_reader_of_older_layouts_refuses_a_newer_one():
+    """It asks for `stripes`, where it would look for keys in other slots."""
+    assert "stripes" not in json.loads(codec.encode_layout(Layout("flights", 9)))
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,24 @@ def test_late_replies_arrive_after_the_delay_as_many_as_there_are_and_in_order(l
         assert time.monotonic() - begun_s < len(sent) * delay_s
 
 
+def test_a_far_link_delays_both_directions_as_many_messages_as_there_are_and_loses_no_last_word(node):
+    delay_s, sent = 0.3, b"abcdefghijklmnopqrst"
+    links = Links([port(node)], Mode.FAR, delay_s)
+    begun_s = time.monotonic()
+    with connected(links, node) as (client, server):
+        with links.set(port(node), Mode.HOLD):
+            client.sendall(sent[:1])
+        for number in range(1, len(sent)):
+            client.sendall(sent[number : number + 1])
+        client.shutdown(socket.SHUT_WR)
+        got = b""
+        while part := server.recv(100):
+            got += part
+        assert got == sent
+        assert delay_s <= time.monotonic() - begun_s < len(sent) * delay_s
+    links.close()
+
+
 @pytest.mark.parametrize("mode", [Mode.SLOW, Mode.DRIP])
 def test_a_slow_link_passes_everything_in_order(links, node, mode):
     with connected(links, node) as (client, server), links.set(port(node), mode, 0.01):

@@ -158,7 +158,7 @@ def test_a_read_whose_wait_is_over_waits_again_until_its_time_is_over(monkeypatc
     assert not asks
     assert found.answer.watermark.next_offset == 101
     source.connection._ask = ask
-    monkeypatch.setattr("tests.torture.over_http.WAIT_MS", 0)
+    monkeypatch.setattr("tests.torture.sources.WAIT_MS", 0)
     with pytest.raises(PositionNotReached):
         source.latest(TOPIC, b"1-000", position)
 

@@ -1,11 +1,12 @@
 """Tables of bills: of the examples with their sizes, and of the deployments of the pages at rest."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from keylane_build.generated import render_table
-from keylane_build.sizing import prices, workload
+from keylane_build.sizing import costs, prices, workload
 from keylane_build.sizing.at_rest import Charge, charges, deployed
 from keylane_build.sizing.workload import (
     GIB_PER_CORE,
@@ -19,6 +20,9 @@ from keylane_build.sizing.workload import (
 from keylane_build.stack.combinations import read_combinations, read_nested
 from keylane_local.tools import project_root
 
+CONNECTIONS_OF_UNIT = 25
+"""New connections a second in a unit of a load balancer's load."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sized:
@@ -30,7 +34,7 @@ class Sized:
 
     @property
     def requests_dollars(self) -> float:
-        """What API Gateway and Lambda cost."""
+        """What API Gateway, Lambda and the logs of requests cost."""
         return sum(self.bill[part].dollars for part in REQUESTS)
 
     @property
@@ -83,7 +87,7 @@ _ROWS: dict[str, Callable[[Sized], str]] = {
     "Lambda's concurrency quota": lambda each: f"{-(-each.sizing.requests_per_s // QUOTA_PER_S):,.0f}",
     "a month, US dollars": lambda each: f"{each.at_rest_dollars + each.requests_dollars:,.0f}",
     "of it at rest": lambda each: f"{each.at_rest_dollars:,.0f}",
-    "of it API Gateway and Lambda": lambda each: f"{each.requests_dollars:,.0f}",
+    "of it API Gateway, Lambda, logs": lambda each: f"{each.requests_dollars:,.0f}",
 }
 
 
@@ -121,6 +125,56 @@ def render_at_rest() -> Iterator[str]:
 
 def _sum(bill: dict[str, Charge]) -> float:
     return sum(each.dollars for each in bill.values())
+
+
+def server_dollars(requests_per_s: float) -> float:
+    """Return what a month of the standing server costs: its deployment, more cores, and its balancer's load.
+
+    A request counts as a connection of its own, which is the most that a balancer charges for it.
+    """
+    given = dict(read_nested(project_root()))["server-page-1"]
+    stack = deployed(given[1], given[0])
+    found = add_up(charges(stack))
+    tasks = found["Fargate, cores"]
+    target = float(str(stack.parameters["CpuTarget"])) / 100
+    cores = max(tasks.count, math.ceil(requests_per_s * costs.SERVER_MS / 1e3 / target))
+    load = requests_per_s / CONNECTIONS_OF_UNIT * prices.BY_THE_HOUR["a unit of its load (LCU)"]
+    more = (cores - tasks.count) * tasks.dollars / tasks.count
+    return _sum(found) + more + load * prices.HOURS_A_MONTH
+
+
+def gateway_dollars(requests_per_s: float) -> float:
+    """Return what a month of API Gateway, Lambda and their logs costs."""
+    return sum(each.dollars for each in workload.requests(requests_per_s * prices.SECONDS_A_MONTH))
+
+
+def break_even() -> int:
+    """Return from how many requests/s on the standing server costs less."""
+    return next(rate for rate in range(1, 1000) if server_dollars(rate) < gateway_dollars(rate))
+
+
+def render_gateways() -> Iterator[str]:
+    """Yield a table of what API Gateway alone costs a month, as a REST API and as an HTTP API."""
+    rates = (10, 2_200, 120_000)
+    kinds = {
+        name: [
+            prices.tiered(f"a million requests of {name}", rate * prices.SECONDS_A_MONTH / 1e6)
+            for rate in rates
+        ]
+        for name in ("a REST API", "an HTTP API")
+    }
+    rest, http = kinds.values()
+    rows = [[name, *(f"{each:,.0f}" for each in found)] for name, found in kinds.items()]
+    rows.append(["less", *(f"{1 - few / many:.0%}" for few, many in zip(http, rest, strict=True))])
+    yield from render_table(["requests/s", *(f"{rate:,}" for rate in rates)], rows)
+
+
+def render_request_hosts() -> Iterator[str]:
+    """Yield a table of what answers cost a month by their host, without what both need."""
+    rates = sorted({1, break_even(), 100, 1_000, 10_000})
+    hosts = {"API Gateway, Lambda, logs": gateway_dollars, "the standing server": server_dollars}
+    rows = ([name, *(f"{dollars(rate):,.0f}" for rate in rates)] for name, dollars in hosts.items())
+    yield from render_table(["requests/s", *(f"{rate:,}" for rate in rates)], rows)
 
 
 def render_prices() -> Iterator[str]:

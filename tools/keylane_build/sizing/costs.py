@@ -14,6 +14,7 @@ WORKER_MS_PER_LANE = 0.7
 JVM_US_PER_RECORD = 0.3
 REDIS_US_PER_WRITE = 2.2
 HEARTBEAT_US_PER_LANE = 8.0
+SERVER_MS = 0.17
 
 # Assumed.
 BATCHES_PER_S = 1.0
@@ -25,6 +26,7 @@ TASK_RECORDS = 250_000
 """Of a batch, by default, for each task that runs at once: about a second of work."""
 PARTITION_RECORDS_PER_S = 50_000
 FUNCTION_MS = 3.0
+REQUEST_LOG_BYTES = 1_000
 DISK_USED = 0.6
 
 MEASURED = (
@@ -33,6 +35,7 @@ MEASURED = (
     ("Spark's JVM, CPU of a record", JVM_US_PER_RECORD, "µs", "0.26, [ingest](../benchmarks.md#ingest)"),
     ("a primary's CPU of a record", REDIS_US_PER_WRITE, "µs", "2.16 with 9 lanes, 1.43 with 1,000"),
     ("the driver's CPU of a lane in a heartbeat", HEARTBEAT_US_PER_LANE, "µs", "8.2 ms with 1,000 lanes"),
+    ("the standing server's CPU of a request", SERVER_MS, "ms", "a push of 4 KiB; a lookup takes 0.11"),
     ("memory of a key, without name and value", key_memory.BYTES_PER_KEY, "bytes", "see above"),
     (
         "memory of a field's value in its index, without key and twice the value",
@@ -51,6 +54,7 @@ ASSUMED = (
     ("load of a core or a disk", MAX_LOAD, "", "the rest is for failovers, and to catch up"),
     ("records of a partition", PARTITION_RECORDS_PER_S, "a second", "a fifth of what a core can do"),
     ("a request in a warm function", FUNCTION_MS, "ms", "Redis 1 ms, Lambda the rest"),
+    ("logs of a request", REQUEST_LOG_BYTES, "bytes", "a line of the access log, and two of Lambda"),
     ("a part of an index, serialized", key_memory.INDEX_PART_MB, "MB", "a quarter of what ElastiCache moves"),
     (
         "memory of a node that may be used",

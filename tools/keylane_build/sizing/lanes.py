@@ -14,8 +14,7 @@ from keylane_cli.survey.lane_balance import (
 )
 
 PARTITIONS, SHARDS = 9, 3
-STRIPES = (*range(1, 17), 32, 64, 128)
-RUNBOOK_STRIPES = (1, 2, 3, 4, 5, 8, 16)
+STRIPES = (1, 2, 4, 6, 8, 12, 16, 32, 128)
 GROWN = (4, 6, 12)
 DRAWS = 40
 """So many times the slots that move are drawn by chance."""
@@ -68,23 +67,6 @@ def render_lanes() -> Iterator[str]:
         ]
         for stripes in STRIPES
     )
-    yield from render_table(title, rows)
-
-
-def render_growth() -> Iterator[str]:
-    """Yield a table of what the fullest of three shards keeps of its lanes when shards are added."""
-    title = ["lanes"]
-    for shards in GROWN:
-        even = f"{SHARDS} to {shards} (even: {SHARDS / shards:.0%})"
-        title += [f"{even}, in ranges", "any slots"]
-    rows = []
-    for stripes in RUNBOOK_STRIPES:
-        before, _ = in_ranges(SHARDS, stripes)
-        row = [f"{PARTITIONS} x {stripes}"]
-        for shards in GROWN:
-            after = in_ranges(shards, stripes), in_any_slots(shards, stripes)
-            row += [f"{lanes / before:.0%}" for lanes, _ in after]
-        rows.append(row)
     yield from render_table(title, rows)
 
 

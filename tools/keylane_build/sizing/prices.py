@@ -50,6 +50,7 @@ BY_THE_HOUR = {
     "an interface endpoint in a zone": 0.01,
     "a NAT gateway": 0.045,
     "an Application Load Balancer": 0.0225,
+    "a unit of its load (LCU)": 0.008,
     "a cluster of MSK Serverless": 0.75,
     "a partition of MSK Serverless": 0.0015,
     "a GB of provisioned concurrency": 0.0000041667 * 3600,
@@ -65,13 +66,29 @@ BY_THE_MONTH = {
     "a GB of logs": 0.50,
 }
 BY_USE = {
-    "a million requests of a REST API": 1.51,
-    "a million requests of Lambda": 0.20,
-    "a GB-second of Lambda": 0.0000133334,
     "a GB from Kafka in another zone": 0.02,
     "a GB to a cache node in another zone": 0.01,
 }
-"""At high volumes. Traffic between zones costs 0.01 at each end; that of a cache node is free at its own."""
+"""Traffic between zones costs 0.01 at each end; that of a cache node is free at its own."""
+MORE = float("inf")
+TIERS: dict[str, tuple[tuple[float, float], ...]] = {
+    "a million requests of a REST API": ((333, 3.50), (667, 2.80), (19_000, 2.38), (MORE, 1.51)),
+    "a million requests of an HTTP API": ((300, 1.00), (MORE, 0.90)),
+    "a million requests of Lambda": ((MORE, 0.20),),
+    "a million GB-seconds of Lambda": ((6_000, 16.6667), (9_000, 15.0), (MORE, 13.3334)),
+    "a GB of logs of requests": ((10_000, 0.50), (20_000, 0.25), (20_000, 0.10), (MORE, 0.05)),
+}
+"""What is dearer at first: how many a month, and the price of one. Logs: of services of AWS."""
+
+
+def tiered(kind: str, count: float) -> float:
+    """Return what so many of a kind cost in a month."""
+    dollars, left = 0.0, count
+    for size, price in TIERS[kind]:
+        dollars += min(left, size) * price
+        left -= min(left, size)
+    return dollars
+
 
 # Assumed: what is there of a kind although no template says how many.
 PARTITIONS_AT_REST = 9

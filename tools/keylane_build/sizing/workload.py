@@ -230,17 +230,23 @@ def bill(sizing: Sizing) -> Iterator[Charge]:
     for each in at_rest:
         jobs = sizing.jobs if each.part.startswith("Fargate") else 1
         yield Charge(each.part, each.count * jobs, each.dollars * jobs)
-    yield from _requests(sizing.requests_per_s * prices.SECONDS_A_MONTH)
+    yield from requests(sizing.requests_per_s * prices.SECONDS_A_MONTH)
 
 
-REQUESTS = ("API Gateway, requests", "Lambda, requests")
+REQUESTS = ("API Gateway, requests", "Lambda, requests", "logs of requests, GB")
 
 
-def _requests(count: float) -> Iterator[Charge]:
-    gateway, function = REQUESTS
-    yield Charge(gateway, count, count / 1e6 * prices.BY_USE["a million requests of a REST API"])
-    duration = costs.FUNCTION_MS / 1e3 * FUNCTION_GB * prices.BY_USE["a GB-second of Lambda"]
-    yield Charge(function, count, count * (prices.BY_USE["a million requests of Lambda"] / 1e6 + duration))
+def requests(count: float) -> Iterator[Charge]:
+    """Yield what so many requests a month cost at API Gateway, in Lambda and in their logs."""
+    gateway, function, logs = REQUESTS
+    millions = count / 1e6
+    yield Charge(gateway, count, prices.tiered("a million requests of a REST API", millions))
+    duration = prices.tiered(
+        "a million GB-seconds of Lambda", millions * costs.FUNCTION_MS / 1e3 * FUNCTION_GB
+    )
+    yield Charge(function, count, prices.tiered("a million requests of Lambda", millions) + duration)
+    gigabytes = count * costs.REQUEST_LOG_BYTES / 1e9
+    yield Charge(logs, gigabytes, prices.tiered("a GB of logs of requests", gigabytes))
 
 
 EXAMPLES = {

@@ -14,6 +14,8 @@ MAX_PARAMETERS = 200
 MAX_LAMBDA_MEMORY_MB = 10_240
 MAX_API_TIMEOUT_S = 29
 MAX_API_RESOURCES = 300
+MAX_STAGE_UPDATES = 80
+"""Operations of one UpdateStage. API Gateway documents no number; tools that divide theirs do so at 80."""
 MAX_POLICIES_OF_ROLE = 10
 MAX_INLINE_POLICIES_CHARACTERS = 10_240
 MAX_MANAGED_POLICY_CHARACTERS = 6_144
@@ -167,6 +169,15 @@ def _apis(resources: Resources) -> Iterator[str]:
                 yield f"{function}: API Gateway waits {MAX_API_TIMEOUT_S} s at most, its Timeout is longer"
 
 
+def _stages(resources: Resources) -> Iterator[str]:
+    """CreateStage takes no settings of methods: they are one update, an operation for each field."""
+    for name, properties in of_type(resources, "AWS::ApiGateway::Stage"):
+        settings = properties.get("MethodSettings") or ()
+        updates = sum(len(each.keys() - {"ResourcePath", "HttpMethod"}) for each in settings)
+        if updates > MAX_STAGE_UPDATES:
+            yield f"{name}: {updates} settings of methods; an update of a stage takes {MAX_STAGE_UPDATES}"
+
+
 def _characters(document: Any) -> int:
     """Return the characters that IAM counts, which are those without whitespace."""
     return len(json.dumps(document, separators=(",", ":")))
@@ -180,5 +191,6 @@ _CHECKS: tuple[Callable[[Resources], Iterator[str]], ...] = (
     _roles,
     _brokers,
     _apis,
+    _stages,
     check_services,
 )

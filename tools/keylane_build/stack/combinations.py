@@ -15,7 +15,8 @@ Combination = dict[str, str]
 
 COMBINATIONS = "tools/lint/combinations.toml"
 MAIN = "template.yaml"
-PAGE, PAGE_OF_SERVER = "docs/operate/deploy.md", "docs/operate/fargate.md"
+PAGES = {"deploy": "docs/operate/deploy.md", "regions": "docs/operate/regions.md"}
+PAGE_OF_SERVER = "docs/operate/fargate.md"
 _COMMAND = re.compile(r"^\$ sam deploy((?:[^\n]*\\\n)*[^\n]*)$", re.MULTILINE)
 _COMMAND_OF_ONE = re.compile(
     r"^\$ (aws cloudformation deploy [^\n]*--template-file (\S+)(?:[^\n]*\\\n)*[^\n]*)$", re.MULTILINE
@@ -41,11 +42,12 @@ def read_combinations(root: Path) -> dict[str, Combination]:
         if isinstance(commands, dict) and "deploy" in commands:
             given = commands["deploy"]["parameters"].get("parameter_overrides", [])
             found[f"samconfig-{environment}"] = _with_job(dict(each.split("=", 1) for each in given), samples)
-    page = (root / PAGE).read_text(encoding="utf-8")
-    for number, command in enumerate(_COMMAND.findall(page), start=1):
-        given = _overrides(command)
-        # A command that goes on, "...", names the parameters alone that its section is about.
-        found[f"deploy-page-{number}"] = _with_job(given, samples) if command.endswith("...") else given
+    for name, path in PAGES.items():
+        page = (root / path).read_text(encoding="utf-8")
+        for number, command in enumerate(_COMMAND.findall(page), start=1):
+            given = _overrides(command)
+            # A command that goes on, "...", names the parameters alone that its section is about.
+            found[f"{name}-page-{number}"] = _with_job(given, samples) if command.endswith("...") else given
     return found
 
 

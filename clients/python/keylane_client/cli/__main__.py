@@ -35,11 +35,13 @@ def _show(error: Exception) -> None:
     from rich.console import Console  # noqa: PLC0415 (its import takes long)
     from rich.markup import escape  # noqa: PLC0415
 
+    from keylane_client.cli.printing import LINES, printable  # noqa: PLC0415
+
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     for note in getattr(error, "__notes__", ()):
         heading, _, text = note.partition("\n")
-        console.print(f"[dim]{escape(heading)}[/]\n{escape(text)}\n")
-    console.print(f"[red]keylane:[/] {escape(str(error))}")
+        console.print(f"[dim]{escape(printable(heading))}[/]\n{escape(printable(text, LINES))}\n")
+    console.print(f"[red]keylane:[/] {escape(printable(str(error), LINES))}")
 
 
 if __name__ == "__main__":

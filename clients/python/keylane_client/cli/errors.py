@@ -57,11 +57,14 @@ class ApiFailed(CommandFailed):
 
 def _advise(error: api.KeylaneError) -> str:
     text = " ".join(str(error).split())
+    sentence = text if text.endswith((".", "?")) else f"{text}."
     match error:
         case api.Unreachable():
-            return f"{text} Start the local stack with `keylane up`, or name another API with --url."
+            return f"{sentence} Start the local stack with `keylane up`, or name another API with --url."
+        case api.AccessDenied(type="topic-not-served"):
+            return f"{text}: whoever runs the service adds it there, for a stack of yours in keylane.env."
         case api.AccessDenied():
-            return f"{text} Use --api-key, --authorization or --sign, as the deployment demands."
+            return f"{sentence} Use --api-key, --authorization or --sign, as the deployment demands."
         case api.ProblemError(retry_after_s=float(seconds)):
             return f"{text} (try again in {seconds:.0f} s)"
         case _:

@@ -40,8 +40,10 @@ def render_layout(layout: TopicLayout, console: Console) -> None:
         shards.setdefault(lane.shard or "no node", []).append(lane)
     has_bars = console.width >= 80  # noqa: PLR2004 (columns)
     for shard, held in shards.items():
-        total = sum(lane.lag for lane in held)
-        console.print(f"\n[bold]shard {shard}[/]  {len(held)} lanes, lag {total}")
+        behind: dict[int, int] = {}  # all stripes of a partition read the same records
+        for lane in held:
+            behind[lane.partition] = max(lane.lag, behind.get(lane.partition, 0))
+        console.print(f"\n[bold]shard {shard}[/]  {len(held)} lanes, lag {sum(behind.values())}")
         console.print(_table(held, has_bars=has_bars))
 
 

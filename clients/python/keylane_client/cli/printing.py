@@ -1,4 +1,9 @@
-"""What commands print: for people a line each, with --json a document each."""
+"""What commands print: for people a line each, with --json a document each.
+
+Whoever may write chooses keys, values and the texts of errors, and a terminal obeys what it prints: an escape
+sequence changes its title or its past lines, CR LF looks like the next line, U+202E turns a line around. So
+what is not printable is printed as its escape.
+"""
 
 import base64
 import json
@@ -13,6 +18,8 @@ import click
 
 from keylane_client import Position
 
+LINES = "\n\t"
+"""What is not printable, and stays where a text has several lines."""
 _NOT_SHOWN = frozenset({"raw", "document"})
 
 
@@ -26,15 +33,32 @@ def render_json(value: Any) -> str:
     if isinstance(value, Decimal):
         return str(value)
     if isinstance(value, Mapping):
-        fields = (f"{_quoted(name)}: {render_json(each)}" for name, each in value.items())
+        fields = (f"{_quoted(str(name))}: {render_json(each)}" for name, each in value.items())
         return f"{{{', '.join(fields)}}}"
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(render_json, value))}]"
-    return json.dumps(value, ensure_ascii=False)
+    return _quoted(value)
 
 
-def _quoted(name: Any) -> str:
-    return json.dumps(str(name), ensure_ascii=False)
+def _quoted(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if text.isprintable() else "".join(map(_escaped_in_json, text))
+
+
+def _escaped_in_json(character: str) -> str:
+    return character if character.isprintable() else json.dumps(character)[1:-1]
+
+
+def printable(text: str, kept: str = "") -> str:
+    """Return a text with escapes, as Python writes them, for what is not printable; of `kept` as it is."""
+    if text.isprintable():
+        return text
+    return "".join(each if each in kept or each.isprintable() else repr(each)[1:-1] for each in text)
+
+
+def printable_bytes(data: bytes) -> str:
+    """Return bytes as lines of text for a terminal; what is not UTF-8 is escaped too."""
+    return printable(data.decode(errors="backslashreplace"), LINES)
 
 
 load_exactly = partial(json.loads, parse_float=Decimal)
@@ -61,7 +85,7 @@ def text_of(value: Any) -> str:
     """Return a key, a value or a position as people read it, in one line."""
     if isinstance(value, bytes):
         return "base64:" + base64.b64encode(value).decode()
-    return str(value) if isinstance(value, (str, Position)) else render_json(value)
+    return printable(str(value)) if isinstance(value, (str, Position)) else render_json(value)
 
 
 def line_of(*cells: Any) -> str:

@@ -11,7 +11,7 @@ import click
 from keylane_client import FieldCondition, Position, Record
 from keylane_client.cli.access import Remote, with_remote
 from keylane_client.cli.errors import BadArgument, ExitCode
-from keylane_client.cli.printing import print_json
+from keylane_client.cli.printing import print_json, printable_bytes
 
 _limit = click.option("-n", "--limit", type=click.IntRange(1), help="Print so many at most.")
 _fields = click.option("--fields", default="", help="Only these fields of JSON objects, as in a,b.c")
@@ -56,7 +56,8 @@ def get(  # noqa: PLR0913 (the options of a command)
 ) -> None:
     """Print the record of KEY: its value, byte for byte; with --json also position, age and watermark.
 
-    Of several keys each value is behind its key, in a line. The exit code is 3 if there is no record.
+    To a terminal control characters are printed as escapes: to have them, write to a file or a pipe. Of
+    several keys each value is behind its key, in a line. The exit code is 3 if there is no record.
     """
     if len(keys) > 1 and (min_position is not None or wait_s is not None or at is not None):
         raise BadArgument("--min-position, --wait and --at are for one key")
@@ -73,8 +74,10 @@ def get(  # noqa: PLR0913 (the options of a command)
             wanted[key]
         elif remote.as_json:
             print_json(record)
+        elif sys.stdout.isatty():
+            click.echo(printable_bytes(record.raw or b""))
         else:
-            click.echo(record.raw, nl=sys.stdout.isatty() or record.value_format != "base64")
+            click.echo(record.raw, nl=record.value_format != "base64")
 
 
 def _print_many(remote: Remote, found: Mapping[Any, Record | None]) -> None:
@@ -109,14 +112,22 @@ def join(remote: Remote, key: str, topics: tuple[str, ...]) -> None:
 @click.argument("key")
 @click.argument("value", required=False)
 @click.option("--idempotency-key", help="Written once, however often this is sent.")
-def put(remote: Remote, topic: str, key: str, value: str | None, idempotency_key: str | None) -> None:
+@click.option("--schema", help="An id or latest: VALUE is JSON, written by it. raw: as it is, in any case.")
+def put(
+    remote: Remote,
+    topic: str,
+    key: str,
+    value: str | None,
+    idempotency_key: str | None,
+    schema: str | None,
+) -> None:
     """Write VALUE under KEY; without VALUE, what standard input has. Prints the position.
 
     @FILE is the content of a file, byte for byte.
     """
     data = _read_value(value)
     with remote.client() as client:
-        written = client.topic(topic).put(key, data, idempotency_key=idempotency_key)
+        written = client.topic(topic).put(key, data, idempotency_key=idempotency_key, schema=schema)
         remote.show(written, written.position or f"queued {written.queued_id}")
 
 

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -86,7 +87,7 @@ def values_of(record: FakeRecord, name: str, kind: str) -> list[Any]:
         found = found.get(part) if isinstance(found, dict) else None
     own = FIELD_TYPES[kind]
     elements = found if own.is_many and isinstance(found, list) else [found]
-    parsed = (own.parse(_text_of(each)) for each in elements if own.is_value(each))
+    parsed = (own.parse(_text_of(each, own.unit_ms)) for each in elements if own.is_value(each))
     return [value for value in parsed if value is not None]
 
 
@@ -103,13 +104,14 @@ class FieldType(NamedTuple):
 
     `parse`: what compares as the service compares values, from the text that a request has; None for what is
     none. `is_value`: whether what a document has may be one. `is_text`: has prefixes. `is_many`: a record may
-    have several.
+    have several. `unit_ms`: what a whole number in a document counts.
     """
 
     parse: Callable[[str], Any]
     is_value: Callable[[Any], bool]
     is_text: bool = False
     is_many: bool = False
+    unit_ms: Decimal = Decimal(1)
 
 
 def _parse_number(text: str) -> Decimal | None:
@@ -145,7 +147,9 @@ def _is_boolean(found: Any) -> bool:
     return isinstance(found, bool)
 
 
-def _text_of(found: Any) -> str:
+def _text_of(found: Any, unit_ms: Decimal) -> str:
+    if unit_ms != 1 and re.fullmatch(r"-?[0-9]{1,40}", str(found)):
+        return str(int(found) * unit_ms)
     return str(found).lower() if isinstance(found, bool) else str(found)
 
 
@@ -153,6 +157,10 @@ FIELD_TYPES: Mapping[str, FieldType] = {
     "text": FieldType(str.encode, _is_text, is_text=True),
     "number": FieldType(_parse_number, _is_number),
     "time": FieldType(_parse_time, _is_number),
+    **{
+        f"time_{unit}": FieldType(_parse_time, _is_number, unit_ms=Decimal(unit_ms))
+        for unit, unit_ms in (("s", 1000), ("us", "1e-3"), ("ns", "1e-6"), ("days", 86_400_000))
+    },
     "boolean": FieldType({"true": True, "false": False}.get, _is_boolean),
     "texts": FieldType(str.encode, _is_text, is_text=True, is_many=True),
 }

@@ -38,6 +38,8 @@
     ├── RequestInProgress
     ├── RateLimited
     ├── ValueInvalid
+    │   └── ValueUnreadable
+    ├── KeyUnreadable
     ├── Unavailable
     │   ├── StateUnavailable
     │   ├── LaneBuilding
@@ -415,6 +417,28 @@ class ValueInvalid(KeylaneError):
         super().__init__(f"the value does not match the schema of topic {topic!r}{where}: {reason}")
         self.path = path
         self.schema_id = schema_id
+
+
+class ValueUnreadable(ValueInvalid):
+    """Readers of the topic could not read the value; `by_schema`: they read it by a schema of a registry."""
+
+    def __init__(self, topic: str, reason: str, *, by_schema: bool = False, path: str = "") -> None:
+        super().__init__(topic, path, reason)
+        instead = "give JSON and a schema for it (schema=latest), or write" if by_schema else "write"
+        where = f" at {path}" if path else ""
+        what = f"readers of topic {topic!r} could not read the value{where}: {reason}"
+        self.args = (f"{what}; {instead} it as it is with raw=true",)
+
+
+class KeyUnreadable(KeylaneError):
+    """Readers of the topic could not find the record by its key."""
+
+    field = "key"
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(
+            f"readers of topic {topic!r} could not find the key: {reason}; write it as it is with raw=true"
+        )
 
 
 class Unavailable(KeylaneError):

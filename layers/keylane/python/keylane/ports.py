@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         TopicPartition,
     )
     from keylane.model.kafka_groups import ConsumerGroup, KafkaSetting, SettingOwner
-    from keylane.model.records import NewRecord, Position, Queued
+    from keylane.model.records import Layout, NewRecord, Position, Queued
 
 
 AppendResult: TypeAlias = "Position | KeylaneError"
@@ -136,6 +136,20 @@ class Bucket(Protocol):
         """Return an object's bytes, None if there is no object of this name."""
 
 
+class FramedField(NamedTuple):
+    """A key or value that names a schema, and the subject that must have it."""
+
+    subject: str
+    data: bytes
+
+
+class FramingFault(NamedTuple):
+    """Why such a key or value cannot be read; `path`: a JSON Pointer into a value that is JSON."""
+
+    path: str
+    reason: str
+
+
 class Checks(Protocol):
     """Validates values before they are written."""
 
@@ -144,6 +158,22 @@ class Checks(Protocol):
 
         ValueInvalid, or RegistryUnavailable if its schema can't be fetched.
         """
+
+    def framing_faults(self, framed: Sequence[FramedField], deadline: Deadline) -> list[FramingFault | None]:
+        """Return the fault of each, None for one that is of its schema, or if the registry does not answer.
+
+        `deadline`: of what is fetched.
+        """
+
+
+class LayoutReader(Protocol):
+    """The topics' layouts, as a writer sees them."""
+
+    def known(self, topic: str) -> Layout | None:
+        """Return the topic's layout if it was read a short time ago, else None."""
+
+    def get(self, topic: str, deadline: Deadline) -> Layout:
+        """Return the topic's layout. Raises UnknownTopic, CorruptState, StateUnavailable."""
 
 
 class Metadata(Protocol):
@@ -247,11 +277,15 @@ class IdempotencyStore(Protocol):
 class Decoder:
     """A schema as a function from a value's bytes to its JSON text, which raises ValueError.
 
-    `schema_type`: the registry's name of it, AVRO, PROTOBUF or JSON.
+    `schema_type`: the registry's name of it, AVRO, PROTOBUF or JSON. `size_bytes`: about what it takes in
+    memory. `schema`: its text, where that may say more of the values than their JSON does
+    (`formats.schema_times`).
     """
 
     schema_type: str
     decode: Callable[[bytes], str]
+    size_bytes: int = 1_000
+    schema: str = ""
 
 
 class SchemaRefused(ValueError):
@@ -280,8 +314,13 @@ class SchemaWriter(Protocol):
     def registered(self, subject: str, kind: str, schema: str, deadline: Deadline) -> SchemaEncoder:
         """Register a schema, an Avro, JSON or Protobuf one, under a subject."""
 
-    def encoder(self, subject: str, schema_id: int, deadline: Deadline) -> SchemaEncoder:
-        """Return the encoder by a schema that is a version of the subject."""
+    def encoder(
+        self, subject: str, schema_id: int, deadline: Deadline, *, as_shown: bool = False
+    ) -> SchemaEncoder:
+        """Return the encoder by a schema that is a version of the subject.
+
+        `as_shown`: of JSON as readers see it. Else Avro has its own JSON, in which unions name their types.
+        """
 
     def id_of(self, subject: str, version: int | None, deadline: Deadline) -> int:
         """Return the id of a version of the subject; None: of the latest."""
@@ -299,8 +338,23 @@ class KeyEncoder(NamedTuple):
     encode: Callable[[Any], bytes]
 
 
+class SubjectVersion(NamedTuple):
+    """A version of a subject. `kind`: AVRO, JSON or PROTOBUF."""
+
+    version: int
+    schema_id: int
+    kind: str
+    schema: str
+
+
 class Schemas(Protocol):
     """A Schema Registry, as a reader sees it."""
+
+    def newest_versions(self, subject: str, limit: int, deadline: Deadline) -> Sequence[SubjectVersion]:
+        """Return the newest versions of a subject, newest first; none where the registry does not have it.
+
+        Raises RegistryUnavailable.
+        """
 
     def key_encoders(self, subject: str, deadline: Deadline) -> Sequence[KeyEncoder]:
         """Return encoders by the schemas that are versions of a subject, newer ones first.
@@ -319,11 +373,16 @@ class Schemas(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The time. Tests give another clock."""
+    """The time. Tests give another clock.
+
+    `pause_s` pauses before a second attempt. `await_s` pauses for what others have to do, such as a change or
+    a position that is not there yet: the server gives the request's place to others meanwhile.
+    """
 
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     monotonic_s: Callable[[], float] = time.monotonic
     pause_s: Callable[[float], None] = time.sleep
+    await_s: Callable[[float], None] = time.sleep
 
 
 class Deadline(NamedTuple):

@@ -2,7 +2,7 @@
 
     partition = partitioner(partition key) mod N
     stripe    = mmh3.hash(partition key, seed=0, signed=False) mod S
-    slot      = floor((partition * S + stripe) * 16384 / (N * S))
+    slot      = floor((2 * (partition * S + stripe) + 1) * 16384 / (2 * N * S))
     hash_tag  = the first string, shortest first, then in order over 0-9a-z, whose CRC16 mod 16384 is the slot
 
 The partition key is the key, or the part before its first separator: see `partition_key`.
@@ -235,10 +235,14 @@ def stripe_for(key: bytes, stripes: int) -> int:
     return mmh3.hash(key, 0, signed=False) % stripes
 
 
-def slot_for(partition: int, stripe: int, partition_count: int, stripes: int) -> int:
+def slot_for(
+    partition: int, stripe: int, partition_count: int, stripes: int, *, centered: bool = True
+) -> int:
     """Return the hash slot of a lane, 0 to 16383: partition p owns [p*16384/N, (p+1)*16384/N).
 
-    Raises ValueError for a partition or stripe outside its count, and for more than 16384 lanes.
+    A lane lies in the middle of its share of the slots: clusters are cut at the bounds of shares, or beside
+    them by rounding. Not `centered`: in the first slot, as in the layouts of older writers. Raises ValueError
+    for a partition or stripe outside its count, and for more than 16384 lanes.
     """
     lanes = partition_count * stripes
     if not (0 <= partition < partition_count and 0 <= stripe < stripes):
@@ -247,7 +251,7 @@ def slot_for(partition: int, stripe: int, partition_count: int, stripes: int) ->
         )
     if lanes > SLOTS:
         raise ValueError(f"{lanes} lanes are more than the {SLOTS} slots of a cluster")
-    return (partition * stripes + stripe) * SLOTS // lanes
+    return (2 * (partition * stripes + stripe) + centered) * SLOTS // (2 * lanes)
 
 
 @cache

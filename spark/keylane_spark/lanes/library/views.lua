@@ -71,17 +71,19 @@ local function commit(keys, args)
 end
 
 -- Commits as `commit` does, together with the rows of a table that the windows are made of.
--- KEYS: as of commit. ARGV: how many rows to set, how many to remove, keys and payloads of the former alternately, keys
--- of the latter, then the arguments of commit. Returns and errors: as commit.
+-- KEYS: as of commit. ARGV: how many rows to set, how many markers, how many rows to remove, how long markers last (ms,
+-- 0: there are none), keys and payloads of rows and then of markers alternately, keys to remove, then the arguments of
+-- commit. Returns and errors: as commit.
 local function commit_rows(keys, args)
-  local first_gone = 3 + 2 * tonumber(args[1])
-  local first = first_gone + tonumber(args[2])
+  local first_marker = 5 + 2 * tonumber(args[1])
+  local first_gone = first_marker + 2 * tonumber(args[2])
+  local first = first_gone + tonumber(args[3])
   local touched, sets, gone, rest = {}, {}, {}, {}
-  for i = 3, first_gone - 1 do
-    sets[#sets + 1] = args[i]
+  for i = 5, first_gone - 1, 2 do
+    touched[#touched + 1] = args[i]
   end
-  for i = 1, #sets, 2 do
-    touched[#touched + 1] = sets[i]
+  for i = 5, first_marker - 1 do
+    sets[#sets + 1] = args[i]
   end
   for i = first_gone, first - 1 do
     gone[#gone + 1] = args[i]
@@ -96,6 +98,13 @@ local function commit_rows(keys, args)
   if type(commits) == 'number' then
     in_slices('DEL', nil, gone)
     in_slices('MSET', nil, sets)
+    for i = first_marker, first_gone - 1, 2 do
+      if args[4] == '0' then
+        redis.call('DEL', args[i])
+      else
+        redis.call('SET', args[i], args[i + 1], 'PX', args[4])
+      end
+    end
   end
   return commits
 end

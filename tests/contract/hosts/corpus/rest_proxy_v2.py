@@ -25,7 +25,7 @@ TYPES = (
         "application/vnd.kafka.json.v2+json;charset=klingon",
     ),
     *("application/vnd.kafka.json.v2+json, application/json", "application/vnd.kafka.thrift.v2+json"),
-    "text/plain",
+    *("text/plain", V2.format("text")),
 )
 RECORDS: tuple[Any, ...] = (
     {"key": "k", "value": {"a": [1, 2.5, "ü", None, True]}},
@@ -54,6 +54,7 @@ HEADERS: tuple[Any, ...] = (
     *([{**HEADER, "value_format": each}] for each in ("base64", "text", "hex")),
     *([{"name": "h", "value": 1}], [{**HEADER, "more": 1}], [{"name": "", "value": None}]),
     *([{"name": "h", "value": "!", "value_format": "base64"}], [{"name": "\ud800", "value": "x"}]),
+    *([{"key": "h", "value": "dg=="}], [{"key": 1}], [{**HEADER, "key": "h"}]),
     *([HEADER] * 100, [HEADER] * 101, [{"name": "h", "value": "\ud800"}]),
 )
 
@@ -67,14 +68,14 @@ def _v2(kind: str) -> tuple[tuple[str, str], ...]:
 
 
 def v2_cases(names: Names) -> Iterator[Case]:
-    """`POST /topics/{topic}` and to a partition of it, in JSON and binary."""
+    """`POST /topics/{topic}` and to a partition of it, in JSON, binary and text."""
     one, three = f"/topics/{names.out('json')}", f"/topics/{names.out('three')}"
     for record in _v2_records():
         document = {"records": record if isinstance(record, list) else [record]}
         yield Case("POST", one, _v2("json"), _json(document))
         yield Case("POST", f"{three}/partitions/1", _v2("json"), _json(document))
         yield Case("POST", f"{one}?key_format=text", _v2("json"), _json(document))
-        yield Case("POST", one, _v2("binary"), _json(document))
+        yield from (Case("POST", one, _v2(kind), _json(document)) for kind in ("binary", "text"))
     documents: list[Any] = [
         {},
         {"records": []},

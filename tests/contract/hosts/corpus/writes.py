@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tests.contract.hosts.case import LAMBDA, SERVER, Case
+from tests.contract.hosts.topics import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +24,8 @@ TRACE = (
     ("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
     ("tracestate", "vendor=1"),
 )
+UNREADABLE = (("json", b"{"), ("text", b"\xff"), ("registered", b"{"), ("registered", b"\0\0\x0f\x12\x06x"))
+"""Topics, and values that their readers could not read: none of them is written."""
 HEADERS: tuple[Headers, ...] = (
     TRACE,
     (*TRACE, *TRACE),
@@ -34,6 +37,7 @@ HEADERS: tuple[Headers, ...] = (
     (("If-None-Match", "*"),),
     (("If-Unmodified-Since", "Tue, 14 Nov 2023 22:13:20 GMT"),),
     (("Accept", "text/html"),),
+    (("Content-Type", "application/octet-stream"),),
     (("Content-MD5", "x"), ("Digest", "x")),
     (("X-HTTP-Method-Override", "DELETE"),),
 )
@@ -54,6 +58,9 @@ def key_cases(names: Names) -> Iterator[Case]:
     yield Case("PUT", f"/topics/{names.out('three')}/keys/{'k' * 65_400}", (), b"1")
     yield Case("DELETE", path)
     yield Case("DELETE", path, JSON, b"{}")
+    for topic, value in UNREADABLE:
+        for query in ("", "?schema=latest", "?schema=7", "?schema=x", "?raw=no"):
+            yield Case("PUT", f"/topics/{PREFIX}{topic}/keys/k{query}", (), value)
     for topic in ("hosts-nowhere", "a%20b", "..", "__consumer_offsets", "x" * 250):
         yield Case("PUT", f"/topics/{topic}/keys/k", (), b"1")
         yield Case("DELETE", f"/topics/{topic}/keys/k")

@@ -73,5 +73,5 @@ def decide(grants: Mapping[str, Grant], request: AccessRequest, target: Target) 
     need = need_of(target, request.query)
     is_allowed = need is not None and grant.allows(need)
     if not is_allowed:
-        _log.warning("%s may not %s %s", grant.name, request.method, target.path[:300])
+        _log.warning("%s may not %s %s", grant.name, request.method[:20], target.path[:300])
     return Decision(grant.name, is_allowed)

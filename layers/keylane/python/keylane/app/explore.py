@@ -66,8 +66,11 @@ def get_topics(app: ExploreApp, request: Request) -> Response[str]:
     use = app.parts()
     if v2.wants_rest_proxy(request):
         return v2.render_names(list_names(use.metadata, app.settings().topics, use.deadline))
-    wanted = explore.parse_topics(request)
-    return explore.render_topics(list_topics(use.metadata, app.settings().topics, wanted, use.deadline))
+    wanted, has_summaries = explore.parse_topics(request), explore.wants_summary(request)
+    found = list_topics(use.metadata, app.settings().topics, wanted, use.deadline)
+    summaries = use.summaries_of([name for name, _ in found.topics]) if has_summaries else None
+    page = found if summaries is None else found.first(len(summaries))
+    return explore.render_topics(page, summaries, use.clock.now_ms())
 
 
 @OPERATIONS.operation(
@@ -107,6 +110,13 @@ def get_kafka_partition(app: ExploreApp, request: Request, topic: str, partition
     placement = _placement(use, name)
     check_partition(placement.topic, number)
     return explore.render_partition_placement(placement, number)
+
+
+@OPERATIONS.operation(explore.SCHEMAS_SCHEMA)
+def get_schemas(app: ExploreApp, request: Request, topic: str) -> Response[str]:
+    """Answer with the newest schemas that a Schema Registry has for a topic."""
+    name = topic_of(topic)
+    return explore.render_schemas(name, app.parts().schemas_of(name))
 
 
 @OPERATIONS.operation(

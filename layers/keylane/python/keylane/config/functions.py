@@ -103,6 +103,7 @@ class ExploreSettings:
 
     clusters: Clusters[ReaderSettings]
     has_redis: bool
+    has_registry: bool
     timeout_ms: int
     health_timeout_ms: int
     state_timeout_ms: int
@@ -117,6 +118,7 @@ class ExploreSettings:
         return cls(
             clusters,
             is_set(environment, "KEYLANE_REDIS_NODES"),
+            is_set(environment, "KEYLANE_SCHEMA_REGISTRY_URL"),
             clusters.default.timeout_ms,
             SETTINGS.read(environment, "KEYLANE_HEALTH_TIMEOUT_MS"),
             SETTINGS.read(environment, "KEYLANE_STATE_TIMEOUT_MS"),

@@ -42,6 +42,7 @@ class GuardSettings:
     expiry_s: int
     in_progress_s: int
     state_timeout_ms: int
+    layout_ttl_s: int
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
@@ -63,6 +64,7 @@ class GuardSettings:
             GUARDS.read(environment, "KEYLANE_IDEMPOTENCY_EXPIRY_S"),
             _claim_s(environment) if has_redis else GUARDS.read(environment, _CLAIM),
             SETTINGS.read(environment, "KEYLANE_STATE_TIMEOUT_MS"),
+            SETTINGS.read(environment, "KEYLANE_LAYOUT_TTL_S"),
         )
 
 

@@ -89,6 +89,7 @@ READS = SettingsTable(
         "KEYLANE_LAYOUT_TTL_S",
         "How long the layout of a topic is used before it is read again.",
         30,
+        parts="query, produce",
         bounds=(0, None),
     ),
     Integer(
@@ -279,6 +280,13 @@ JOB_AND_BUILD = SettingsTable(
         "The port at which the job serves its metrics for Prometheus, whatever `keylane.toml` says.",
         bounds=(1, 65_535),
         shown="`metrics_port` of `[job]`",
+    ),
+    Integer(
+        "KEYLANE_FENCED_WAIT_S",
+        "How long a job that another one has replaced waits for SIGTERM before it ends. Without a wait, what "
+        "starts it again, as ECS, takes the topics back.",
+        0,
+        bounds=(0, _MONTH_S),
     ),
     Raw(
         "KEYLANE_CHECKPOINT",

@@ -1,5 +1,7 @@
 """Kafka's clusters and topics, and the placement of a topic's partitions in Keylane's state."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -29,6 +31,12 @@ class TopicList(NamedTuple):
 
     topics: list[tuple[str, int]]
     next_after: str | None
+
+    def first(self, count: int) -> TopicList:
+        """Return the page that ends after so many topics; itself where it has no more."""
+        if count >= len(self.topics):
+            return self
+        return TopicList(self.topics[:count], self.topics[count - 1][0])
 
 
 class DescribedTopic(NamedTuple):

@@ -43,6 +43,11 @@ def keys_of(schema: str, references: Sequence[str] = ()) -> AvroKeys:
     return AvroKeys(write.names if isinstance(write, _Record) else None, encoder_of(write))
 
 
+def encoder(schema: str, references: Sequence[str] = ()) -> Callable[[Any], bytes]:
+    """Return what encodes values as they are shown. The arguments and errors are those of `keys_of`."""
+    return keys_of(schema, references).encode
+
+
 class _Record:
     """Writes a record. It is made before its fields are."""
 

@@ -31,6 +31,10 @@ OUTPUT_LIMIT = 32 * 1024 * 1024
 """Characters that the schema adds to a value's JSON: names, symbols, zeros. An answer has 6 MB at most."""
 CHEAP = 64
 """What a schema adds once, up to this length, is not counted."""
+MOST_LEVELS = 400
+"""Of records, arrays and maps: each takes two of Python's 1,000 frames, and whoever calls has some."""
+_MOST_DECIMAL_BYTES = 1_785
+"""Python makes texts of up to 4,300 digits."""
 _LONGEST_VARINT_BITS = 70
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY = _EPOCH.toordinal()
@@ -47,7 +51,7 @@ class Input:
     schema can make gigabytes of a value without bytes.
     """
 
-    __slots__ = ("at", "data", "fields", "items", "output")
+    __slots__ = ("at", "data", "fields", "items", "levels", "output")
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -55,6 +59,13 @@ class Input:
         self.items = len(data) + EMPTY_ITEMS_LIMIT
         self.fields = FIELDS_PER_BYTE * len(data) + EMPTY_ITEMS_LIMIT
         self.output = OUTPUT_LIMIT
+        self.levels = 0
+
+    def enter(self) -> None:
+        """Count a level; whoever leaves it subtracts it. Raises RecursionError for one too many."""
+        self.levels += 1
+        if self.levels > MOST_LEVELS:
+            raise RecursionError
 
     def spend(self, fields: int, output: int) -> None:
         """Count a record's fields, and what the schema adds to the JSON. Raises ValueError over a limit."""
@@ -161,7 +172,10 @@ def as_decimal(read: Reader, scale: int) -> Reader:
     def decimal(source: Input) -> str:
         if scale > CHEAP:
             source.spend(0, scale)
-        unscaled = int.from_bytes(read(source), "big", signed=True)
+        data = read(source)
+        if len(data) > _MOST_DECIMAL_BYTES:
+            raise ValueError(f"a decimal of {len(data)} bytes has too many digits")
+        unscaled = int.from_bytes(data, "big", signed=True)
         digits = str(abs(unscaled)).rjust(scale + 1, "0")
         point = f".{digits[-scale:]}" if scale else ""
         return f"{'-' if unscaled < 0 else ''}{digits[: len(digits) - scale]}{point}"

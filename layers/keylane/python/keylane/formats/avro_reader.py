@@ -56,6 +56,7 @@ def _record(fields: list[tuple[str, Reader]]) -> Reader:
         if names < 0:
             names = sum(len(name) for name, _ in fields)
         source.spend(len(fields), names)
+        source.enter()
         found: dict[str, Any] = {}
         name = ""
         try:
@@ -63,6 +64,7 @@ def _record(fields: list[tuple[str, Reader]]) -> Reader:
                 found[name] = field(source)
         except ValueError as error:
             raise at_step(error, name) from None
+        source.levels -= 1
         return found
 
     return read
@@ -114,12 +116,14 @@ def _array(item: Reader) -> Reader:
     def read(source: Input) -> list[Any]:
         found: list[Any] = []
         append = found.append
+        source.enter()
         while count := source.block():
             try:
                 for _ in range(count):
                     append(item(source))
             except ValueError as error:
                 raise at_step(error, f"[{len(found)}]") from None
+        source.levels -= 1
         return found
 
     return read
@@ -128,6 +132,7 @@ def _array(item: Reader) -> Reader:
 def _map(value: Reader) -> Reader:
     def read(source: Input) -> dict[str, Any]:
         found: dict[str, Any] = {}
+        source.enter()
         while count := source.block():
             for _ in range(count):
                 key = values.string(source)
@@ -135,6 +140,7 @@ def _map(value: Reader) -> Reader:
                     found[key] = value(source)
                 except ValueError as error:
                     raise at_step(error, key[:100]) from None
+        source.levels -= 1
         return found
 
     return read

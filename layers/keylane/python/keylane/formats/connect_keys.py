@@ -10,7 +10,7 @@ import json
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from keylane.formats.json_text import is_json
+from keylane.formats.json_text import is_json, members
 
 _KINDS = {
     **dict.fromkeys(("int8", "int16", "int32", "int64"), "integer"),
@@ -57,6 +57,7 @@ def keys_with_schema(schema: str) -> ConnectKeys:
         found = json.loads(schema)
         # As Jackson writes it: the members stay in their order.
         text = json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+        text.encode()  # half a surrogate pair is in no key
     except (ValueError, RecursionError) as error:
         raise ValueError("is not valid JSON") from error
     head, tail = f'{{"schema":{text},"payload":', "}"
@@ -79,6 +80,15 @@ def _kind_of(schema: dict[str, Any], name: str) -> str:
     if kind is None:
         raise ValueError(f"has a field {name!r} of type {str(schema.get('type'))[:50]!r}: no key can have it")
     return kind
+
+
+def is_other_object(text: str, name: str) -> bool:
+    """Return whether a text is a JSON object that has fields, and none of this name."""
+    try:
+        found = members(text)
+    except ValueError:
+        return False
+    return bool(found) and name not in found
 
 
 def quote(text: str) -> str:

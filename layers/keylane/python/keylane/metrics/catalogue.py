@@ -1,7 +1,7 @@
 """Every metric of functions and job: one table for CloudWatch, OpenMetrics and docs/operate/metrics.md.
 
-The OpenMetrics names are those of kprf (github.com/city-mobil/kafka-proxy) where the meaning is the same, so
-that its dashboards work. As in kprf they have no unit in the name, and durations are in milliseconds.
+A name in OpenMetrics ends with the unit, a counter's samples with `_total`. The names that had none, of which
+most are those of kprf (github.com/city-mobil/kafka-proxy), are `FORMER_NAMES`.
 Every label has a bounded set of values: methods, statuses, problem types, error codes, brokers, and topics
 that exist. A label never contains a key, or an unknown name from a request.
 """
@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 COUNT, MS, US, BYTES = "Count", "Milliseconds", "Microseconds", "Bytes"
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
-OWN = "keylane_"
-"""How names begin that are not kprf's."""
 
 
 class Metric(NamedTuple):
@@ -31,15 +29,9 @@ class Metric(NamedTuple):
     is_summed: bool = False
 
     @property
-    def is_own(self) -> bool:
-        """Whether Keylane chose the name: a counter then has the suffix that OpenMetrics demands."""
-        return self.openmetrics.startswith(OWN)
-
-    @property
     def samples(self) -> str:
         """The name of its samples; those of a histogram have suffixes besides."""
-        is_total = self.kind == COUNTER and self.is_own
-        return f"{self.openmetrics}_total" if is_total else self.openmetrics
+        return f"{self.openmetrics}_total" if self.kind == COUNTER else self.openmetrics
 
 
 def counter(name: str, meaning: str, *labels: str, **more: bool) -> Metric:
@@ -59,23 +51,23 @@ def durations(name: str, meaning: str, *labels: str) -> Metric:
 
 FUNCTIONS: dict[str, Metric] = {
     "RequestDuration": durations(
-        "http_requests_duration", "From a request's event to its answer", "method", "code"
+        "http_requests_duration_ms", "From a request's event to its answer", "method", "code"
     ),
     "Problems": counter("keylane_problems", "Requests answered with a problem of this type", "problem"),
     "ColdStarts": counter("keylane_cold_starts", "Environments that served their first request", "function"),
-    "AnswerAge": durations("keylane_answer_age", "Age of the answers, as reported to clients", "topic"),
+    "AnswerAge": durations("keylane_answer_age_ms", "Age of the answers, as reported to clients", "topic"),
     "NodeFailures": counter(
         "keylane_node_failures", "Reads that a Redis node did not answer, so that a replica was asked"
     ),
     "MapRefreshes": counter("keylane_map_refreshes", "Times that the slot map of Redis was re-read"),
     "SendDuration": durations(
-        "kafka_message_send_duration",
+        "kafka_message_send_duration_ms",
         "Of each record: from hand-over to Kafka's client until its request was reported",
         "topic",
     ),
-    "SentMessages": counter("kafka_sent_messages", "Records that Kafka acknowledged", "topic"),
+    "SentMessages": counter("kafka_messages_sent", "Records that Kafka acknowledged", "topic"),
     "KafkaErrors": counter(
-        "kafka_errors_count",
+        "kafka_errors",
         "Records that were not acknowledged, by Kafka's name of the error",
         "topic",
         "error_code",
@@ -85,7 +77,7 @@ FUNCTIONS: dict[str, Metric] = {
         "Kafka clients that ended with a fatal error and were replaced: writes on their way are uncertain",
     ),
     "RateLimited": counter(
-        "ratelimit_messages_count",
+        "ratelimit_messages",
         "Records that the rate limit of a topic refused, by the pattern of its rule",
         "topic",
     ),
@@ -137,14 +129,14 @@ CLIENT: dict[str, tuple[str, Metric]] = {
         _client(GAUGE, COUNT, "current_messages_in_queue", "Records in the client's queues", is_billed=True),
     ),
     "msg_size": ("QueuedBytes", _client(GAUGE, BYTES, "current_messages_in_queue_bytes", "Their bytes")),
-    "tx": ("Requests", _client(COUNTER, COUNT, "total_requests_count", "Requests sent to brokers")),
-    "tx_bytes": ("RequestBytes", _client(COUNTER, BYTES, "total_bytes_sent", "Bytes sent to brokers")),
-    "rx": ("Responses", _client(COUNTER, COUNT, "total_responses_received", "Responses from brokers")),
-    "rx_bytes": ("ResponseBytes", _client(COUNTER, BYTES, "total_bytes_received", "Bytes from brokers")),
-    "txmsgs": ("ProducedMessages", _client(COUNTER, COUNT, "total_messages_sent", "Records sent to brokers")),
+    "tx": ("Requests", _client(COUNTER, COUNT, "requests", "Requests sent to brokers")),
+    "tx_bytes": ("RequestBytes", _client(COUNTER, BYTES, "sent_bytes", "Bytes sent to brokers")),
+    "rx": ("Responses", _client(COUNTER, COUNT, "responses", "Responses from brokers")),
+    "rx_bytes": ("ResponseBytes", _client(COUNTER, BYTES, "received_bytes", "Bytes from brokers")),
+    "txmsgs": ("ProducedMessages", _client(COUNTER, COUNT, "messages_sent", "Records sent to brokers")),
     "txmsg_bytes": (
         "ProducedBytes",
-        _client(COUNTER, BYTES, "total_messages_bytes_sent", "Their bytes"),
+        _client(COUNTER, BYTES, "messages_sent_bytes", "Their bytes"),
     ),
     "metadata_cache_cnt": (
         "CachedTopics",
@@ -158,7 +150,7 @@ BROKER: dict[str, tuple[str, Metric]] = {
         "BrokerState",
         _broker(GAUGE, COUNT, "broker_state", "0 INIT, 1 DOWN, 2 CONNECT, 3 to 5 AUTH, 6 UP, 7 UPDATE"),
     ),
-    "stateage": ("BrokerStateAge", _broker(GAUGE, US, "broker_state_age", "Time since it changed")),
+    "stateage": ("BrokerStateAge", _broker(GAUGE, US, "broker_state_age_us", "Time since it changed")),
     "outbuf_cnt": ("BrokerOutbuf", _broker(GAUGE, COUNT, "broker_outbuf_count", "Requests not sent yet")),
     "outbuf_msg_cnt": (
         "BrokerOutbufMessages",
@@ -172,31 +164,33 @@ BROKER: dict[str, tuple[str, Metric]] = {
         "BrokerInFlightMessages",
         _broker(GAUGE, COUNT, "broker_waitresp_msg_count", "Records that wait for a response"),
     ),
-    "tx": ("BrokerRequests", _broker(COUNTER, COUNT, "broker_requests_sent", "Requests sent")),
-    "txbytes": ("BrokerRequestBytes", _broker(COUNTER, BYTES, "broker_requests_sent_bytes", "Their bytes")),
+    "tx": ("BrokerRequests", _broker(COUNTER, COUNT, "broker_requests", "Requests sent")),
+    "txbytes": ("BrokerRequestBytes", _broker(COUNTER, BYTES, "broker_sent_bytes", "Their bytes")),
     "txerrs": (
         "BrokerSendErrors",
-        _broker(
-            COUNTER, COUNT, "broker_transmission_errors", "Requests that could not be sent", is_billed=True
-        ),
+        _broker(COUNTER, COUNT, "broker_send_errors", "Requests that could not be sent", is_billed=True),
     ),
     "txretries": (
         "BrokerRetries",
-        _broker(COUNTER, COUNT, "broker_request_retries", "Requests sent again", is_billed=True),
+        _broker(COUNTER, COUNT, "broker_retries", "Requests sent again", is_billed=True),
     ),
     "req_timeouts": (
         "BrokerTimeouts",
-        _broker(COUNTER, COUNT, "request_timeouts", "Requests that got no response in time", is_billed=True),
+        _broker(
+            COUNTER, COUNT, "broker_request_timeouts", "Requests that got no response in time", is_billed=True
+        ),
     ),
-    "rx": ("BrokerResponses", _broker(COUNTER, COUNT, "broker_responses_count", "Responses")),
-    "rxbytes": ("BrokerResponseBytes", _broker(COUNTER, BYTES, "broker_bytes_received", "Their bytes")),
+    "rx": ("BrokerResponses", _broker(COUNTER, COUNT, "broker_responses", "Responses")),
+    "rxbytes": ("BrokerResponseBytes", _broker(COUNTER, BYTES, "broker_received_bytes", "Their bytes")),
     "rxerrs": (
         "BrokerReceiveErrors",
-        _broker(COUNTER, COUNT, "broker_errors_count", "Responses that could not be read", is_billed=True),
+        _broker(COUNTER, COUNT, "broker_receive_errors", "Responses that could not be read", is_billed=True),
     ),
     "rtt": (
         "BrokerRoundTrip",
-        _broker(GAUGE, US, "broker_rtt_p99", "Duration that 99 % of round trips stay below", is_billed=True),
+        _broker(
+            GAUGE, US, "broker_rtt_p99_us", "Duration that 99 % of round trips stay below", is_billed=True
+        ),
     ),
 }
 """librdkafka's statistics of each broker."""
@@ -204,11 +198,18 @@ BROKER: dict[str, tuple[str, Metric]] = {
 TOPIC: dict[str, tuple[str, Metric]] = {
     "metadata_age": (
         "TopicMetadataAge",
-        Metric(GAUGE, MS, ("topic",), "kafka_producer_topic_metadata_age", "Age of its metadata", False),
+        Metric(GAUGE, MS, ("topic",), "kafka_producer_topic_metadata_age_ms", "Age of its metadata", False),
     ),
     "batchsize": (
         "TopicBatchBytes",
-        Metric(GAUGE, BYTES, ("topic",), "kafka_producer_topic_batchsize_avg", "Mean size of batches", False),
+        Metric(
+            GAUGE,
+            BYTES,
+            ("topic",),
+            "kafka_producer_topic_batchsize_avg_bytes",
+            "Mean size of batches",
+            False,
+        ),
     ),
     "batchcnt": (
         "TopicBatchMessages",
@@ -231,7 +232,9 @@ def _job(kind: str) -> dict[str, Metric]:
     """The metrics that a topic's writer and a view's have in common; `kind` is their only label."""
     return {
         "Lag": _of(kind, GAUGE, "lag", "Offsets between the state and Kafka's high watermarks"),
-        "Age": _of(kind, GAUGE, "age", "How stale the state may be; absent while a lane is being built", MS),
+        "Age": _of(
+            kind, GAUGE, "age_ms", "How stale the state may be; absent while a lane is being built", MS
+        ),
         "IncompletePartitions": _of(
             kind,
             GAUGE,
@@ -263,7 +266,7 @@ JOB: dict[str, dict[str, Metric]] = {
         "ClockSkew": _of(
             "topic",
             GAUGE,
-            "clock_skew",
+            "clock_skew_ms",
             "By how much the driver's clock is ahead of the Redis node's that differs most",
             MS,
         ),
@@ -306,3 +309,35 @@ JOB: dict[str, dict[str, Metric]] = {
 def labels_of(kind: str) -> tuple[str, ...]:
     """Return the labels that all of the job's metrics of a kind have."""
     return next(iter(JOB[kind].values())).labels
+
+
+FORMER_NAMES = {
+    "http_requests_duration_ms": "http_requests_duration",
+    "kafka_errors": "kafka_errors_count",
+    "kafka_message_send_duration_ms": "kafka_message_send_duration",
+    "kafka_messages_sent": "kafka_sent_messages",
+    "kafka_producer_broker_receive_errors": "kafka_producer_broker_errors_count",
+    "kafka_producer_broker_received_bytes": "kafka_producer_broker_bytes_received",
+    "kafka_producer_broker_request_timeouts": "kafka_producer_request_timeouts",
+    "kafka_producer_broker_requests": "kafka_producer_broker_requests_sent",
+    "kafka_producer_broker_responses": "kafka_producer_broker_responses_count",
+    "kafka_producer_broker_retries": "kafka_producer_broker_request_retries",
+    "kafka_producer_broker_rtt_p99_us": "kafka_producer_broker_rtt_p99",
+    "kafka_producer_broker_send_errors": "kafka_producer_broker_transmission_errors",
+    "kafka_producer_broker_sent_bytes": "kafka_producer_broker_requests_sent_bytes",
+    "kafka_producer_broker_state_age_us": "kafka_producer_broker_state_age",
+    "kafka_producer_messages_sent": "kafka_producer_total_messages_sent",
+    "kafka_producer_messages_sent_bytes": "kafka_producer_total_messages_bytes_sent",
+    "kafka_producer_received_bytes": "kafka_producer_total_bytes_received",
+    "kafka_producer_requests": "kafka_producer_total_requests_count",
+    "kafka_producer_responses": "kafka_producer_total_responses_received",
+    "kafka_producer_sent_bytes": "kafka_producer_total_bytes_sent",
+    "kafka_producer_topic_batchsize_avg_bytes": "kafka_producer_topic_batchsize_avg",
+    "kafka_producer_topic_metadata_age_ms": "kafka_producer_topic_metadata_age",
+    "keylane_answer_age_ms": "keylane_answer_age",
+    "keylane_topic_age_ms": "keylane_topic_age",
+    "keylane_topic_clock_skew_ms": "keylane_topic_clock_skew",
+    "keylane_view_age_ms": "keylane_view_age",
+    "ratelimit_messages": "ratelimit_messages_count",
+}
+"""Of metrics whose name had no unit: their names in version 0.1. Version 0.2 shows both, the next one not."""

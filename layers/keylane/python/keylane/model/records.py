@@ -6,11 +6,16 @@ from functools import lru_cache
 from typing import Any, NamedTuple, Self, TypeAlias
 
 _TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
+_LONGEST_TOPIC = 249
+
+
+def is_topic_name(name: str) -> bool:
+    """Return whether Kafka accepts it as a topic's name."""
+    return len(name) <= _LONGEST_TOPIC and _is_topic_name(name)
 
 
 @lru_cache(1_000)
-def is_topic_name(name: str) -> bool:
-    """Return whether Kafka accepts it as a topic's name."""
+def _is_topic_name(name: str) -> bool:
     return _TOPIC_NAME.fullmatch(name) is not None
 
 
@@ -165,6 +170,7 @@ class Layout:
     """How a topic is laid out in the cluster: what a reader must know to find a key.
 
     `partition_by`: the part of a key that determines partition and stripe, see `routing.partition_key`.
+    `centered`: lanes are in the middle of their shares of the slots, see `routing.slot_for`.
     `incarnation`: the epoch of the writer that began to read this log; a topic that is created again, whose
     log was truncated, or whose state missed deletions, gets another one. 0: an older writer stored none.
     """
@@ -177,6 +183,7 @@ class Layout:
     options: Options = Options()
     partition_by: str = WHOLE_KEY
     incarnation: int = 0
+    centered: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +206,7 @@ class Record(NamedTuple):
     A tuple, like Answer: a page has up to a thousand, and a frozen dataclass takes three times as long.
 
     `partition` is the source partition: the key's own, unless the record is a stray.
+    `timestamp_ms`: 0 where it has none, as of a `HistoryEntry` (docs/http/README.md#times).
     `left_in_kafka_bytes`: the size of a value over the topic's limit; `value` is empty then.
     `form`: the format of the value; a decoded value is JSON text in UTF-8.
     `entries`: what indexes of fields have of the record, as of `state.field_index`.
@@ -272,6 +280,11 @@ class Watermark(NamedTuple):
     has_strays: bool = False
     log_end: int = 0
     missed_deletions: bool = False
+
+    @property
+    def lag(self) -> int:
+        """How many offsets the lane is behind the partition's end."""
+        return max(0, self.log_end - self.next_offset)
 
     def least(self, other: "Watermark") -> "Watermark":
         """Return what both claim: all that may be said of data that was read under either of them."""

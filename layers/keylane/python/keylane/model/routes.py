@@ -141,6 +141,7 @@ ROUTES = (
     Route("get_topic", "/topics/{topic}", READS, EXPLORE, _READ),
     Route("get_kafka_topic", "/topics/{topic}/partitions", READS, EXPLORE, _READ),
     Route("get_kafka_partition", "/topics/{topic}/partitions/{partition}", READS, EXPLORE, _READ),
+    Route("get_schemas", "/topics/{topic}/schemas", READS, EXPLORE, _READ),
     Route("get_offset", "/topics/{topic}/partitions/{partition}/offsets", READS, EXPLORE, _READ),
     Route("get_records", "/topics/{topic}/partitions/{partition}/records", READS, EXPLORE, _READ),
     Route("get_clusters", "/clusters", READS, EXPLORE, _READ_ALL),

@@ -4,6 +4,11 @@ from dataclasses import dataclass
 from typing import Any
 
 
+def default_subject(topic: str, part: str) -> str:
+    """Return the subject of a topic's `part`, key or value, by Confluent's default strategy."""
+    return f"{topic}-{part}"
+
+
 @dataclass(frozen=True, slots=True)
 class SchemaRule:
     """The schema for topics that match the pattern: a JSON Schema, or a registry's subject ("" for none).

@@ -1,4 +1,4 @@
-"""The guards that a request to write must pass first: rate limits and idempotency keys."""
+"""The guards that a request to write must pass first: rate limits, idempotency keys; what readers expect."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,12 +7,14 @@ from keylane.access.callers import SOURCES
 from keylane.metrics.meter import NO_METER, Meter
 from keylane.ports import IdempotencyStore
 from keylane.produce.rate_limits import RateLimits
+from keylane.produce.topic_formats import TopicFormats
 
 
 @dataclass(frozen=True, slots=True)
 class Guards:
     """Rate limits (None: none) and the store of idempotency keys (None: keys are rejected).
 
+    `formats`: what readers expect of topics, None without a Redis.
     `caller`: what identifies a caller, tried in this order. `idempotency` makes the store when the first
     request with a key arrives. `meter` counts the records that a limit refuses.
     """
@@ -21,6 +23,7 @@ class Guards:
     limits: RateLimits | None = None
     idempotency: Callable[[], IdempotencyStore] | None = None
     meter: Meter = NO_METER
+    formats: TopicFormats | None = None
 
 
 NO_GUARDS = Guards()

@@ -18,6 +18,7 @@ from keylane.model.routes import PermissionKind
 from keylane.model.served_topics import ALL_TOPICS, ServedTopics
 from keylane.ports import Checks, Clock, Deadline, Log, RecordResult, WaitBudget
 from keylane.produce.enqueue import WriteAheadLog, enqueue, with_ids
+from keylane.produce.readable import ReadersRules
 
 NOTHING_REFUSED: Mapping[str, KeylaneError] = MappingProxyType({})
 NO_REGISTRY_TIME = WaitBudget(0, Clock())
@@ -28,7 +29,7 @@ class RecordWriter:
     """Where records go, and the limits of one request.
 
     `timeout_ms` bounds the request. `wal` is None without a write-ahead log, `checks` without schemas.
-    `served`: the topics that may be written.
+    `served`: the topics that may be written. `readers`: what these expect of records, None without a Redis.
     """
 
     log: Log
@@ -38,6 +39,7 @@ class RecordWriter:
     wal: WriteAheadLog | None = None
     checks: Checks | None = None
     served: ServedTopics = ALL_TOPICS
+    readers: ReadersRules | None = None
 
 
 def put_all(
@@ -46,17 +48,25 @@ def put_all(
     *,
     refused: Mapping[str, KeylaneError] = NOTHING_REFUSED,
     is_async: bool = False,
+    is_raw: bool = False,
     registry_wait: WaitBudget = NO_REGISTRY_TIME,
 ) -> list[RecordResult]:
     """Write records, tombstones included, in one batch; return their results in the same order.
 
     A record that can't be written (its key or value is over the limit, its topic is not served, its
-    partition is negative, its value doesn't match the schema) doesn't hold up the others. A key may be None
-    or empty: such a record can't be read by key.
+    partition is negative, its value doesn't match the schema, readers could not read it) doesn't hold up the
+    others. A key may be None or empty: such a record can't be read by key.
     `refused`: topic -> why its records are not written. `is_async`: the client doesn't wait for Kafka.
+    `is_raw`: whether readers can read a record is the client's concern.
     `registry_wait`: how long the request may wait for the schemas of its checks.
     """
     faults = [refused.get(record.topic) or _fault(record, writer) for record in records]
+    if writer.readers is not None and not is_raw:
+        # Only of topics that may be written: clients could name any number of others.
+        topics = {record.topic for record, fault in zip(records, faults, strict=True) if fault is None}
+        if expected := writer.readers.expectations(topics):
+            unread = iter(writer.readers.faults(_sound(records, faults), expected, registry_wait))
+            faults = [next(unread) if fault is None else fault for fault in faults]
     if writer.checks is not None:
         with registry_wait.asking() as deadline:
             found = iter(writer.checks.faults(_sound(records, faults), deadline))

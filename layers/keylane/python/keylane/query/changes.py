@@ -167,8 +167,6 @@ def _read_from_primaries(
     store: Store, topic: str, keys: Sequence[bytes], terms: ReadTerms
 ) -> list[LaneRecords]:
     """Return what the keys' primaries have; lanes whose primary does not answer are left out."""
-    if not keys:
-        return []
     deadline = Deadline.after_ms(terms.timeout_ms, store.clock)
     found, _ = read_current(begin_reading(store, topic, deadline), _read_primaries, keys)
     return found

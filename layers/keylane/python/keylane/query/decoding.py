@@ -20,7 +20,7 @@ from keylane.errors import BadConfig, RegistryUnavailable, ValueNotDecodable
 from keylane.formats.json_text import is_json
 from keylane.model.records import Layout, Record, ValueForm
 from keylane.ports import Decoder, Schemas, WaitBudget
-from keylane.query.typed_keys import json_keys
+from keylane.state.json_keys import json_keys
 
 _log = logging.getLogger("keylane")
 

@@ -34,7 +34,7 @@ from keylane.ports import Call, Deadline
 from keylane.query.conditions import Asked, Drive, FieldQuestion, Order, question_of
 from keylane.query.field_scan import FieldScan, FoundMember
 from keylane.query.kept import read_kept
-from keylane.query.latest import FIRST_PAUSE_S, LAST_PAUSE_S
+from keylane.query.latest import FIRST_PAUSE_S, longest_pause_s
 from keylane.query.range_rows import PAGE_BYTES
 from keylane.query.span import Span
 from keylane.query.store import Found, Reading, ReadTerms, Store, Watermarks
@@ -380,5 +380,5 @@ def _wait_for(store: Store, topic: str, position: Position, wait_ms: float, term
             return waited_ms
         if waited_ms >= wait_ms:
             raise PositionNotReached(str(position), reached, waited_ms)
-        store.clock.pause_s(pause_s)
-        pause_s = min(pause_s * 2, LAST_PAUSE_S)
+        store.clock.await_s(pause_s)
+        pause_s = min(pause_s * 2, longest_pause_s(waited_ms / 1000))

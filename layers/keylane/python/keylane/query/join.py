@@ -1,5 +1,6 @@
 """Reads one key of several topics at one moment: it is in one hash slot where their layouts agree."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from keylane.errors import BadRequest
@@ -10,6 +11,14 @@ from keylane.query.store import Reading, ReadTerms, Store, newer_layout
 from keylane.state.lanes import Lane, decode_value, lane_of_key
 
 _MUST_AGREE = ("partition_count", "stripes", "partitioner", "partition_by")
+_OTHER_SLOTS = (
+    "the lanes of one are in other slots, as an older version placed them, until its state is built again:"
+    " atomic=false reads one after the other"
+)
+_MOVED = (
+    "lanes are in other slots since one of them was built, or is being built again:"
+    " atomic=false reads one topic after the other"
+)
 
 
 def read_joined(
@@ -17,13 +26,14 @@ def read_joined(
 ) -> list[Answer]:
     """Read the latest record of `key` in each topic, all by one command on one node.
 
-    Without `atomic` the topics may be read one after the other while their slot moves to another node.
+    Without `atomic` the topics may be read one after the other: while their slot moves to another node, and
+    where an older version has placed the lanes of one.
     Raises as `read_latest`, and BadRequest where the topics' layouts differ.
     """
     check_key(key)
     deadline = Deadline.after_ms(terms.timeout_ms, store.clock)
     layouts = [store.layouts.get(topic, deadline) for topic in topics]
-    if _difference(layouts):
+    if _difference(layouts, atomic=atomic):
         layouts = [store.layouts.refresh(topic, deadline) for topic in topics]
     readings = [Reading(store, layout, deadline) for layout in layouts]
     found = _read(readings, key, atomic=atomic)
@@ -37,28 +47,38 @@ def read_joined(
 
 
 def _read(readings: Sequence[Reading], key: bytes, *, atomic: bool) -> list[tuple[Lane, Record | None]]:
-    """Read all values and then all watermarks by one command."""
-    difference = _difference([reading.layout for reading in readings])
+    """Read the values and then the watermarks, by one command where all are in one slot."""
+    difference = _difference([reading.layout for reading in readings], atomic=atomic)
     if difference:
         raise BadRequest(difference, "topics")
     lanes = [lane_of_key(reading.layout, key) for reading in readings]
-    words = (b"MGET", *(lane.value_prefix + key for lane in lanes), *(lane.watermark_key for lane in lanes))
-    (reply,) = readings[0].run([Call(lanes[0].slot, words, atomic)])
-    values, watermarks = reply[: len(lanes)], reply[len(lanes) :]
-    for reading, lane, watermark in zip(readings, lanes, watermarks, strict=True):
-        reading.watermarks.note(lane, watermark)
-    return [(lane, decode_value(lane, key, value)) for lane, value in zip(lanes, values, strict=True)]
+    by_slot: defaultdict[int, list[Lane]] = defaultdict(list)
+    for lane in lanes:
+        by_slot[lane.slot].append(lane)
+    calls = [Call(slot, _get(own, key), atomic) for slot, own in by_slot.items()]
+    values: dict[Lane, bytes | None] = {}
+    watermarks: dict[Lane, bytes | None] = {}
+    for own, reply in zip(by_slot.values(), readings[0].run(calls), strict=True):
+        values.update(zip(own, reply[: len(own)], strict=True))
+        watermarks.update(zip(own, reply[len(own) :], strict=True))
+    for reading, lane in zip(readings, lanes, strict=True):
+        reading.watermarks.note(lane, watermarks[lane])
+    return [(lane, decode_value(lane, key, values[lane])) for lane in lanes]
 
 
-def _difference(layouts: Sequence[Layout]) -> str | None:
+def _get(lanes: Sequence[Lane], key: bytes) -> tuple[bytes, ...]:
+    return (b"MGET", *(lane.value_prefix + key for lane in lanes), *(lane.watermark_key for lane in lanes))
+
+
+def _difference(layouts: Sequence[Layout], *, atomic: bool) -> str | None:
     """Return which two layouts differ, and in what; None where all agree."""
     first = layouts[0]
     for other in layouts[1:]:
+        both = f"topics {first.topic!r} and {other.topic!r} can't be joined"
         for field in _MUST_AGREE:
             one, two = getattr(first, field), getattr(other, field)
             if one != two:
-                return (
-                    f"topics {first.topic!r} and {other.topic!r} can't be joined: "
-                    f"they differ in {field} ({one!r} and {two!r})"
-                )
+                return f"{both}: they differ in {field} ({one!r} and {two!r})"
+        if atomic and first.centered != other.centered:
+            return f"{both} at one moment: {_OTHER_SLOTS}"
     return None

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from keylane.model.records import Layout
 from keylane.ports import Call
 from keylane.query.kept import check_index, read_kept
 from keylane.query.store import Reading, ReadTerms, Store, Watermarks
@@ -34,7 +35,7 @@ def _count(reading: Reading) -> int:
     for lane in lanes:
         # The watermark comes first: what is counted then is as new as it claims, or newer.
         calls.append(Call(lane.slot, (b"GET", lane.watermark_key)))
-        calls += [Call(lane.slot, words) for words in _commands(reading, lane)]
+        calls += [Call(lane.slot, words) for words in count_commands(reading.layout, lane, reading.now_ms)]
     replies = reading.run(calls)
     step = len(calls) // len(lanes)
     for lane, watermark in zip(lanes, replies[::step], strict=True):
@@ -42,12 +43,11 @@ def _count(reading: Reading) -> int:
     return sum(count for number, count in enumerate(replies) if number % step)
 
 
-def _commands(reading: Reading, lane: Lane) -> list[tuple[bytes, ...]]:
+def count_commands(layout: Layout, lane: Lane, now_ms: int) -> list[tuple[bytes, ...]]:
     """Return the commands that count a lane's keys, one for each part of its index."""
-    layout, options = reading.layout, reading.layout.options
-    if not options.ttl_ms:
+    if not layout.options.ttl_ms:
         return [(b"ZCARD", part) for part in index_keys(layout, lane, KEYS)]
     # The index may still have keys that have expired: a later write removes them. Their times tell.
     key = redis_keys.lane_key(lane.tag, layout.topic, layout.generation, b"x", str(lane).encode())
-    since = b"%d" % reading.now_ms
-    return [(b"ZCOUNT", part, since, b"+inf") for part in redis_keys.parts_of(key, options.index)]
+    since = b"%d" % now_ms
+    return [(b"ZCOUNT", part, since, b"+inf") for part in redis_keys.parts_of(key, layout.options.index)]

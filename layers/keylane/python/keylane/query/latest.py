@@ -16,6 +16,7 @@ FIRST_PAUSE_S = 0.002
 LAST_PAUSE_S = 0.010
 FIRST_POLL_PAUSE_S = 0.005
 LAST_POLL_PAUSE_S = 0.050
+_PAUSE_SHARE = 1 / 8
 """A client that waits for a change waits long: a read every 50 ms is cheap, and nobody sees the delay."""
 
 
@@ -56,6 +57,11 @@ def read_latest(store: Store, topic: str, key: bytes, terms: ReadTerms, wait: Wa
     return read_key(begin_reading(store, topic, deadline), key, terms, wait)
 
 
+def longest_pause_s(waited_s: float) -> float:
+    """Return how long one may pause that waits for a position: one that is late is looked for less often."""
+    return max(LAST_PAUSE_S, min(waited_s * _PAUSE_SHARE, LAST_POLL_PAUSE_S))
+
+
 def read_key(reading: Reading, key: bytes, terms: ReadTerms, wait: Wait = NO_WAIT) -> Answer:
     """As `read_latest`; the reading is its first round."""
     check_key(key)
@@ -75,7 +81,8 @@ def read_key(reading: Reading, key: bytes, terms: ReadTerms, wait: Wait = NO_WAI
         except (LaneBuilding, PositionNotReached) as error:
             if wait.min_position is None:
                 raise
-            not_yet, bound_ms, longest_s = error, wait.position_ms, LAST_PAUSE_S
+            not_yet, bound_ms = error, wait.position_ms
+            longest_s = longest_pause_s(clock.monotonic_s() - began.monotonic_s)
         except StateTooOld as error:
             not_yet = error
         left_s = began.monotonic_s + bound_ms / 1000 - clock.monotonic_s()
@@ -83,7 +90,7 @@ def read_key(reading: Reading, key: bytes, terms: ReadTerms, wait: Wait = NO_WAI
             raise not_yet
         if left_s <= 0:
             return answer
-        clock.pause_s(min(pause_s, left_s))
+        clock.await_s(min(pause_s, left_s))
         pause_s = min(pause_s * 2, longest_s)
         reading = reading.again(terms.timeout_ms)
 

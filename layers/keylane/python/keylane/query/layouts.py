@@ -1,10 +1,12 @@
 """The topics' layouts as records in Redis, kept in memory for a while."""
 
+from collections.abc import Sequence
+
 from keylane import routing
 from keylane.errors import CorruptState, UnknownTopic
 from keylane.model.keys import printable
 from keylane.model.records import Layout
-from keylane.ports import Clock, Deadline, State
+from keylane.ports import Call, Clock, Deadline, State
 from keylane.state import codec, redis_keys
 
 
@@ -34,14 +36,29 @@ class Layouts:
         """Read the topic's layout from Redis. Raises UnknownTopic, CorruptState, StateUnavailable."""
         key, data = self._read(topic, deadline)
         try:
-            layout = codec.decode_layout(data)
-            routing.check_partitioning(layout.partition_count, layout.partitioner)
-            routing.separator_of(layout.partition_by)
-            routing.slot_for(0, 0, layout.partition_count, layout.stripes)  # refuses more lanes than slots
+            layout = _decode(data)
         except ValueError as error:
             raise CorruptState(printable(key), str(error)) from error
         self._kept[topic] = (layout, self._clock.monotonic_s() + self._ttl_s)
         return layout
+
+    def refresh_all(self, topics: Sequence[str], deadline: Deadline) -> dict[str, Layout | None]:
+        """Read the layouts of many topics at once; None for one without a layout that can be read.
+
+        They are not kept. Raises StateUnavailable.
+        """
+        keys = {topic: _keys_of(topic) for topic in topics}
+        calls = [Call(routing.key_slot(key), (b"GET", key)) for own in keys.values() for key in own]
+        found = iter(self._state.run(calls, deadline))
+        layouts: dict[str, Layout | None] = {}
+        for topic, own in keys.items():
+            copies = [next(found) for _ in own]
+            data = next((each for each in copies if each is not None), None)
+            try:
+                layouts[topic] = None if data is None else _decode(data)
+            except ValueError:
+                layouts[topic] = None
+        return layouts
 
     def _replace_expired(self, topic: str, deadline: Deadline) -> Layout:
         """Return the layout of a topic that has none here, or an expired one. Raises as `refresh`."""
@@ -49,9 +66,22 @@ class Layouts:
 
     def _read(self, topic: str, deadline: Deadline) -> tuple[bytes, bytes]:
         """Return key and bytes of the layout record or, where its shard has lost it, of a copy."""
-        for tag in (redis_keys.RECORD_TAG, *redis_keys.COPY_TAGS):
-            key = redis_keys.layout_key(topic, tag)
+        for key in _keys_of(topic):
             (data,) = self._state.read(routing.key_slot(key), [key], deadline)
             if data is not None:
                 return key, data
         raise UnknownTopic(topic)
+
+
+def _keys_of(topic: str) -> list[bytes]:
+    """Return the keys of a topic's layout record and of its copies."""
+    return [redis_keys.layout_key(topic, tag) for tag in (redis_keys.RECORD_TAG, *redis_keys.COPY_TAGS)]
+
+
+def _decode(data: bytes) -> Layout:
+    """Decode a layout record. Raises ValueError."""
+    layout = codec.decode_layout(data)
+    routing.check_partitioning(layout.partition_count, layout.partitioner)
+    routing.separator_of(layout.partition_by)
+    routing.slot_for(0, 0, layout.partition_count, layout.stripes)  # refuses more lanes than slots
+    return layout

@@ -68,7 +68,7 @@ def read_newest(reading: Reading, keys: Keys, terms: ReadTerms, wait: Wait = NO_
         left_s = until_s - clock.monotonic_s()
         if wait.is_known is None or not wait.is_known(answer) or left_s <= 0:
             return answer
-        clock.pause_s(min(pause_s, left_s))
+        clock.await_s(min(pause_s, left_s))
         pause_s = min(pause_s * 2, LAST_POLL_PAUSE_S)
         reading = reading.again(terms.timeout_ms)
 

@@ -3,22 +3,18 @@
 Imported when the first such key is asked for.
 """
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from keylane.errors import BadRequest
+from keylane.formats import json_text
 from keylane.formats.avro_schema import NotOfSchema
+from keylane.formats.connect_keys import is_other_object
 from keylane.formats.json_text import BOOLEANS, INTEGER
 from keylane.ports import KeyEncoder
 
 _FRACTION = re.compile(r"-?[0-9]{1,40}\.[0-9]{1,40}")
-
-
-def subject_of(topic: str) -> str:
-    """Return the subject of the schemas of a topic's keys, by Confluent's default strategy."""
-    return f"{topic}-key"
 
 
 def encode_by_schemas(subject: str, encoders: Sequence[KeyEncoder], key: bytes) -> tuple[bytes, ...]:
@@ -42,7 +38,9 @@ def encode_by_schemas(subject: str, encoders: Sequence[KeyEncoder], key: bytes) 
 def _encode_text(encoder: KeyEncoder, text: str) -> bytes:
     """Return a key's bytes by one schema. Raises NotOfSchema: the fault of the last form that was tried."""
     if encoder.fields is not None and text.startswith("{"):
-        return encoder.encode(_parse_json(text))
+        # A document's id of MongoDB is an object, as a text.
+        is_value = len(encoder.fields) == 1 and is_other_object(text, encoder.fields[0])
+        return encoder.encode({encoder.fields[0]: text} if is_value else _parse_json(text))
     if encoder.fields is not None and len(encoder.fields) != 1:
         raise NotOfSchema(f"is not a JSON object of {', '.join(encoder.fields)}"[:300])
     fault = NotOfSchema("is empty")
@@ -67,6 +65,6 @@ def _scalars(text: str) -> Iterator[str | float | bool]:
 
 def _parse_json(text: str) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
+        return json_text.parse(text.encode())
+    except ValueError as error:
         raise BadRequest("the key is not valid JSON", "key") from error

@@ -59,7 +59,7 @@ def describe_topic(store: Store, topic: str, timeout_ms: float) -> TopicView:
         LaneView(lane, shard, None if data is None else decode_watermark(lane.watermark_key, data))
         for lane, shard, data in zip(lanes, shards, watermarks, strict=True)
     ]
-    return TopicView(layout, views, _strays(layout, counts), _describe_next(store, record, deadline))
+    return TopicView(layout, views, stray_totals(layout, counts), _describe_next(store, record, deadline))
 
 
 def building_layout(record: bytes | None) -> Layout | None:
@@ -103,7 +103,7 @@ def partitions_by_node(store: Store, topic: str, timeout_ms: float) -> dict[str,
     return {shard: sorted(numbers) for shard, numbers in found.items()}
 
 
-def _strays(layout: Layout, counts: list[bytes]) -> dict[str, int]:
+def stray_totals(layout: Layout, counts: list[bytes]) -> dict[str, int]:
     """Return the totals of the layout's generation; the fields are `GENERATION.name`."""
     prefix = b"%d." % layout.generation
     pairs = zip(counts[::2], counts[1::2], strict=True)

@@ -36,7 +36,7 @@ Watermark record, 42 bytes:
     34..41  log end         u64  the partition's end when the writer last looked
 
 Layout record: JSON with the fields of `Layout`, and of its options those that differ from the defaults.
-Timestamps before 1970 are stored as 0: Kafka has -1 for "none".
+A timestamp before 1970 is none, as Kafka's -1 is, and stored as 0.
 """
 
 import json
@@ -389,11 +389,15 @@ def advance_watermark(data: bytes, next_offset: int, newest_timestamp_ms: int, l
 
 
 def encode_layout(layout: Layout) -> bytes:
-    """Return JSON in UTF-8."""
+    """Return JSON in UTF-8.
+
+    The stripes of centered lanes have their own name: a reader that does not know them refuses the record,
+    where it would look for keys in other slots.
+    """
     fields: dict[str, Any] = {
         "topic": layout.topic,
         "partition_count": layout.partition_count,
-        "stripes": layout.stripes,
+        "centered_stripes" if layout.centered else "stripes": layout.stripes,
         "partitioner": layout.partitioner,
         "partition_by": layout.partition_by,
         "generation": layout.generation,
@@ -408,15 +412,17 @@ def decode_layout(data: bytes) -> Layout:
     """Return the layout. Raises CodecError. Unknown fields are a newer writer's: they are ignored."""
     try:
         fields = json.loads(data)
+        centered = "centered_stripes" in fields
         layout = Layout(
             topic=str(fields["topic"]),
             partition_count=int(fields["partition_count"]),
-            stripes=int(fields["stripes"]),
+            stripes=int(fields["centered_stripes" if centered else "stripes"]),
             partitioner=str(fields["partitioner"]),
             generation=int(fields["generation"]),
             options=Options.from_dict(dict(fields.get("options", {}))),
             partition_by=str(fields.get("partition_by", WHOLE_KEY)),
             incarnation=int(fields.get("incarnation", 0)),
+            centered=centered,
         )
     except ODD_JSON as error:
         raise CodecError(f"this is not a layout record: {error!r}") from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from keylane.formats.json_text import Digits
+from keylane.formats.json_text import INTEGER, Digits
 from keylane.state.ordered import NotOrdered, encode_boolean, encode_number, encode_text, encode_time
 
 MOST_ELEMENTS = 64
@@ -50,6 +50,17 @@ def _time(found: Any) -> Sequence[bytes]:
     return (encode_time(found),)
 
 
+def _time_in(factor: int, exponent: str = "") -> Callable[[Any], Sequence[bytes]]:
+    """Whole numbers of a unit that is `factor` times 10 to the exponent ms; others are as of `time`."""
+
+    def values(found: Any) -> Sequence[bytes]:
+        if (type(found) is Digits or type(found) is str) and INTEGER.fullmatch(found):
+            return (encode_number(f"{int(found) * factor}{exponent}"),)
+        return _time(found)
+
+    return values
+
+
 def _boolean(found: Any) -> Sequence[bytes]:
     if type(found) is not bool:
         raise NotOrdered("type", "is not a boolean")
@@ -70,7 +81,12 @@ FIELD_TYPES: Mapping[str, FieldType] = {
     "text": FieldType(encode_text, _text, is_text=True),
     "number": FieldType(encode_number, _number),
     "time": FieldType(encode_time, _time),
+    "time_s": FieldType(encode_time, _time_in(1000)),
+    "time_us": FieldType(encode_time, _time_in(1, "e-3")),
+    "time_ns": FieldType(encode_time, _time_in(1, "e-6")),
+    "time_days": FieldType(encode_time, _time_in(86_400_000)),
     "boolean": FieldType(encode_boolean, _boolean),
     "texts": FieldType(encode_text, _elements, is_text=True, is_many=True),
 }
-"""By their names; `texts`: an array, an element each."""
+"""By their names; `time_us`: a number counts microseconds, and so on; `texts`: an array, an element each.
+Requests have times in ms or ISO 8601, whatever the unit of the values is."""

@@ -31,9 +31,9 @@ class Lane(NamedTuple):
 
 
 @lru_cache(maxsize=32_768)
-def _lane_at(shape: tuple[str, int, int, int], partition: int, stripe: int) -> Lane:
-    topic, generation, partition_count, stripes = shape
-    slot = routing.slot_for(partition % partition_count, stripe, partition_count, stripes)
+def _lane_at(shape: tuple[str, int, int, int, bool], partition: int, stripe: int) -> Lane:
+    topic, generation, count, stripes, centered = shape
+    slot = routing.slot_for(partition % count, stripe, count, stripes, centered=centered)
     tag = routing.hash_tag(slot)
     return Lane(
         partition,
@@ -51,7 +51,7 @@ def lane_at(layout: Layout, partition: int, stripe: int) -> Lane:
     A partition beyond the layout's count was added to the topic later. Its lane has only a watermark, in the
     slot of the partition modulo the count: its records belong to other lanes.
     """
-    shape = layout.topic, layout.generation, layout.partition_count, layout.stripes
+    shape = layout.topic, layout.generation, layout.partition_count, layout.stripes, layout.centered
     return _lane_at(shape, partition, stripe)
 
 
@@ -64,7 +64,8 @@ def lane_of_key(layout: Layout, key: bytes) -> Lane:
     """Return the lane of a key. The layout must be valid."""
     count, stripes = layout.partition_count, layout.stripes
     partition, stripe = routing.lane_finder(count, stripes, layout.partitioner, layout.partition_by)(key)
-    return _lane_at((layout.topic, layout.generation, count, stripes), partition, stripe)
+    shape = layout.topic, layout.generation, count, stripes, layout.centered
+    return _lane_at(shape, partition, stripe)
 
 
 def keys_by_lane(layout: Layout, keys: Sequence[bytes]) -> dict[Lane, list[bytes]]:

@@ -34,6 +34,8 @@ _PAIRS = bytes(min(byte >> 4, 9) * 10 + min(byte & 15, 9) + 1 for byte in range(
 """Of two decimal digits, as of a hexadecimal byte: their number + 1."""
 _NUMBER = re.compile(r"(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?", re.ASCII)
 _WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)
+_LONGEST_KNOWN = 64
+"""Characters of a text whose form is kept: a longer one comes from whoever wants the memory."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 LONGEST_TIME = 64
@@ -63,9 +65,12 @@ def is_cut(value: bytes) -> bool:
     return value[-1:] == CUT and len(value) == TEXT_BYTES + 1
 
 
-@lru_cache(maxsize=4096)
 def encode_number(text: str) -> bytes:
     """Return a decimal number's form, as JSON writes numbers: exact, and one for 1, 1.0 and 10e-1."""
+    return _known_number(text) if len(text) <= _LONGEST_KNOWN else _encode_number(text)
+
+
+def _encode_number(text: str) -> bytes:
     found = _NUMBER.fullmatch(text)
     if found is None:
         raise NotOrdered("type", "is not a number")
@@ -91,9 +96,15 @@ def encode_number(text: str) -> bytes:
     return BELOW + body.translate(_COMPLEMENT) + CUT if sign else ABOVE + body
 
 
-@lru_cache(maxsize=4096)
+_known_number = lru_cache(maxsize=4096)(_encode_number)
+
+
 def encode_time(text: str) -> bytes:
     """Return the form of a time: ms since 1970, or ISO 8601 to the microsecond; without a zone it is UTC."""
+    return _known_time(text) if len(text) <= _LONGEST_KNOWN else _encode_time(text)
+
+
+def _encode_time(text: str) -> bytes:
     if _WHOLE.fullmatch(text) or _NUMBER.fullmatch(text):
         return encode_number(text)
     try:
@@ -107,6 +118,9 @@ def encode_time(text: str) -> bytes:
     except OverflowError:
         raise NotOrdered("long", "is a time beyond the year 9999") from None
     return encode_number(f"{since // _MICROSECOND}e-3")
+
+
+_known_time = lru_cache(maxsize=4096)(_encode_time)
 
 
 def encode_boolean(text: str) -> bytes:

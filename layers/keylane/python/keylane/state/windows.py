@@ -4,12 +4,12 @@ A view's windows are in lanes as a topic's records are, under the name `~view`, 
 
     {tag}:~view:g:v:<window key>   envelope (codec; offset: the lane's commit that wrote it, timestamp: when
                                    it changed, ms) and JSON: {"end": ms or null, "states": [one a column]}, of
-                                   a view over a table also "rows": see encode_window
+                                   a view of keys also "rows": see encode_window
     {tag}:~view:g:i:<lane>         the lane's window keys in order
     {tag}:~view:g:p:<lane>         JSON, see Progress
     {tag}:~view:g:c:<lane>         a list of JSON, see Closing: the newest ones, in their order
-    {tag}:~view:g:r:<row key>      of a view over a table: what the row adds to which window, see
-                                   keylane_spark.views.row_states
+    {tag}:~view:g:r:<row key>      of a view of keys, as of a table's: what the row adds to which window, or
+                                   the marker of one that is in none, see keylane_spark.views.row_states
     {tag}:~view:g:w:<lane>         as a topic's, but: next offset is the number of commits, and the newest
                                    timestamp is the event-time watermark: a window that ends by it is final
 
@@ -55,7 +55,11 @@ class Column:
     by: str | None = None
 
 
-_LATER = {"value_format": "auto", "envelope": "none"}
+LOG, KEYS = VIEWED = ("log", "keys")
+"""What a view is of: of each record of the log, or of each key's latest one."""
+_ROWS_VERSION = 2
+"""Of the rows that lanes of a view of keys have (keylane_spark.views.row_states); such views name it."""
+_LATER = {"value_format": "auto", "envelope": "none", "of": LOG}
 """Fields that views had not always, and their defaults, which are left out."""
 
 
@@ -66,7 +70,7 @@ class Definition:
     `key`, `time`: fields of the value; None: the record's own key and timestamp. `size_ms`: the size of a
     window, or the gap that ends a session; `every_ms`: how often a window begins. None for both: one window
     for all time. `ttl_ms`: a window is removed that long after its last change. `where`: a condition in SQL.
-    `value_format`, `envelope`: the topic's, where they are "registry" and "debezium".
+    `value_format`, `envelope`: the topic's, where they are "registry" and "debezium". `of`: one of VIEWED.
     """
 
     topic: str
@@ -81,11 +85,15 @@ class Definition:
     where: str | None = None
     value_format: str = "auto"
     envelope: str = "none"
+    of: str = LOG
 
     @property
     def has_rows(self) -> bool:
-        """Whether the windows are of a table's rows: what a row was before a change leaves them."""
-        return self.envelope != "none"
+        """Whether the windows are of rows, which change: those of a table, or each key's latest record.
+
+        What a row was before a change leaves them.
+        """
+        return self.envelope != "none" or self.of == KEYS
 
     @property
     def window(self) -> str:
@@ -118,7 +126,7 @@ class Definition:
         fields = {
             name: each for name, each in asdict(self).items() if name not in _LATER or _LATER[name] != each
         }
-        return json.dumps(fields, sort_keys=True)
+        return json.dumps(fields | ({"rows": _ROWS_VERSION} if self.has_rows else {}), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -126,6 +134,7 @@ class Definition:
         try:
             fields = json.loads(text)
             columns = tuple(Column(**column) for column in fields.pop("columns"))
+            fields.pop("rows", None)
             return cls(columns=columns, **fields)
         except ODD_JSON as error:
             raise CodecError(f"this is not a view: {error!r}") from error

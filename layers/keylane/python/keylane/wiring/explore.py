@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from keylane.adapters.aws import references
@@ -14,23 +14,27 @@ from keylane.adapters.redis.state import RedisState
 from keylane.config.functions import ExploreSettings, renewable_redis
 from keylane.errors import SettingsError
 from keylane.explore.clusters import ClusterDirectory
+from keylane.explore.schemas import find_schemas
 from keylane.explore.topics import find_layout
 from keylane.ports import Clock, Deadline, WaitBudget
 from keylane.query.decoding import ValueDecoder
 from keylane.query.layouts import Layouts
 from keylane.query.store import Store
+from keylane.query.summaries import MemorySamples, read_summaries
 from keylane.wiring.application import check_metrics
 from keylane.wiring.kafka import ClusterSource
 from keylane.wiring.schemas import reading_schemas
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from keylane.adapters.kafka.admin import ReaderSettings
+    from keylane.explore.schemas import SubjectSchemas
     from keylane.metrics.meter import Meter
     from keylane.model.clusters import Clusters
     from keylane.model.records import Layout
     from keylane.ports import ClusterMetadata, DetailedMetadata, LogReader, Schemas
+    from keylane.query.summaries import TopicSummary
     from keylane.wiring.runtime import Runtime
 
 
@@ -48,6 +52,7 @@ class ExploreParts:
     clusters: Mapping[str, ClusterMetadata]
     schemas: Callable[[], Schemas]
     store: Store | None = None
+    samples: MemorySamples = field(default_factory=MemorySamples)
 
     @property
     def directory(self) -> ClusterDirectory:
@@ -66,9 +71,21 @@ class ExploreParts:
         """The end of a request to Kafka that begins now."""
         return Deadline.after_ms(self.settings.timeout_ms, self.clock)
 
+    def summaries_of(self, topics: Sequence[str]) -> Mapping[str, TopicSummary | None]:
+        """Return how topics are, or the first of them; nothing is known of any without a Redis."""
+        if self.store is None:
+            return dict.fromkeys(topics)
+        return read_summaries(self.store, self.samples, topics, self.settings.state_timeout_ms)
+
     def find_layout(self, topic: str) -> Layout | None:
         """Return a topic's layout; None where it is not to be had."""
         return find_layout(self.store, topic, self.settings.state_timeout_ms)
+
+    def schemas_of(self, topic: str) -> list[SubjectSchemas]:
+        """Return the subjects of a topic; none where the service has no Schema Registry."""
+        if not self.settings.has_registry:
+            return []
+        return find_schemas(self.schemas(), topic, WaitBudget(self.settings.registry_timeout_ms, self.clock))
 
     def decoder(self) -> ValueDecoder:
         """Return a decoder for the keys of one request."""

@@ -1,26 +1,29 @@
 """Builds what the produce function works with."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 
 import keylane.adapters.kafka.producer  # noqa: F401 (the client library loads in the init phase)
 from keylane.adapters.aws import references
 from keylane.config.functions import ProduceSettings
 from keylane.config.queue import QueueSettings, queue_settings
+from keylane.config.schemas import schema_rules
 from keylane.config.settings import is_set
 from keylane.config.table import SETTINGS
-from keylane.errors import RegistryUnavailable
 from keylane.metrics.meter import Meter
-from keylane.ports import SchemaWriter, WaitBudget
+from keylane.model.patterns import fits
+from keylane.model.schema_rules import SchemaRule
+from keylane.ports import Checks, SchemaWriter, WaitBudget
 from keylane.produce.enqueue import WriteAheadLog
 from keylane.produce.guards import Guards
 from keylane.produce.put import RecordWriter
+from keylane.produce.readable import ReadersRules
 from keylane.wiring.application import check_metrics, read_api_settings
 from keylane.wiring.guards import build_checks, build_guards
 from keylane.wiring.kafka import ClusterSource, open_log
 from keylane.wiring.runtime import Runtime
-from keylane.wiring.schemas import make_schema_writer, open_circuit
+from keylane.wiring.schemas import open_circuit, writing_schemas
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,26 +67,37 @@ def build_produce(runtime: Runtime, environment: Mapping[str, str], meter: Meter
     registry_timeout_ms = SETTINGS.read(found, "KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS")
     circuit = open_circuit(registry_timeout_ms)
     clusters = ClusterSource(environment, lambda found: ProduceSettings.from_environment(found).clusters)
+    rules = schema_rules(found)
+    open_checks = build_checks(runtime, environment, rules, circuit)
+    has_registry = is_set(found, "KEYLANE_SCHEMA_REGISTRY_URL")
     writer = RecordWriter(
         open_log(runtime, clusters, meter),
         runtime.clock,
         settings.value_limit_bytes,
         settings.timeout_ms,
         _open_wal(runtime, queue) if queue else None,
-        build_checks(runtime, environment, circuit),
+        open_checks() if rules else None,
         read_api_settings(environment).topics,
+        _readers_rules(guards, rules, open_checks if has_registry else None),
     )
-    has_registry = is_set(found, "KEYLANE_SCHEMA_REGISTRY_URL")
-    make_schemas = partial(make_schema_writer, environment, circuit)
     return ProduceParts(
         writer,
         guards,
-        cache(partial(runtime.open_port, make_schemas, busy=RegistryUnavailable)) if has_registry else None,
+        writing_schemas(runtime, environment, circuit) if has_registry else None,
         registry_timeout_ms,
         SETTINGS.read(found, "KEYLANE_REQUEST_ID_HEADER"),
         settings.pushes_as_kprf,
         SETTINGS.read(found, "KEYLANE_TRACE_HEADERS"),
     )
+
+
+def _readers_rules(
+    guards: Guards, rules: Sequence[SchemaRule], open_checks: Callable[[], Checks] | None
+) -> ReadersRules | None:
+    def is_ruled(topic: str) -> bool:
+        return any(fits(rule.pattern, topic) for rule in rules)
+
+    return None if guards.formats is None else ReadersRules(guards.formats, open_checks, is_ruled)
 
 
 def _open_wal(runtime: Runtime, settings: QueueSettings) -> WriteAheadLog:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from keylane.adapters.registry.circuit import Circuit
+    from keylane.adapters.registry.client import RegistryClient
     from keylane.ports import Schemas, SchemaWriter
     from keylane.wiring.runtime import Runtime
 
@@ -20,8 +21,21 @@ def reading_schemas(
     runtime: Runtime, environment: Mapping[str, str], timeout_ms: float
 ) -> Callable[[], Schemas]:
     """Return what opens it for readers, once. Raises SettingsError, SettingsUnavailable when it does."""
-    make = partial(_make_schemas, environment, {}, open_circuit(timeout_ms))
-    return cache(partial(runtime.open_port, make, busy=RegistryUnavailable))
+    return cache(partial(_open_readers, runtime, environment, open_circuit(timeout_ms)))
+
+
+def _open_readers(
+    runtime: Runtime, environment: Mapping[str, str], circuit: Callable[[], Circuit]
+) -> Schemas:
+    from keylane.adapters.registry.compiled import CompiledSchemas  # noqa: PLC0415 (most functions need neither)
+    from keylane.adapters.registry.decoders import RegistryDecoders  # noqa: PLC0415
+
+    known, compiled = CompiledSchemas[Any](), CompiledSchemas[Any]()
+
+    def make() -> Schemas:
+        return RegistryDecoders(_open_client(environment, circuit), known, compiled)
+
+    return runtime.open_port(make, busy=RegistryUnavailable)
 
 
 def open_circuit(timeout_ms: float) -> Callable[[], Circuit]:
@@ -36,18 +50,28 @@ def open_circuit(timeout_ms: float) -> Callable[[], Circuit]:
     return make
 
 
-def _make_schemas(
-    environment: Mapping[str, str], known: dict[str, Any], circuit: Callable[[], Circuit]
-) -> Schemas:
-    from keylane.adapters.registry.client import RegistryClient  # noqa: PLC0415 (most functions need neither)
-    from keylane.adapters.registry.decoders import RegistryDecoders  # noqa: PLC0415
-
-    return RegistryDecoders(RegistryClient(renewable_registry(environment), circuit()), known)
+def writing_schemas(
+    runtime: Runtime, environment: Mapping[str, str], circuit: Callable[[], Circuit]
+) -> Callable[[], SchemaWriter]:
+    """Return what opens it for writers, once. Raises SettingsError, SettingsUnavailable when it does."""
+    return cache(partial(_open_writers, runtime, environment, circuit))
 
 
-def make_schema_writer(environment: Mapping[str, str], circuit: Callable[[], Circuit]) -> SchemaWriter:
-    """Open it for writers. Raises SettingsError, SettingsUnavailable."""
-    from keylane.adapters.registry.client import RegistryClient  # noqa: PLC0415
+def _open_writers(
+    runtime: Runtime, environment: Mapping[str, str], circuit: Callable[[], Circuit]
+) -> SchemaWriter:
+    from keylane.adapters.registry.compiled import CompiledSchemas  # noqa: PLC0415
     from keylane.adapters.registry.encoders import RegistryEncoders  # noqa: PLC0415
 
-    return RegistryEncoders(RegistryClient(renewable_registry(environment), circuit()))
+    compiled = CompiledSchemas[Any]()
+
+    def make() -> SchemaWriter:
+        return RegistryEncoders(_open_client(environment, circuit), compiled)
+
+    return runtime.open_port(make, busy=RegistryUnavailable)
+
+
+def _open_client(environment: Mapping[str, str], circuit: Callable[[], Circuit]) -> RegistryClient:
+    from keylane.adapters.registry.client import RegistryClient  # noqa: PLC0415
+
+    return RegistryClient(renewable_registry(environment), circuit())

@@ -433,5 +433,5 @@ def _spec(at: At) -> OffsetSpec:
 def _offset(found: Any) -> OffsetFound | None:
     if found.offset < 0:
         return None
-    timestamp_ms = found.timestamp if found.timestamp >= 0 else None
+    timestamp_ms = found.timestamp if found.timestamp > 0 else None
     return OffsetFound(found.offset, timestamp_ms, found.leader_epoch)

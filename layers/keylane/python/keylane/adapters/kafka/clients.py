@@ -5,6 +5,7 @@ looks like a broker that does not answer.
 """
 
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -25,6 +26,9 @@ Settings = TypeVar("Settings")
 _LATE = {LOCAL_TIMED_OUT, LOCAL_TRANSPORT}
 _FIRST_SLICE_S = 0.25
 _LOOK_S = 0.05
+_VARYING = re.compile(r"\[rdkafka#[^\]]*\]|\(after .*\)")
+"""Of a line of librdkafka: which client it is of, how long it took and how often it came."""
+_REPEATED_S, _MOST_LINES = 60.0, 1_000
 _log = logging.getLogger("keylane.kafka")
 
 
@@ -56,6 +60,29 @@ class RejectionListener:
             raise error
 
 
+class RareRepeats(logging.Filter):
+    """Lets a line of librdkafka through once a minute: it says each few seconds that a broker is away."""
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._now_s = now_s
+        self._said: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether the line is shown; how long and how often something failed makes no other line."""
+        text, now_s = _VARYING.sub("", record.getMessage()), self._now_s()
+        if now_s - self._said.get(text, -_REPEATED_S) < _REPEATED_S:
+            return False
+        if len(self._said) >= _MOST_LINES:
+            self._said.clear()
+        self._said[text] = now_s
+        return True
+
+
+_client_log = logging.getLogger("keylane.kafka.client")
+_client_log.addFilter(RareRepeats())
+
+
 def make_client(
     client: Callable[..., Client],
     configuration: Mapping[str, Any],
@@ -65,7 +92,7 @@ def make_client(
     """Make a client. Raises BadConfig, which shows no secret, if librdkafka rejects the settings."""
     complete = {**configuration, **credentials(security), "error_cb": listener}
     try:
-        return client(complete, logger=logging.getLogger("keylane.kafka"))
+        return client(complete, logger=_client_log)
     except (KafkaException, TypeError, ValueError) as error:
         reason = error.args[0].str() if isinstance(error, KafkaException) else str(error)
         # Neither the error nor its cause is shown: they may contain the value of any option.

@@ -67,8 +67,9 @@ class PartitionResolver:
         if partitioner == EXPLICIT:
             raise PartitionMissing(topic)
         if partitioner == ROUND_ROBIN:
+            count = self._count(client, topic, deadline, listener)  # raises for a topic that is none
             self._turns[topic] = self._turns.get(topic, -1) + 1
-            return self._turns[topic] % self._count(client, topic, deadline, listener)
+            return self._turns[topic] % count
         if partitioner == RANDOM:
             return random.randrange(self._count(client, topic, deadline, listener))  # noqa: S311 (no secret)
         if record.key is None or (partitioner == settings.partitioner and partition_by == WHOLE_KEY):

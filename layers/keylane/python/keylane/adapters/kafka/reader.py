@@ -206,7 +206,7 @@ def _raise_partition_error(error: KafkaError, message: Any, wanted: LogRange) ->
 
 def _record(message: Any) -> LogRecord:
     kind, timestamp_ms = message.timestamp()
-    name = _TIMESTAMP_TYPES.get(kind)
+    name = _TIMESTAMP_TYPES.get(kind) if timestamp_ms > 0 else None
     return LogRecord(
         message.offset(),
         message.key(),

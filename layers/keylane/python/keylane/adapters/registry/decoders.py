@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from keylane.adapters.registry.compiled import CompiledSchemas, one_at_a_time, size_of
 from keylane.formats.json_text import is_json
-from keylane.ports import Decoder
+from keylane.ports import Decoder, SchemaRefused, SubjectVersion
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,20 +20,37 @@ if TYPE_CHECKING:
 
 
 class RegistryDecoders:
-    """Decoders of one registry's schemas. `known`: the subjects of keys, shared between threads."""
+    """Decoders of one registry's schemas.
 
-    def __init__(self, client: RegistryClient, known: dict[str, SubjectKeys] | None = None) -> None:
+    `known`: the subjects of keys, `compiled`: the decoders that are kept; shared between threads.
+    """
+
+    def __init__(
+        self,
+        client: RegistryClient,
+        known: CompiledSchemas[SubjectKeys] | None = None,
+        compiled: CompiledSchemas[Decoder] | None = None,
+    ) -> None:
         self._client = client
-        self._decoders: dict[int, Decoder] = {}
-        self._known = {} if known is None else known
+        self._compiled = CompiledSchemas() if compiled is None else compiled
+        self._known = CompiledSchemas() if known is None else known
 
     def decoder(self, schema_id: int, deadline: Deadline) -> Decoder:
         """See `ports.Schemas`."""
-        found = self._decoders.get(schema_id)
+        found = self._compiled.get(schema_id)
         if found is None:
-            schema = self._client.schema(schema_id, deadline)
-            found = self._decoders[schema_id] = make_decoder(self._client, schema, deadline)
+            found = make_decoder(self._client, self._client.schema(schema_id, deadline), deadline)
+            self._compiled.keep(schema_id, found, found.size_bytes)
         return found
+
+    def newest_versions(self, subject: str, limit: int, deadline: Deadline) -> Sequence[SubjectVersion]:
+        """See `ports.Schemas`."""
+        try:
+            numbers = sorted(self._client.versions(subject, deadline), reverse=True)[:limit]
+            found = [(number, *self._client.version(subject, number, deadline)) for number in numbers]
+        except SchemaRefused:
+            return ()
+        return [SubjectVersion(number, each, schema.kind, schema.text) for number, each, schema in found]
 
     def key_encoders(self, subject: str, deadline: Deadline) -> Sequence[KeyEncoder]:
         """See `ports.Schemas`."""
@@ -47,16 +65,20 @@ def make_decoder(client: RegistryClient, schema: RegisteredSchema, deadline: Dea
     Raises RegistryUnavailable; ValueError for a schema that cannot be used.
     """
     if schema.kind == "JSON":
-        return Decoder(schema.kind, _decode_json)
+        return Decoder(schema.kind, _decode_json, size_of(schema.text, ()), schema.text)
     if schema.kind == "AVRO":
         from keylane.formats import avro_reader  # noqa: PLC0415
 
-        references = [text for _, text in client.referenced(schema, deadline)]
-        return Decoder(schema.kind, avro_reader.decoder(schema.text, references))
+        references = client.referenced(schema, deadline)
+        texts = [text for _, text in references]
+        decode = one_at_a_time(avro_reader.decoder, schema.text, references, texts)
+        return Decoder(schema.kind, decode, size_of(schema.text, references), schema.text)
     if schema.kind == "PROTOBUF":
         from keylane.adapters.registry import protobuf  # noqa: PLC0415
 
-        return Decoder(schema.kind, protobuf.decoder(schema.text, client.referenced(schema, deadline)))
+        references = client.referenced(schema, deadline)
+        decode = one_at_a_time(protobuf.decoder, schema.text, references, references)
+        return Decoder(schema.kind, decode, size_of(schema.text, references))
     raise ValueError(f"the schema's type {schema.kind[:50]!r} is not one of AVRO, PROTOBUF and JSON")
 
 

@@ -3,19 +3,29 @@
 jsonschema-rs follows each way through a schema: where ten subschemas name the next one twice, the last is
 visited 1,024 times. It can't be interrupted, and the schema of a registry may come from any writer. So the
 ways are counted before. What can't be counted (`$dynamicRef`, `unevaluated...`, a `$ref` to anything but a
-JSON Pointer, too many ways) has no bound here, and `json_schema_bounded` checks it in a process of its own.
+JSON Pointer, too many ways, a `format` that compiles the value, patterns or a text that take long to compile)
+has no bound here, and `json_schema_bounded` checks it in a process of its own.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from keylane.adapters.registry.pattern_cost import BYTES_PER_US, compile_ns
+
 VISITS_LIMIT = 2_000
 """Subschemas, each as often as there are ways to it. The schema of a large event has a few hundred."""
 DEPTH_LIMIT = 100
-WORST_MS = 500
+WORST_MS = 25
+"""Of a check and of compiling: both hold the interpreter, and others of the server wait for it."""
 _VISIT_NS, _PATTERN_NS, _BACKTRACKING_NS = 50, 2, 2_000_000
 _NS_PER_MS = 1_000_000
+_NS_PER_US = 1_000
+COMPILE_MS = 15
+REFUSED_COMPILE_MS = 2_000
+"""What is estimated to take longer is refused: a process of its own would not end it in its second."""
+CHARACTERS_LIMIT = 64 * 1024
+"""Of a schema with all that it refers to: compiling them takes up to 30 ms."""
 
 _SAME = {"allOf", "anyOf", "oneOf", "not", "if", "then", "else"}
 _SAME_BY_NAME = {"dependentSchemas", "dependencies"}
@@ -36,12 +46,14 @@ _BRACKET = re.compile(rb"[\[\]{}]")
 class Cost(NamedTuple):
     """A schema's cost: `visit_ns` for each part of a value, `pattern_ns` for each of its bytes.
 
-    `ways_back`: how many ways lead from the root back to a subschema that was met before.
+    `ways_back`: how many ways lead from the root back to a subschema that was met before. `patterns_bytes`:
+    what its patterns take when they are compiled.
     """
 
     visit_ns: int
     pattern_ns: int
     ways_back: int
+    patterns_bytes: int = 0
 
     def allows(self, value: bytes) -> bool:
         """Whether the check of this value takes no longer than `WORST_MS`."""
@@ -53,15 +65,26 @@ class Cost(NamedTuple):
 
 
 def estimate(schema: Any, references: Mapping[str, Any]) -> Cost | None:
-    """The schema's cost, None where nothing bounds it; `references`: other schemas by their names."""
+    """The schema's cost, None where nothing bounds it; `references`: other schemas by their names.
+
+    Raises ValueError for patterns that no process compiles in its time.
+    """
     if any(map(_has_inner_base, (schema, *references.values()))):
+        return None
+    compiled_ns = compile_ns(schema, *references.values())
+    if compiled_ns and compiled_ns > REFUSED_COMPILE_MS * _NS_PER_MS:
+        raise ValueError(
+            "its patterns take too long to compile: they repeat large classes, \\p{L} say, too often"
+        )
+    if compiled_ns is None or compiled_ns > COMPILE_MS * _NS_PER_MS:
         return None
     walk = _CostWalk(references)
     try:
         walk.visit(schema, schema, 0)
     except (_UnboundedError, RecursionError):
         return None
-    return Cost(walk.visit_ns, walk.pattern_ns, walk.ways_back)
+    patterns_bytes = compiled_ns // _NS_PER_US * BYTES_PER_US
+    return Cost(walk.visit_ns, walk.pattern_ns, walk.ways_back, patterns_bytes)
 
 
 class _UnboundedError(Exception):
@@ -111,7 +134,7 @@ class _CostWalk:
                 size *= max(1, int(repetition[:6]))
             self.pattern_ns += size * _PATTERN_NS
         if schema.get("format") == "regex":
-            self.visit_ns += _BACKTRACKING_NS
+            raise_unbounded()  # the value is compiled
 
     def _resolve(self, reference: Any, document: Any) -> tuple[Any, Any]:
         """The subschema that a `$ref` means, and the document that it lies in."""

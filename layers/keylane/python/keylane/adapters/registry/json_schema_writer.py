@@ -2,9 +2,10 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from keylane.adapters.registry.compiled import Encoder
 from keylane.adapters.registry.json_schema_bounded import bounded_validator
 from keylane.formats.avro_schema import TOO_DEEP, NotOfSchema
 
@@ -12,13 +13,13 @@ _DRAFT = re.compile(r"https?://json-schema\.org/(draft-0[467]|draft/20(19-09|20-
 _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-def encoder(schema: str, references: Sequence[tuple[str, str]] = ()) -> Callable[[Any], bytes]:
-    """Return a function from a JSON value to its text in UTF-8; `references`: names and texts.
+def encoder(schema: str, references: Sequence[tuple[str, str]] = ()) -> Encoder:
+    """Return what makes a JSON value its text in UTF-8. `references`: names and texts.
 
-    Raises ValueError for an invalid schema; the function NotOfSchema, and RegistryUnavailable where the check
+    Raises ValueError for an invalid schema; the encoder NotOfSchema, and RegistryUnavailable where the check
     took too long.
     """
-    find_fault = bounded_validator(
+    find_fault, size_bytes = bounded_validator(
         _in_dialect(schema), [(name, _in_dialect(text)) for name, text in references]
     )
 
@@ -36,7 +37,7 @@ def encoder(schema: str, references: Sequence[tuple[str, str]] = ()) -> Callable
             raise error
         return data
 
-    return encode
+    return Encoder(encode, size_bytes)
 
 
 def _in_dialect(text: str) -> str:

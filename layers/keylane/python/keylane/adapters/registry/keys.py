@@ -10,6 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keylane.adapters.registry.client import AVRO, JSON, PROTOBUF
+from keylane.adapters.registry.compiled import one_at_a_time, size_of
 from keylane.errors import RegistryUnavailable
 from keylane.formats import confluent
 from keylane.formats.avro_schema import NotOfSchema
@@ -20,12 +21,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from keylane.adapters.registry.client import RegisteredSchema, RegistryClient
+    from keylane.adapters.registry.compiled import CompiledSchemas
 
 LISTED_MS = 10_000
 """How long a subject's list of versions counts as current; then the registry is asked again."""
 VERSIONS_LIMIT = 50
 """The newest versions of a subject: a key is looked for by each of them."""
-SUBJECTS_LIMIT = 1_000
+CHARACTERS_LIMIT = 32 * 1024
+"""Of the schema of a key with all that it refers to: each version of a subject is compiled."""
+_VERSION_BYTES = 1_000
 _TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
@@ -36,12 +40,12 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 class SubjectKeys(NamedTuple):
-    """What is known of a subject: of each version its encoder, or why it has none.
+    """What is known of a subject: of each version its encoder, or why it has none, and what that takes.
 
     `until_s`: when the registry is asked again, in monotonic seconds. `refusal`: why there are no versions.
     """
 
-    encoders: Mapping[int, KeyEncoder | str]
+    encoders: Mapping[int, tuple[KeyEncoder | str, int]]
     until_s: float
     refusal: str = "its subject has no schema"
 
@@ -49,7 +53,7 @@ class SubjectKeys(NamedTuple):
 class RegistryKeys:
     """Encoders of one registry's keys. `known`: what is known, for all threads of a process."""
 
-    def __init__(self, client: RegistryClient, known: dict[str, SubjectKeys]) -> None:
+    def __init__(self, client: RegistryClient, known: CompiledSchemas[SubjectKeys]) -> None:
         self._client = client
         self._known = known
 
@@ -58,12 +62,12 @@ class RegistryKeys:
         known, now_s = self._known.get(subject), deadline.clock.monotonic_s()
         if known is None or known.until_s <= now_s:
             known = self._read(subject, known, deadline)
-            if len(self._known) >= SUBJECTS_LIMIT:
-                self._known.clear()
-            self._known[subject] = known
-        found = {each.schema_id: each for each in known.encoders.values() if isinstance(each, KeyEncoder)}
+            size_bytes = _VERSION_BYTES + sum(size for _, size in known.encoders.values())
+            self._known.keep(subject, known, size_bytes)
+        versions = [each for each, _ in known.encoders.values()]
+        found = {each.schema_id: each for each in versions if isinstance(each, KeyEncoder)}
         if not found:
-            reasons = (each for each in known.encoders.values() if isinstance(each, str))
+            reasons = (each for each in versions if isinstance(each, str))
             raise SchemaRefused(next(reasons, known.refusal))
         return tuple(found.values())
 
@@ -84,25 +88,31 @@ class RegistryKeys:
             return known._replace(until_s=until_s)
         return SubjectKeys(found, until_s)
 
-    def _encoder(self, subject: str, version: int, deadline: Deadline) -> KeyEncoder | str:
+    def _encoder(self, subject: str, version: int, deadline: Deadline) -> tuple[KeyEncoder | str, int]:
         try:
             schema_id, schema = self._client.version(subject, version, deadline)
-            fields, encode = _keys_of(self._client, schema, deadline)
+            references = [] if schema.kind == JSON else self._client.referenced(schema, deadline)
+            fields, encode = _keys_of(schema, references)
         except ValueError as error:
-            return f"version {version} of subject {subject!r} makes no keys: {error}"
-        return KeyEncoder(schema_id, fields, lambda value: confluent.join(schema_id, encode(value)))
+            return f"version {version} of subject {subject!r} makes no keys: {error}", _VERSION_BYTES
+        size_bytes = size_of(schema.text, references) + _VERSION_BYTES
+        return KeyEncoder(
+            schema_id, fields, lambda value: confluent.join(schema_id, encode(value))
+        ), size_bytes
 
 
 def _keys_of(
-    client: RegistryClient, schema: RegisteredSchema, deadline: Deadline
+    schema: RegisteredSchema, references: Sequence[tuple[str, str]]
 ) -> tuple[tuple[str, ...] | None, Callable[[Any], bytes]]:
     """The fields of a schema's keys, and what encodes them. Raises ValueError for a schema without keys."""
+    if len(schema.text) + sum(len(text) for _, text in references) > CHARACTERS_LIMIT:
+        raise ValueError(f"it has more than {CHARACTERS_LIMIT} characters, with all it refers to")
     if schema.kind == AVRO:
         from keylane.formats import avro_keys  # noqa: PLC0415
 
-        return avro_keys.keys_of(schema.text, [text for _, text in client.referenced(schema, deadline)])
+        return one_at_a_time(avro_keys.keys_of, schema.text, references, [text for _, text in references])
     if schema.kind == PROTOBUF:
-        return _protobuf_keys(schema.text, client.referenced(schema, deadline))
+        return one_at_a_time(_protobuf_keys, schema.text, references, references)
     if schema.kind == JSON:
         return _json_keys(schema.text)
     raise ValueError(f"its type {schema.kind[:50]!r} is not one of AVRO, PROTOBUF and JSON")
@@ -137,7 +147,7 @@ def _json_keys(text: str) -> tuple[tuple[str, ...] | None, Callable[[Any], bytes
     properties = schema.get("properties")
     if not isinstance(properties, dict) or not all(isinstance(each, dict) for each in properties.values()):
         types = _types_of(schema)
-        return None, lambda value: _write_scalar(types, value).encode()
+        return None, lambda value: _to_utf8(_write_scalar(types, value))
     places = {name: each.get("connect.index") for name, each in properties.items()}
     names = sorted(properties, key=lambda name: places[name] if isinstance(places[name], int) else 0)
     kinds = [(name, _types_of(properties[name])) for name in names]
@@ -145,7 +155,8 @@ def _json_keys(text: str) -> tuple[tuple[str, ...] | None, Callable[[Any], bytes
     def encode(value: Any) -> bytes:
         if not isinstance(value, dict) or value.keys() != properties.keys():
             raise NotOfSchema(f"is not an object of {', '.join(names)}"[:300])
-        return f"{{{','.join(_write_member(name, types, value[name]) for name, types in kinds)}}}".encode()
+        members = (_write_member(name, types, value[name]) for name, types in kinds)
+        return _to_utf8(f"{{{','.join(members)}}}")
 
     return tuple(names), encode
 
@@ -170,6 +181,13 @@ def _write_member(name: str, types: frozenset[str], value: Any) -> str:
     except NotOfSchema as error:
         error.path = name
         raise
+
+
+def _to_utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise NotOfSchema("has characters that are not valid Unicode") from None
 
 
 def _write_scalar(types: frozenset[str], value: Any) -> str:

@@ -1,13 +1,17 @@
 """A parser of .proto files: the descriptor that protoc would produce, as far as decoding values needs it.
 
 A registry returns what was registered: Java's producers register text, and not every registry can convert it
-to a descriptor. Services, extensions, defaults and all options but `json_name` and `allow_alias` are skipped.
-Type names stay as written: the descriptor pool resolves them. Source: protobuf.dev, "Protocol Buffers
-Language Specification" for proto2 and proto3.
+to a descriptor. Services, extensions of options, defaults and all options but `json_name` and `allow_alias`
+are skipped. Type names stay as written: the descriptor pool resolves them. A test holds the parser against
+the descriptors that protoc has made of many files.
+
+Source: protobuf.dev, "Protocol Buffers Language Specification" for proto2 and proto3, and protoc's parser for
+the names of synthetic oneofs.
 """
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from google.protobuf.descriptor_pb2 import (
     DescriptorProto,
@@ -15,6 +19,9 @@ from google.protobuf.descriptor_pb2 import (
     FieldDescriptorProto,
     FileDescriptorProto,
 )
+
+if TYPE_CHECKING:
+    from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 
 _TOKEN = re.compile(
     r"""(?:\s+|//[^\n]*|/\*.*?\*/)*
@@ -33,6 +40,10 @@ _SCALARS = {
         *("uint32", "sfixed32", "sfixed64", "sint32", "sint64"),
     )
 }
+_OPTIONS = re.compile(r"\.?google\.protobuf\.\w+Options")
+"""What most extensions are of. Values have no options, and few texts import what these extend."""
+_BYTE_ORDER_MARK = "\ufeff"
+_LAST_NUMBER = 536_870_911
 _LABELS = {"optional": 1, "required": 2, "repeated": 3}
 _CLOSING = {"{": "}", "[": "]", "(": ")", "<": ">"}
 
@@ -44,7 +55,7 @@ def parse(text: str, name: str) -> FileDescriptorProto:
 
 class _Parser:
     def __init__(self, text: str, name: str) -> None:
-        self._tokens = _tokens(text)
+        self._tokens = _tokens(text.removeprefix(_BYTE_ORDER_MARK))
         self._ahead = next(self._tokens)
         self.file = FileDescriptorProto(name=name, syntax="proto2")
         while self._ahead:
@@ -54,6 +65,14 @@ class _Parser:
         word, self._ahead = self._ahead, next(self._tokens, "")
         if not word:
             raise ValueError("the .proto ends within a statement")
+        return word
+
+    def _name(self, word: str) -> str:
+        """Return the name of a type, or a package, of which this is the first word: it may go on anywhere."""
+        word += self._next() if word == "." else ""
+        while self._ahead.startswith("."):
+            part = self._next()
+            word += part + (self._next() if part == "." else "")
         return word
 
     def _expect(self, wanted: str) -> None:
@@ -82,8 +101,10 @@ class _Parser:
             self._message(self.file.message_type.add(name=self._next()))
         elif word == "enum":
             self._enum(self.file.enum_type.add(name=self._next()))
+        elif word == "extend":
+            self._extend(self.file.extension)
         elif word != ";":
-            if word not in {"option", "service", "extend"}:
+            if word not in {"option", "service"}:
                 raise ValueError(f"the .proto has {word[:50]!r}, which is not supported")
             self._skip()
 
@@ -92,7 +113,7 @@ class _Parser:
             self._expect("=")
             self.file.syntax = _unquote(self._next())
         elif word == "package":
-            self.file.package = self._next()
+            self.file.package = self._name(self._next())
         else:
             kind = self._next() if self._ahead in {"public", "weak"} else ""
             if kind == "public":
@@ -111,15 +132,18 @@ class _Parser:
                 self._enum(message.enum_type.add(name=self._next()))
             elif word == "oneof":
                 self._oneof(message)
-            elif word in {"option", "extensions", "reserved", "extend"}:
+            elif word == "extend":
+                self._extend(message.extension)
+            elif word == "extensions":
+                self._extension_ranges(message)
+            elif word == "option" and self._ahead == "message_set_wire_format":
+                raise ValueError("the .proto has a message set, which is not supported")
+            elif word in {"option", "reserved"}:
                 self._skip()
             elif word != ";":
-                self._field(message, word, entries)
+                self._field(message.field.add(), word, entries)
         self._expect("}")
-        for field in message.field:
-            if field.proto3_optional:
-                field.oneof_index = len(message.oneof_decl)
-                message.oneof_decl.add(name=f"_{field.name}")
+        _add_synthetic_oneofs(message)
         # Map entries come last: message indexes count the messages of the text, which has none for maps.
         message.nested_type.extend(entries)
 
@@ -132,12 +156,39 @@ class _Parser:
             if word == "option":
                 self._skip()
             elif word != ";":
-                self._field(message, word, [])
+                # Some registries write the synthetic oneof of an optional field out.
+                self._field(message.field.add(), self._next() if word == "optional" else word, [])
                 message.field[-1].oneof_index = index
         self._expect("}")
 
-    def _field(self, message: DescriptorProto, word: str, entries: list[DescriptorProto]) -> None:
-        field = message.field.add(label=_LABELS.get(word, 1))
+    def _extend(self, extensions: "RepeatedCompositeFieldContainer[FieldDescriptorProto]") -> None:
+        extended = self._name(self._next())
+        if _OPTIONS.fullmatch(extended):
+            self._skip()
+            return
+        self._expect("{")
+        while self._ahead != "}":
+            if (word := self._next()) != ";":
+                field = extensions.add(extendee=extended)
+                self._field(field, word, [])
+                field.proto3_optional = False
+        self._expect("}")
+
+    def _extension_ranges(self, message: DescriptorProto) -> None:
+        while True:
+            first = last = _parse_int(self._next())
+            if self._ahead == "to":
+                self._next()
+                word = self._next()
+                last = _LAST_NUMBER if word == "max" else _parse_int(word)
+            message.extension_range.add(start=first, end=last + 1)
+            if self._ahead != ",":
+                break
+            self._next()
+        self._skip()
+
+    def _field(self, field: FieldDescriptorProto, word: str, entries: list[DescriptorProto]) -> None:
+        field.label = _LABELS.get(word, 1)
         if word in _LABELS:
             field.proto3_optional = word == "optional" and self.file.syntax == "proto3"
             word = self._next()
@@ -146,7 +197,7 @@ class _Parser:
         if word == "map" and self._ahead == "<":
             self._map(field, entries)
         else:
-            _set_type(field, word)
+            _set_type(field, self._name(word))
             field.name = self._next()
         if field.type_name == _ENTRY:
             entries[-1].name = f"{_camel(field.name)}Entry"
@@ -165,7 +216,7 @@ class _Parser:
         self._expect("<")
         _set_type(entry.field.add(name="key", number=1, label=1), self._next())
         self._expect(",")
-        _set_type(entry.field.add(name="value", number=2, label=1), self._next())
+        _set_type(entry.field.add(name="value", number=2, label=1), self._name(self._next()))
         self._expect(">")
         field.label, field.type, field.type_name = 3, FieldDescriptorProto.TYPE_MESSAGE, _ENTRY
         field.name = self._next()
@@ -201,6 +252,19 @@ class _Parser:
 
 
 _ENTRY = "map entry"
+
+
+def _add_synthetic_oneofs(message: DescriptorProto) -> None:
+    """Give each optional field of proto3 the oneof that stands for it, with a name that nothing else has."""
+    names = {each.name for each in (*message.field, *message.oneof_decl)}
+    for field in message.field:
+        if field.proto3_optional:
+            name = field.name if field.name.startswith("_") else f"_{field.name}"
+            while name in names:
+                name = f"X{name}"
+            names.add(name)
+            field.oneof_index = len(message.oneof_decl)
+            message.oneof_decl.add(name=name)
 
 
 def _tokens(text: str) -> Iterator[str]:

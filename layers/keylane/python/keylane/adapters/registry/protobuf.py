@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from google.protobuf import descriptor_pool, json_format, message_factory
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from keylane.adapters.registry import proto_parser
 from keylane.adapters.registry.protobuf_budget import Budget
@@ -84,12 +85,39 @@ def _decode(
     budget.check(message.DESCRIPTOR, data)
     try:
         message.ParseFromString(data)
+        if budget.may_hide:
+            _refuse_unknown(message)
         found = json_format.MessageToDict(
             message, always_print_fields_with_no_presence=True, descriptor_pool=pool
         )
         return json.dumps(found, ensure_ascii=False)
     except (DecodeError, json_format.Error, TypeError, RecursionError) as error:
         raise ValueError(str(error) or "the value is not a message of its type") from error
+
+
+def _refuse_unknown(message: Message) -> None:
+    """Raise ValueError for data that no field shows: of an extension, or an enum's unknown number.
+
+    Other unknown fields are those of a newer type: every reader leaves them out.
+    """
+    descriptor = message.DESCRIPTOR
+    for unknown in UnknownFieldSet(message):
+        number = unknown.field_number
+        is_extension = descriptor.is_extendable and any(
+            first <= number < end for first, end in descriptor.extension_ranges
+        )
+        if is_extension or number in descriptor.fields_by_number:
+            kind = "an extension" if is_extension else "a value of its field"
+            raise ValueError(f"{descriptor.full_name} has {kind} {number}, which its schema does not know")
+    for field, value in message.ListFields():
+        if field.message_type is None:
+            continue
+        if field.message_type.GetOptions().map_entry:
+            inner = value.values() if field.message_type.fields_by_name["value"].message_type else ()
+        else:
+            inner = value if field.is_repeated else (value,)
+        for each in inner:
+            _refuse_unknown(each)
 
 
 def _message_of(

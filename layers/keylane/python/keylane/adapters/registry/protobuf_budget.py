@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from keylane.formats.avro_primitives import OUTPUT_LIMIT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
 
@@ -40,10 +40,17 @@ class Budget:
         self._sizes: dict[str, _Size] = {}
         self._symbols: dict[str, int] = {}
         types = list(_types_of(file))
+        self.extensions = {
+            (each.containing_type.full_name, each.number): each for each in _extensions_of(file, types)
+        }
+        """Those that the schema knows, by what they extend and their numbers."""
+        self.may_hide = any(map(_may_hide, types))
+        """Whether a message may have data that its fields do not show."""
         sizes = list(map(self.size, types))
         fields, characters = (max(counts, default=0) for counts in zip(*sizes, strict=True) or ((), ()))
         self.largest = _Size(fields, characters)
-        self.symbol = max((self.longest_symbol(field) for each in types for field in each.fields), default=0)
+        fields_of_all = [*self.extensions.values(), *(field for each in types for field in each.fields)]
+        self.symbol = max(map(self.longest_symbol, fields_of_all), default=0)
 
     def check(self, descriptor: Descriptor, data: bytes) -> None:
         """Raise ValueError for a value of the type that has too many fields, or becomes too much JSON."""
@@ -58,12 +65,15 @@ class Budget:
         found = self._sizes.get(descriptor.full_name)
         if found is None:
             own = list(descriptor.fields)
-            if descriptor.GetOptions().map_entry and own[1].message_type is not None:
-                own += own[1].message_type.fields
             characters = sum(
                 len(each.json_name) + _FIELD_CHARACTERS + self.longest_symbol(each) for each in own
             )
-            found = self._sizes[descriptor.full_name] = _Size(len(own), characters)
+            found = _Size(len(own), characters)
+            if descriptor.GetOptions().map_entry and own[1].message_type is not None:
+                # No entry's value is an entry: this ends. A thousand maps may have the same large message.
+                inner = self.size(own[1].message_type)
+                found = _Size(found.fields + inner.fields, characters + inner.characters)
+            self._sizes[descriptor.full_name] = found
         return found
 
     def longest_symbol(self, field: FieldDescriptor) -> int:
@@ -95,6 +105,8 @@ class _Count:
         while at < len(data):
             tag, at = _varint(data, at)
             kind, field = tag & 7, by_number.get(tag >> 3)
+            if field is None and descriptor is not None and descriptor.is_extendable:
+                field = self._budget.extensions.get((descriptor.full_name, tag >> 3))
             if kind == _END:
                 break
             if kind == _START:
@@ -155,16 +167,34 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     return found, at
 
 
+def _may_hide(descriptor: Descriptor) -> bool:
+    enums = (each.enum_type for each in descriptor.fields)
+    return descriptor.is_extendable or any(enum is not None and enum.is_closed for enum in enums)
+
+
+def _extensions_of(file: FileDescriptor, types: Iterable[Descriptor]) -> Iterator[FieldDescriptor]:
+    """All extensions of the file, of the files that it imports, and within these types of them."""
+    for each in _files_of(file):
+        yield from each.extensions_by_name.values()
+    for found in types:
+        yield from found.extensions
+
+
 def _types_of(file: FileDescriptor) -> Iterator[Descriptor]:
     """All message types of the file and of the files that it imports."""
-    files, seen = [file], {file.name}
-    while files:
-        each = files.pop()
+    for each in _files_of(file):
         types = list(each.message_types_by_name.values())
         while types:
             found = types.pop()
             yield found
             types.extend(found.nested_types)
+
+
+def _files_of(file: FileDescriptor) -> Iterator[FileDescriptor]:
+    files, seen = [file], {file.name}
+    while files:
+        each = files.pop()
+        yield each
         imported = [one for one in each.dependencies if one.name not in seen]
         seen.update(one.name for one in imported)
         files.extend(imported)

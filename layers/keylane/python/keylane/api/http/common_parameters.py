@@ -67,6 +67,7 @@ IF_NONE_MATCH = header(
     "If-None-Match", "ETags of records that the client has; with Prefer: wait the answer waits for a change"
 )
 EVENT = switch("event", "of a topic with an envelope the change event, instead of its row")
+RAW = switch("raw", "write what readers of the topic can't read, too")
 TERMS_OF_LISTS = (PARTIAL, MAX_AGE_MS, FIELDS, EVENT)
 """What all reads of several records take."""
 

@@ -73,6 +73,18 @@ class Parameter:
             raise BadRequest(f"{self.name} is {text[:SHOWN_CHARACTERS]!r}, {error}", self.name) from error
 
 
+def matching(name: str, description: str, pattern: str, fault: str, *, place: str = QUERY) -> Parameter:
+    """Make a parameter that is a text of a pattern. `fault`: what another text is."""
+    compiled = re.compile(pattern)
+
+    def read(text: str) -> str:
+        if not compiled.fullmatch(text):
+            raise ValueError(fault)
+        return text
+
+    return Parameter(name, description, {"type": "string", "pattern": f"^{pattern}$"}, read, place=place)
+
+
 def integer(name: str, description: str, least: int, most: int, default: int | None = None) -> Parameter:
     """Make a parameter that is an integer within bounds."""
     fault = f"not an integer from {least} to {most}"

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from keylane.api.http.parameters import HEADER, text
 from keylane.errors import BadRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from keylane.api.http.request import Request
     from keylane.config.functions import QuerySettings
 
 _ANY, _BYTES, _JSON = "*/*", "application/octet-stream", "application/json"
+LONGEST_ACCEPT = 2_048
+_NO_WEIGHTS: Mapping[str, float] = MappingProxyType({})
 _Q_VALUE = re.compile(r"[01](\.\d{0,3})?")
 _WAIT = re.compile(r"\d{1,9}(\.\d{1,9})?")
 
@@ -58,7 +63,7 @@ def _preferences(prefer: str) -> list[tuple[str, str]]:
 
 def prefers_bytes(accept: str | None) -> bool:
     """Return whether `Accept` gives bytes by name a higher weight than JSON."""
-    if not accept or _BYTES not in accept.lower():
+    if not accept or len(accept) > LONGEST_ACCEPT or _BYTES not in accept.lower():
         return False
     weights = weights_of(accept)
     return weights.get(_BYTES, 0) > weights.get(_JSON, 0)
@@ -88,9 +93,16 @@ def accepts_document(accept: str | None) -> bool:
     return any(name.endswith("+json") and weight > 0 for name, weight in weights_of(accept or "").items())
 
 
+def weights_of(accept: str) -> Mapping[str, float]:
+    """Return the weight of each media range of an `Accept` header, by its name in lower case.
+
+    One that is too long is ignored: RFC 9110 lets a server take Accept as a hint.
+    """
+    return _weights_of(accept) if len(accept) <= LONGEST_ACCEPT else _NO_WEIGHTS
+
+
 @lru_cache(maxsize=128)
-def weights_of(accept: str) -> dict[str, float]:
-    """Return the weight of each media range of an `Accept` header, by its name in lower case."""
+def _weights_of(accept: str) -> dict[str, float]:
     weights: dict[str, float] = {}
     for media_range in accept.split(","):
         name, *parameters = media_range.split(";")

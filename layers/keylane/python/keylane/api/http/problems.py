@@ -105,6 +105,9 @@ KINDS: dict[type[errors.KeylaneError], Problem] = {
     errors.ValueInvalid: Problem(
         422, "value-invalid", "The value does not match its topic's schema", "INVALID_RECORD"
     ),
+    errors.KeyUnreadable: Problem(
+        422, "key-unreadable", "The key is not one that the topic's readers find", "INVALID_RECORD"
+    ),
     errors.Unavailable: Problem(503, "unavailable", "A part of the service is unavailable"),
     errors.StateUnavailable: Problem(503, "state-unavailable", "The state is unavailable"),
     errors.LaneBuilding: Problem(503, "lane-building", "The state is being built"),
@@ -197,6 +200,7 @@ _ADDED_FIELDS: dict[type[Exception], tuple[str, ...]] = {
     errors.HistoryTooShort: ("since_ms",),
     errors.OffsetOutOfRange: ("low", "high"),
     errors.ValueInvalid: ("path",),
+    errors.ValueUnreadable: ("path",),
 }
 """Fields that an error always adds to its message."""
 

@@ -15,6 +15,8 @@ from keylane.ports import Deadline
 
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _HOST = re.compile(r"(?:[\w.~%!$&'()*+;=-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?", re.ASCII)
+_LONGEST_HOST = 300
+"""A name has at most 253 characters."""
 _STANDARD = bytes.maketrans(b"-_+/", b"+/  ")
 NOBODY = Caller()
 
@@ -47,9 +49,13 @@ class Request(NamedTuple):
         return inflate(self.body, coding) if coding else self.body
 
 
-@lru_cache(1_024)
 def is_host(value: str) -> bool:
     """Return whether a Host header's value is one host, perhaps with a port (RFC 9110, 7.2)."""
+    return len(value) <= _LONGEST_HOST and _is_host(value)
+
+
+@lru_cache(1_024)
+def _is_host(value: str) -> bool:
     return _HOST.fullmatch(value) is not None
 
 

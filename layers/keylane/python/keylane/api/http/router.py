@@ -41,6 +41,7 @@ FITS_SURELY = ANSWER_LIMIT_BYTES // 12
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 BYTES: dict[str, Any] = {}
 """The schema of a body that may be any bytes."""
+_DOTS = frozenset({".", ".."})
 
 
 class Compatibility(NamedTuple):
@@ -71,7 +72,7 @@ class Operation:
     handler: Handler
     answer: Schema
     parameters: tuple[Parameter, ...] = ()
-    body: dict[str, Any] | None = None
+    body: Schema | dict[str, Any] | None = None
     status: int = 200
     refusals: tuple[int, ...] = ()
     bodies: Mapping[str, Any] = field(default_factory=dict)
@@ -174,6 +175,7 @@ class Application(Generic[Parts]):
             settings = self.settings()
             cors_headers = settings.cors_headers
             found = target or routes.find(request.method, settings.path_of(request.path))
+            _check_segments(found.path)
             if found.route is not None and "" not in found.parts:
                 operation = self._operations.get(found.route.name)
             if operation is None:
@@ -244,6 +246,12 @@ class Application(Generic[Parts]):
         if method in routes.KEY_METHODS and not key:
             return problems.response_to(NullKey(), request_id)
         return unknown_routes.wrong_method(path, routes.KEY_METHODS, request_id)
+
+
+def _check_segments(path: str) -> None:
+    """Raise BadRequest for a path that others read as another one (RFC 3986, 5.2.4)."""
+    if "/." in path and not _DOTS.isdisjoint(path.split("/")):
+        raise BadRequest("the path has a segment . or ..: ask for such a key with key_format=base64")
 
 
 def _within_bounds(response: Response[Any], request_id: str) -> Response[Any]:

@@ -35,6 +35,11 @@ def an_object(*, optional: Collection[str] = (), **properties: Any) -> dict[str,
     return {"type": "object", "required": required, "properties": properties}
 
 
+def a_closed_object(*, optional: Collection[str] = (), **properties: Any) -> dict[str, Any]:
+    """Return the shape of an object as of `an_object` that has no other properties."""
+    return {**an_object(optional=optional, **properties), "additionalProperties": False}
+
+
 def an_array(items: Any) -> dict[str, Any]:
     """Return the shape of an array."""
     return {"type": "array", "items": items}
@@ -44,7 +49,7 @@ KEY: dict[str, Any] = {
     "key": {"description": "text, base64 or JSON, according to key_format"},
     "key_format": {"enum": ["text", "base64", "json"]},
 }
-POSITION = {"partition": COUNT, "offset": COUNT, "position": TEXT, "timestamp": COUNT}
+POSITION = {"partition": COUNT, "offset": COUNT, "position": TEXT, "timestamp": MAYBE_COUNT}
 HEADER = an_object(name=TEXT, value={}, value_format=TEXT)
 VALUE: dict[str, Any] = {
     "value": {"description": "JSON, text or base64, according to value_format"},

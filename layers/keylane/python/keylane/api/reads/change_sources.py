@@ -107,7 +107,7 @@ class TopicChanges:
             left_s = until_s - clock.monotonic_s()
             if left_s <= 0:
                 return ()
-            clock.pause_s(min(pause_s, left_s))
+            clock.await_s(min(pause_s, left_s))
             pause_s = min(pause_s * 2, LAST_POLL_PAUSE_S + PAUSE_OF_LANE_S * len(ends.next_offsets))
 
     def catch_up(

@@ -130,7 +130,7 @@ class Envelopes:
             headers = f', "headers": {json.dumps(render_headers(record))}' if has_headers else ""
             documents.append(
                 f'{start}{partition}, "offset": {offset}, "position": "{partition}:{offset}", '
-                f'"timestamp": {timestamp_ms}, "key": {key}, "key_format": "{key_format}", '
+                f'"timestamp": {timestamp_ms or "null"}, "key": {key}, "key_format": "{key_format}", '
                 f"{freshness}{headers}, {render_value(record, fields, picked)}}}"
             )
         return documents
@@ -140,7 +140,7 @@ class Envelopes:
         at = entry.position
         head = (
             f'{{"partition": {at.partition}, "offset": {at.offset}, "position": "{at}", '
-            f'"timestamp": {entry.timestamp_ms}'
+            f'"timestamp": {entry.timestamp_ms or "null"}'
         )
         if entry.record is None:
             return f'{head}, "deleted": true}}'

@@ -11,8 +11,10 @@ from keylane.api.http.parameters import TIME_PATTERN, Parameter, choice, integer
 from keylane.api.http.request import Request, topic_of
 from keylane.api.http.response import Response
 from keylane.api.http.schemas import COUNT, FLAG, MAYBE_COUNT, MAYBE_TEXT, TEXT, Schema, an_array, an_object
+from keylane.api.reads.topics import SUMMARY_SCHEMA, render_summary
 from keylane.errors import BadRequest, KeylaneError
 from keylane.explore.health import PartHealth
+from keylane.explore.schemas import SubjectSchemas
 from keylane.explore.topics import (
     KEPT,
     NOT_CONFIGURED,
@@ -35,6 +37,7 @@ from keylane.model.kafka import (
     OffsetFound,
     OffsetQuery,
 )
+from keylane.query.summaries import TopicSummary
 
 _NUMBER = re.compile(r"\d{1,10}")
 LAST_PARTITION = 2**31 - 1
@@ -86,7 +89,9 @@ LIMIT = integer("limit", "how many records at most", 1, MOST_PAGE_RECORDS, PAGE_
 MAX_BYTES = integer(
     "max_bytes", "how many bytes of keys, values and headers; one record in any case", 1, 4 << 20, 1 << 20
 )
-TOPICS = (PREFIX, AFTER, TOPICS_LIMIT)
+SUMMARY = switch("summary", "how each topic is, too, if Keylane has state of it: keys, memory, lag, age")
+PAGE_OF_TOPICS = (PREFIX, AFTER, TOPICS_LIMIT)
+TOPICS = (*PAGE_OF_TOPICS, SUMMARY)
 OFFSETS = (AT, ISOLATION)
 RANGE = (OFFSET, LIMIT, MAX_BYTES, ISOLATION)
 RECORDS = (*RANGE, KEY_FORMAT)
@@ -114,7 +119,12 @@ class RecordsRequest(NamedTuple):
 
 def parse_topics(request: Request) -> TopicsRequest:
     """Parse a GET of a page of topics. Raises BadRequest."""
-    return TopicsRequest(*(each.of(request) for each in TOPICS))
+    return TopicsRequest(*(each.of(request) for each in PAGE_OF_TOPICS))
+
+
+def wants_summary(request: Request) -> bool:
+    """Return whether a GET of topics asks how each is. Raises BadRequest."""
+    return bool(SUMMARY.of(request))
 
 
 def parse_partition(raw: str) -> int:
@@ -145,17 +155,21 @@ def parse_records(request: Request, topic: str, partition: str) -> RecordsReques
 TOPICS_SCHEMA = Schema.of(
     "Topics",
     optional=("next",),
-    topics=an_array(an_object(topic=TEXT, partitions=COUNT)),
+    topics=an_array(an_object(optional=("summary",), topic=TEXT, partitions=COUNT, summary=SUMMARY_SCHEMA)),
     next={"type": "string", "description": "value of `after` for the next page; absent on the last page"},
 )
 
 
-def render_topics(found: TopicList) -> Response[str]:
-    """`{"topics": [{"topic": "flights", "partitions": 9}], "next": "flights"}`."""
-    topics: dict[str, Any] = {
-        "topics": [{"topic": name, "partitions": count} for name, count in found.topics]
-    }
-    return render_json(topics | ({"next": found.next_after} if found.next_after else {}))
+def render_topics(
+    found: TopicList, summaries: Mapping[str, TopicSummary | None] | None, now_ms: int
+) -> Response[str]:
+    """`{"topics": [{"topic": "flights", "partitions": 9}], "next": "flights"}`, with `summaries` if any."""
+    topics: list[dict[str, Any]] = [{"topic": name, "partitions": count} for name, count in found.topics]
+    if summaries is not None:
+        for each in topics:
+            if (summary := summaries[each["topic"]]) is not None:
+                each["summary"] = render_summary(summary, now_ms)
+    return render_json({"topics": topics} | ({"next": found.next_after} if found.next_after else {}))
 
 
 _IN_STATE = {
@@ -240,6 +254,35 @@ def render_offset(request: OffsetRequest, found: OffsetFound | None) -> Response
             "timestamp": found.timestamp_ms if found else None,
         }
     )
+
+
+SCHEMAS_SCHEMA = Schema.of(
+    "Schemas",
+    topic=TEXT,
+    subjects=an_array(
+        an_object(
+            subject=TEXT,
+            versions=an_array(
+                an_object(version=COUNT, id=COUNT, type={"enum": ["AVRO", "JSON", "PROTOBUF"]}, schema=TEXT)
+            ),
+        )
+    ),
+)
+
+
+def render_schemas(topic: str, subjects: Sequence[SubjectSchemas]) -> Response[str]:
+    """`{"topic": ..., "subjects": [{"subject": ..., "versions": [{"version": 2, "id": 7, ...}]}]}`."""
+    found = [
+        {
+            "subject": each.subject,
+            "versions": [
+                {"version": one.version, "id": one.schema_id, "type": one.kind, "schema": one.schema}
+                for one in each.versions
+            ],
+        }
+        for each in subjects
+    ]
+    return render_json({"topic": topic, "subjects": found})
 
 
 def parse_clusters(request: Request) -> bool:

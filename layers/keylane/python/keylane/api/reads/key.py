@@ -8,7 +8,7 @@ The response is the record's own bytes, or a JSON document. Headers of 200, 304,
                         envelope, whose age changes
     Last-Modified       the record's timestamp (not on 404, nor where the record has none)
     Keylane-Position    partition:offset of the record (not on 404)
-    Keylane-Timestamp   the record's timestamp in ms since 1970 (not on 404)
+    Keylane-Timestamp   the record's timestamp in ms since 1970 (as Last-Modified)
     Keylane-Watermark   partition:next_offset of the lane: everything below it is in this answer
     Keylane-Age-Ms      a bound on staleness: nothing acknowledged longer ago than this is missing
     Keylane-Building    `true`, and no age, where `?partial=true` read a lane that is still building
@@ -211,7 +211,8 @@ def render_record(
         tag = etag_of(record, answer.layout.incarnation, as_bytes=request.as_bytes)
         headers["ETag"] = f"W/{tag}" if request.envelope else tag
         headers["Keylane-Position"] = f"{record.partition}:{record.offset}"
-        headers["Keylane-Timestamp"] = str(record.timestamp_ms)
+        if record.timestamp_ms:
+            headers["Keylane-Timestamp"] = str(record.timestamp_ms)
         modified_ms: int | None = None
         if 0 < record.timestamp_ms <= LAST_HTTP_DATE_MS:
             modified_ms = min(record.timestamp_ms, now_ms) // 1000 * 1000

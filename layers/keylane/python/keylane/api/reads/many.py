@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from keylane.api.http.common_parameters import (
     KEY_CHARACTERS,
@@ -39,19 +38,17 @@ JOIN_ATOMIC = switch("atomic", "read all topics at one moment, or not at all", d
 TOPICS = text("topics", "2 to 10 topics, divided by commas", TOPICS_LIMIT * 250, NAMES, required=True)
 MANY: tuple[Parameter, ...] = (ATOMIC, *TERMS_OF_LISTS)
 JOIN: tuple[Parameter, ...] = (TOPICS, KEY_FORMAT, JOIN_ATOMIC, *TERMS_OF_LISTS)
-MANY_BODY: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "keys": {
-            "type": "array",
-            "items": {"type": "string", "minLength": 1, "maxLength": KEY_CHARACTERS},
-            "minItems": 1,
-            "maxItems": KEYS_LIMIT,
-        },
-        "key_format": {"type": "string", "enum": ["text", "base64"], "default": "text"},
+MANY_BODY = Schema.of(
+    "ManyKeys",
+    optional=("key_format",),
+    keys={
+        "type": "array",
+        "items": {"type": "string", "minLength": 1, "maxLength": KEY_CHARACTERS},
+        "minItems": 1,
+        "maxItems": KEYS_LIMIT,
     },
-    "required": ["keys"],
-}
+    key_format={"type": "string", "enum": ["text", "base64"], "default": "text"},
+)
 
 
 @dataclass(frozen=True, slots=True)

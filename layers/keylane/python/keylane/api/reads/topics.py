@@ -9,16 +9,30 @@ from keylane.api.http.common_parameters import MAX_AGE_MS, PARTIAL, TOPIC_PATTER
 from keylane.api.http.json_response import freshness_of_lanes, render_fresh, render_json
 from keylane.api.http.parameters import Parameter, text
 from keylane.api.http.request import topic_name, topic_of
-from keylane.api.http.schemas import COUNT, FLAG, FRESHNESS, TEXT, UNSURE, Schema, an_array, an_object
+from keylane.api.http.schemas import (
+    COUNT,
+    FLAG,
+    FRESHNESS,
+    MAYBE_COUNT,
+    TEXT,
+    UNSURE,
+    Schema,
+    an_array,
+    an_object,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from keylane.api.http.request import Request
     from keylane.api.http.response import Response
     from keylane.config.functions import QuerySettings
-    from keylane.model.records import Options
+    from keylane.model.records import Options, Watermark
     from keylane.query.key_count import KeyCount
     from keylane.query.store import ReadTerms
+    from keylane.query.summaries import TopicSummary
     from keylane.query.topics import LaneView, NextGeneration, TopicView
+    from keylane.state.lanes import Lane
 
 TOPIC = text("topic", "a topic", 249, TOPIC_PATTERN, required=True)
 METADATA: tuple[Parameter, ...] = (TOPIC,)
@@ -29,6 +43,18 @@ def parse_metadata(request: Request) -> str:
     return topic_name(TOPIC.of(request), "topic")
 
 
+_TOTALS = {"building": FLAG, "incomplete": FLAG, "missed_deletions": FLAG, "lag": COUNT, "age_ms": COUNT}
+_STRAYS = {"type": "object", "additionalProperties": COUNT}
+SUMMARY_SCHEMA = Schema.of(
+    "TopicSummary",
+    optional=("missed_deletions", "age_ms"),
+    generation=COUNT,
+    **_TOTALS,
+    strays=_STRAYS,
+    log_end={**COUNT, "description": "of all partitions together, as the job last saw them"},
+    keys={**MAYBE_COUNT, "description": "null without an index"},
+    memory_bytes={**MAYBE_COUNT, "description": "about what they take in Redis; null if not known"},
+)
 LANE_SCHEMA = Schema.of(
     "Lane",
     optional=("missed_deletions", "has_strays", "age_ms"),
@@ -59,12 +85,8 @@ TOPIC_SCHEMA = Schema.of(
     partition_by={"type": "string", "pattern": "^(key|prefix:.+)$"},
     generation=COUNT,
     options={"type": "object"},
-    building=FLAG,
-    incomplete=FLAG,
-    missed_deletions=FLAG,
-    lag=COUNT,
-    age_ms=COUNT,
-    strays={"type": "object", "additionalProperties": COUNT},
+    **_TOTALS,
+    strays=_STRAYS,
     next=NEXT_SCHEMA,
     lanes=an_array(LANE_SCHEMA),
 )
@@ -76,8 +98,6 @@ def render_topic(topic: TopicView, now_ms: int) -> Response[str]:
     `age_ms` is missing where a lane was never complete, `missed_deletions` where it would be false.
     """
     layout = topic.layout
-    lanes = [_render_lane(lane, now_ms) for lane in topic.lanes]
-    ages = [lane["age_ms"] for lane in lanes if "age_ms" in lane]
     return render_json(
         {
             "topic": layout.topic,
@@ -87,16 +107,45 @@ def render_topic(topic: TopicView, now_ms: int) -> Response[str]:
             "partition_by": layout.partition_by,
             "generation": layout.generation,
             "options": _render_options(layout.options),
-            "building": any(lane["building"] for lane in lanes),
-            "incomplete": any(lane["incomplete"] for lane in lanes),
-            **({"missed_deletions": True} if any("missed_deletions" in lane for lane in lanes) else {}),
-            "lag": sum(lane["lag"] for lane in lanes),
-            **({"age_ms": max(ages)} if len(ages) == len(lanes) else {}),
+            **_render_totals([(each.lane, each.watermark) for each in topic.lanes], now_ms),
             "strays": {"strays": 0} | topic.strays,
             **render_next(topic.next),
-            "lanes": lanes,
+            "lanes": [_render_lane(lane, now_ms) for lane in topic.lanes],
         }
     )
+
+
+def render_summary(summary: TopicSummary, now_ms: int) -> dict[str, Any]:
+    """Return how a topic is: its totals, the end of its log, and what its keys take in Redis."""
+    ends: dict[int, int] = {}
+    for lane, mark in summary.lanes:
+        ends[lane.partition] = max(ends.get(lane.partition, 0), mark.log_end if mark else 0)
+    return {
+        "generation": summary.layout.generation,
+        **_render_totals(summary.lanes, now_ms),
+        "strays": {"strays": 0} | summary.strays,
+        "log_end": sum(ends.values()),
+        "keys": summary.keys,
+        "memory_bytes": summary.memory_bytes,
+    }
+
+
+def _render_totals(lanes: Sequence[tuple[Lane, Watermark | None]], now_ms: int) -> dict[str, Any]:
+    """Return what all lanes say together: a topic is as old as its oldest lane."""
+    marks = [mark for _, mark in lanes if mark]
+    complete = [mark.complete_as_of_ms for mark in marks if mark.complete_as_of_ms]
+    is_building = len(complete) < len(lanes)
+    # All stripes of a partition read the same records.
+    behind: dict[int, int] = {}
+    for lane, mark in lanes:
+        behind[lane.partition] = max(mark.lag if mark else 0, behind.get(lane.partition, 0))
+    return {
+        "building": is_building,
+        "incomplete": any(mark.incomplete for mark in marks),
+        **({"missed_deletions": True} if any(mark.missed_deletions for mark in marks) else {}),
+        "lag": sum(behind.values()),
+        **({} if is_building else {"age_ms": max(0, now_ms - min(complete))}),
+    }
 
 
 def render_next(found: NextGeneration | None) -> dict[str, Any]:
@@ -110,16 +159,14 @@ def _render_options(options: Options) -> dict[str, Any]:
 
 def _render_lane(view: LaneView, now_ms: int) -> dict[str, Any]:
     lane, watermark = view.lane, view.watermark
-    next_offset = watermark.next_offset if watermark else 0
-    log_end = watermark.log_end if watermark else 0
     fields = {
         "partition": lane.partition,
         "stripe": lane.stripe,
         "slot": lane.slot,
         "shard": view.shard,
-        "next_offset": next_offset,
-        "log_end": log_end,
-        "lag": max(0, log_end - next_offset),
+        "next_offset": watermark.next_offset if watermark else 0,
+        "log_end": watermark.log_end if watermark else 0,
+        "lag": watermark.lag if watermark else 0,
         "building": not (watermark and watermark.complete_as_of_ms),
         "incomplete": bool(watermark and watermark.incomplete),
         **({"missed_deletions": True} if watermark and watermark.missed_deletions else {}),

@@ -229,6 +229,7 @@ VIEW_SCHEMA = Schema.of(
     ),
     view=TEXT,
     topic=TEXT,
+    of={"enum": list(windows.VIEWED), "description": "what counts: each record, or each key's latest one"},
     key=MAYBE_TEXT,
     time=MAYBE_TEXT,
     where=MAYBE_TEXT,
@@ -263,6 +264,7 @@ def render_view(view: str, found: ViewDescription, now_ms: int) -> Response[str]
         {
             "view": view,
             "topic": definition.topic,
+            "of": windows.KEYS if definition.has_rows else windows.LOG,
             "key": definition.key,
             "time": definition.time,
             "where": definition.where,

@@ -4,11 +4,14 @@
 
 With `application/vnd.kafka.json.v2+json` a key or value is any JSON, written as compact JSON in UTF-8: a
 string keeps its quotes, in keys too, unless `key_format=text` asks for the bare string. Numbers with a
-fraction are 64-bit floats, as in REST Proxy. With `application/vnd.kafka.binary.v2+json` both are base64; see
-`v2_schemas` for the formats with schemas. A record with a null key has no key; one with a null value
-is a tombstone. Scalars are read as REST Proxy's parser does, see `v2_scalars`.
+fraction are 64-bit floats, as in REST Proxy. With `application/vnd.kafka.binary.v2+json` both are base64,
+with Strimzi's `application/vnd.kafka.text.v2+json` strings that are written as they are; see `v2_schemas` for
+the formats with schemas. A record with a null key has no key; one with a null value is a tombstone. Scalars
+are read as REST Proxy's parser does, see `v2_scalars`.
+
 Keylane adds `timestamp` (milliseconds since 1970, or ISO 8601) and `headers`, [{"name": ..., "value": ...,
-"value_format": ...}] as reads show them; `value_format` is text for JSON and base64 for binary by default.
+"value_format": ...}] as reads show them; `value_format` is base64 for binary by default, else text. Strimzi's
+and Karapace's headers, [{"key": ..., "value": ...}], are base64 by default.
 An unknown field is rejected: with a misspelt `value` the record would be a tombstone.
 """
 
@@ -18,6 +21,7 @@ from typing import Any
 
 from keylane.api.http.parameters import LAST_MS, choice, read_moment
 from keylane.api.http.request import Request, from_base64, topic_of
+from keylane.api.http.schemas import Schema, a_closed_object
 from keylane.api.rest_proxy.v2_scalars import INT32_MOST, INTEGER_TEXT, read_integer
 from keylane.api.rest_proxy.v2_schemas import MEDIA_TYPES, NO_REGISTRY, FieldEncoder, RequestSchemas
 from keylane.api.writes.record_bodies import (
@@ -33,6 +37,7 @@ from keylane.model.records import NewRecord
 
 JSON = "application/vnd.kafka.json.v2+json"
 BINARY = "application/vnd.kafka.binary.v2+json"
+TEXT = "application/vnd.kafka.text.v2+json"
 HEADERS_LIMIT = 100
 _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -51,48 +56,58 @@ def _integer(least: int, **more: Any) -> dict[str, Any]:
     return {"type": kinds, "minimum": least, "maximum": INT32_MOST, "pattern": INTEGER_TEXT, **more}
 
 
-def _body_schema(content: dict[str, Any]) -> dict[str, Any]:
-    header = {
-        "type": "object",
-        "properties": {
-            "name": {"type": "string"},
-            "value": {"type": ["string", "null"]},
-            "value_format": {"enum": ["text", "base64"]},
-        },
-        "required": ["name"],
-        "additionalProperties": False,
+def _header_schema(of: str, field: str, described: str) -> Schema:
+    """Return the schema of a header whose name is in a field."""
+    fields = {
+        field: {"type": "string", "description": described},
+        "value": {"type": ["string", "null"]},
+        "value_format": {"enum": ["text", "base64"]},
     }
+    return Schema(f"V2{of}Header", a_closed_object(optional=("value", "value_format"), **fields))
+
+
+_HEADER = {
+    "oneOf": [
+        _header_schema("Named", "name", "the name; the value is text by default, in a binary body base64"),
+        _header_schema("Keyed", "key", "the name; the value is base64 then by default"),
+    ]
+}
+
+
+def _body_schema(kind: str, content: dict[str, Any], **more: Any) -> Schema:
+    """Return the schema of bodies with records of this content; `more`: properties beside them."""
     fields = {
         "key": content,
         "value": content,
         "partition": _integer(0),
         "timestamp": {"type": ["integer", "null"], "minimum": 1, "maximum": LAST_MS},
-        "headers": {"type": ["array", "null"], "items": header, "maxItems": HEADERS_LIMIT},
+        "headers": {"type": ["array", "null"], "items": _HEADER, "maxItems": HEADERS_LIMIT},
     }
-    record = {"type": "object", "properties": fields, "additionalProperties": False}
+    record = Schema(
+        f"V2{kind}Record", {"type": "object", "properties": fields, "additionalProperties": False}
+    )
     records = {"type": "array", "minItems": 1, "maxItems": RECORDS_LIMIT, "items": record}
-    return {
-        "type": "object",
-        "properties": {"records": records},
-        "required": ["records"],
-        "additionalProperties": False,
-    }
+    return Schema(f"V2{kind}Records", a_closed_object(optional=more, records=records, **more))
 
 
-def _with_schemas(body: dict[str, Any]) -> dict[str, Any]:
+def _schema_fields() -> dict[str, Any]:
+    described = "the id of a version of the topic's subject; not beside the schema's text"
+    fields: dict[str, Any] = {}
     for field in ("key_schema", "value_schema"):
-        body["properties"][field] = {"type": ["string", "null"], "description": "a schema's text"}
-        described = "the id of a version of the topic's subject; not beside the schema's text"
-        body["properties"][f"{field}_id"] = _integer(1, description=described)
-    return body
+        fields[field] = {"type": ["string", "null"], "description": "a schema's text"}
+        fields[f"{field}_id"] = _integer(1, description=described)
+    return fields
 
 
-BODIES: dict[str, Any] = {
-    JSON: _body_schema({"description": "any JSON; null: none"}),
-    BINARY: _body_schema({"type": ["string", "null"], "contentEncoding": "base64"}),
+BODIES: dict[str, Schema] = {
+    JSON: _body_schema("Json", {"description": "any JSON; null: none"}),
+    BINARY: _body_schema("Binary", {"type": ["string", "null"], "contentEncoding": "base64"}),
+    TEXT: _body_schema("Text", {"type": ["string", "null"]}),
     **{
-        media_type: _with_schemas(
-            _body_schema({"description": f"JSON that fits a schema ({kind}); null: none"})
+        media_type: _body_schema(
+            f"{kind.title()}Schema",
+            {"description": f"JSON that fits a schema ({kind}); null: none"},
+            **_schema_fields(),
         )
         for media_type, kind in MEDIA_TYPES.items()
     },
@@ -171,6 +186,7 @@ class _RecordParser:
         self._topic = request.topic
         self._partition = request.partition
         self._is_binary = request.media_type == BINARY
+        self._is_text = request.media_type == TEXT
         self._key_as_text = key_as_text
         self.encoders: dict[str, FieldEncoder] | None = None
 
@@ -207,6 +223,8 @@ class _RecordParser:
             return self.encoders[field].encode(fields)
         if self._is_binary:
             return _decode_base64(fields, field, fields.required_utf8(field))
+        if self._is_text:
+            return fields.required_utf8(field)
         if field == "key" and self._key_as_text and isinstance(found, str):
             return fields.to_utf8(field, found)
         try:
@@ -230,15 +248,17 @@ class _RecordParser:
     def _parse_header(self, fields: RecordFields, where: str, header: Any) -> tuple[str, bytes | None]:
         if not isinstance(header, dict):
             raise fields.bad_value(where, f"is {kind_of(header)}, not an object")
-        if not header.keys() <= {"name", "value", "value_format"}:
-            raise fields.fault(where, "is not an object of name, value and value_format")
-        name, value = header.get("name"), header.get("value")
-        value_format = header.get("value_format", "base64" if self._is_binary else "text")
+        named = "name" if "name" in header or "key" not in header else "key"
+        if not header.keys() <= {named, "value", "value_format"}:
+            raise fields.fault(where, "is not an object of name (or key), value and value_format")
+        name, value = header.get(named), header.get("value")
+        is_binary = self._is_binary or named == "key"
+        value_format = header.get("value_format", "base64" if is_binary else "text")
         if name is None:
-            raise fields.fault(f"{where}.name", "is missing: a string is required")
+            raise fields.fault(f"{where}.{named}", "is missing: a string is required")
         if not isinstance(name, str):
-            raise fields.bad_value(f"{where}.name", f"is {kind_of(name)}, not a string")
-        fields.to_utf8(f"{where}.name", name)
+            raise fields.bad_value(f"{where}.{named}", f"is {kind_of(name)}, not a string")
+        fields.to_utf8(f"{where}.{named}", name)
         if not isinstance(value, str | None):
             raise fields.bad_value(f"{where}.value", f"is {kind_of(value)}, not a string")
         if value_format not in ("text", "base64"):

@@ -15,9 +15,10 @@ from typing import Any, TypeVar
 
 from keylane.api.rest_proxy.v2_scalars import read_integer, read_string
 from keylane.api.writes.record_bodies import RecordFields
-from keylane.errors import BadValue, SchemaFault
+from keylane.errors import BadRequest, BadValue, SchemaFault, ValueInvalid
 from keylane.formats import confluent
 from keylane.formats.avro_schema import NotOfSchema
+from keylane.model.schema_rules import default_subject
 from keylane.ports import Deadline, SchemaEncoder, SchemaRefused, SchemaWriter, WaitBudget
 
 Scalar = TypeVar("Scalar")
@@ -78,8 +79,32 @@ class RequestSchemas:
         Raises SchemaFault, RegistryUnavailable.
         """
         choice = _SchemaChoice(kind, document, self.open(), self.wait, self.checks_deadline())
-        key, value = (choice.encoder(f"{topic}-{field}", records, field) for field in ("key", "value"))
+        # Both are read before the registry is asked for one of them: it may take its time.
+        asked = {field: choice.read(records, field) for field in ("key", "value")}
+        key, value = (
+            choice.encoder(default_subject(topic, field), field, each) for field, each in asked.items()
+        )
         return key, value
+
+    def encode_value(self, topic: str, schema_id: int | None, value: Any) -> bytes:
+        """JSON as readers see it, in Confluent's wire format, by a schema of the topic's subject.
+
+        `schema_id` None: by its latest one. Raises ValueInvalid, BadRequest, RegistryUnavailable.
+        """
+        subject = default_subject(topic, "value")
+        checks = self.checks_deadline()
+        try:
+            registry = self.open()
+            with self.wait.asking() as deadline:
+                number = registry.id_of(subject, None, deadline) if schema_id is None else schema_id
+                schema = registry.encoder(subject, number, deadline, as_shown=True)
+        except ValueError as error:
+            raise BadRequest(f"the schema can't be used: {error}", "schema") from error
+        try:
+            return encode(schema, value, checks)
+        except NotOfSchema as error:
+            where = error.path_below("value")
+            raise ValueInvalid(topic, "", f"{where} {error}", schema.schema_id) from None
 
     def open(self) -> SchemaWriter:
         """The registry; one client is made for all requests."""
@@ -100,20 +125,33 @@ class _SchemaChoice:
     wait: WaitBudget
     checks: Deadline
 
-    def encoder(self, subject: str, records: Sequence[RecordFields], field: str) -> FieldEncoder:
+    def read(self, records: Sequence[RecordFields], field: str) -> tuple[str | None, int | None]:
+        """What the request names for keys or values: a schema's text, or its id, or neither.
+
+        Raises BadValue, and SchemaFault where records need one.
+        """
         text_field, id_field = f"{field}_schema", f"{field}_schema_id"
         text, schema_id = (
             _scalar(self.document, text_field, read_string),
             _scalar(self.document, id_field, read_integer),
         )
-        if text is None and schema_id is None:
-            if any(record.by_name.get(field) is not None for record in records):
-                fault = f"is missing, and so is {id_field}: records have a {field}"
-                raise SchemaFault(fault, text_field, MISSING[field])
-            return FieldEncoder(field)
+        if (
+            text is None
+            and schema_id is None
+            and any(each.by_name.get(field) is not None for each in records)
+        ):
+            fault = f"is missing, and so is {id_field}: records have a {field}"
+            raise SchemaFault(fault, text_field, MISSING[field])
         if text is not None and schema_id is not None:
             raise BadValue(f"is given beside {id_field}: a request has one of them", text_field)
-        at_fault = id_field if text is None else text_field
+        return text, schema_id
+
+    def encoder(self, subject: str, field: str, asked: tuple[str | None, int | None]) -> FieldEncoder:
+        """The encoder by what `read` has found. Raises SchemaFault, RegistryUnavailable."""
+        text, schema_id = asked
+        if text is None and schema_id is None:
+            return FieldEncoder(field)
+        at_fault = f"{field}_schema_id" if text is None else f"{field}_schema"
         try:
             with self.wait.asking() as deadline:
                 if schema_id is None:

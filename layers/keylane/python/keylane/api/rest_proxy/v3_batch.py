@@ -18,7 +18,7 @@ from typing import Any
 from keylane.api.http.rendering import JSON
 from keylane.api.http.request import Request, id_of, topic_of
 from keylane.api.http.response import Response
-from keylane.api.http.schemas import TEXT, Schema, an_array
+from keylane.api.http.schemas import TEXT, Schema, a_closed_object, an_array
 from keylane.api.rest_proxy.v3 import StreamRequest, read_body
 from keylane.api.rest_proxy.v3_records import RECORD_FIELDS, RecordParser
 from keylane.api.rest_proxy.v3_reports import DOUBTS, OK, QUEUED, WRITTEN, describe_results
@@ -29,22 +29,17 @@ from keylane.ports import RecordResult
 MULTI_STATUS = 207
 ID = re.compile(r"[0-9a-zA-Z_-]{1,80}")
 _FIELDS = RECORD_FIELDS | {"id"}
-_ENTRY = {
-    "type": "object",
-    "properties": {"id": {"type": "string", "pattern": f"^{ID.pattern}$"}},
-    "required": ["id"],
-    "description": "a record of the stream, and its id",
-}
-BODIES: dict[str, Any] = {
-    JSON: {
+_ENTRY = Schema(
+    "V3BatchEntry",
+    {
         "type": "object",
-        "properties": {
-            "entries": {"type": "array", "minItems": 1, "maxItems": RECORDS_LIMIT, "items": _ENTRY}
-        },
-        "required": ["entries"],
-        "additionalProperties": False,
-    }
-}
+        "properties": {"id": {"type": "string", "pattern": f"^{ID.pattern}$"}},
+        "required": ["id"],
+        "description": "a record of the stream, and its id",
+    },
+)
+_ENTRIES = {"type": "array", "minItems": 1, "maxItems": RECORDS_LIMIT, "items": _ENTRY}
+BODIES = {JSON: Schema("V3BatchRequest", a_closed_object(entries=_ENTRIES))}
 
 
 def parse_batch(request: Request, cluster: str, topic: str, parser: RecordParser) -> StreamRequest:

@@ -17,15 +17,15 @@ from urllib.parse import quote
 from keylane.api.http.json_response import render_json
 from keylane.api.http.request import Request, is_host
 from keylane.api.http.response import Response
-from keylane.api.http.schemas import TEXT, Schema, an_array, an_object
+from keylane.api.http.schemas import MAYBE_TEXT, TEXT, Schema, an_array
 
 Parts: TypeAlias = tuple[str | int, ...]
 
 CLUSTERS = "/v3/clusters"
 _SCHEMES = ("http", "https")
-_METADATA = an_object(self=TEXT, resource_name=TEXT)
-_LIST_METADATA = an_object(self=TEXT, next={"type": "null"})
-_LINK = an_object(related={**TEXT, "description": "a URL"})
+_METADATA = Schema.of("V3Metadata", self=TEXT, resource_name=TEXT)
+_LIST_METADATA = Schema.of("V3ListMetadata", self=TEXT, next=MAYBE_TEXT)
+_LINK = Schema.of("V3Link", related={**TEXT, "description": "a URL"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +90,15 @@ class ResourceKind:
     @property
     def schema(self) -> Schema:
         """The schema of one."""
-        own = {"kind": {"const": self.kind}, "metadata": _METADATA, "cluster_id": TEXT, **self.fields}
+        own: dict[str, Any] = {"kind": {"const": self.kind}, "metadata": _METADATA, "cluster_id": TEXT}
+        own |= self.fields
         own |= dict.fromkeys((*self.others, *self.links, *self.optional), _LINK)
         return Schema.of(self._schema_name, optional=self.optional, **own)
 
     @property
     def list_schema(self) -> Schema:
         """The schema of a list."""
-        fields = {"kind": {"const": f"{self.kind}List"}, "metadata": _LIST_METADATA}
+        fields: dict[str, Any] = {"kind": {"const": f"{self.kind}List"}, "metadata": _LIST_METADATA}
         return Schema.of(f"{self._schema_name}s", **fields, data=an_array(self.schema))
 
     @property

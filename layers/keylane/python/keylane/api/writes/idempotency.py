@@ -17,11 +17,10 @@ the response: its claim expires, and the key is free again.
 
 import hashlib
 import json
-import re
 from typing import NamedTuple
 
 from keylane.access.callers import SOURCE_IP
-from keylane.api.http.parameters import HEADER, Parameter
+from keylane.api.http.parameters import HEADER, matching
 from keylane.api.http.request import Request
 from keylane.api.http.response import Response
 from keylane.errors import BadRequest
@@ -29,20 +28,11 @@ from keylane.ports import IdempotencyStore
 from keylane.produce.guards import Guards
 
 LONGEST_KEY = 255
-_VISIBLE = re.compile(rf"[!-~]{{1,{LONGEST_KEY}}}")
-
-
-def _read_key(given: str) -> str:
-    if not _VISIBLE.fullmatch(given):
-        raise ValueError(f"not 1 to {LONGEST_KEY} visible ASCII characters")
-    return given
-
-
-IDEMPOTENCY_KEY = Parameter(
+IDEMPOTENCY_KEY = matching(
     "Idempotency-Key",
     "a string of the client's choice: a request repeated with it gets the saved response and writes nothing",
-    {"type": "string", "pattern": f"^[!-~]{{1,{LONGEST_KEY}}}$"},
-    _read_key,
+    f"[!-~]{{1,{LONGEST_KEY}}}",
+    f"not 1 to {LONGEST_KEY} visible ASCII characters",
     place=HEADER,
 )
 

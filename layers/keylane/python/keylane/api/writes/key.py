@@ -4,7 +4,8 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from keylane.api.http.common_parameters import parse_key
+from keylane.api.http.common_parameters import RAW, has_base64_keys, parse_key
+from keylane.api.http.parameters import matching
 from keylane.api.http.preferences import ASYNC_APPLIED, wants_async
 from keylane.api.http.rendering import JSON
 from keylane.api.http.request import Request, topic_of
@@ -15,20 +16,39 @@ from keylane.errors import BadRequest, KeylaneError
 from keylane.model.records import NewRecord, Position
 from keylane.ports import RecordResult
 
+LATEST = "latest"
+SCHEMA = matching(
+    "schema",
+    f"the body is JSON, and is written by this schema of the topic's subject: its id, or {LATEST}",
+    f"({LATEST}|[1-9][0-9]{{0,9}})",
+    f"neither {LATEST} nor the id of a schema",
+)
 _CONDITIONS = {"if-match": "If-Match", "if-none-match": "If-None-Match"}
 
 
 class WriteKeyRequest(NamedTuple):
-    """The record to write. `is_async`: the client doesn't wait for Kafka."""
+    """The record to write. `is_async`: the client doesn't wait for Kafka.
+
+    `schema`: the id of the schema by which its value, which is JSON, is encoded, or LATEST; None: by none.
+    `names_values`: the key is one by its values, as readers name it, and not its bytes.
+    """
 
     record: NewRecord
     is_async: bool
+    schema: str | None = None
+    names_values: bool = True
 
 
 def parse_put(request: Request, topic: str, key: str) -> WriteKeyRequest:
-    """Parse the PUT of a key: its body is the value. Raises as `parse_delete` and `Request.content`."""
+    """Parse the PUT of a key: its body is the value. Raises as `parse_delete` and `Request.content`.
+
+    A part of a value can't be written (RFC 9110, 14.5): it would replace the whole.
+    """
+    if "content-range" in request.headers:
+        raise BadRequest("a value is written whole: leave out Content-Range", "Content-Range")
     name, data, is_async = _parse(request, topic, key)
-    return WriteKeyRequest(NewRecord(name, data, request.content()), is_async)
+    record = NewRecord(name, data, request.content())
+    return WriteKeyRequest(record, is_async, SCHEMA.of(request), _names_values(request))
 
 
 def parse_delete(request: Request, topic: str, key: str) -> WriteKeyRequest:
@@ -38,7 +58,11 @@ def parse_delete(request: Request, topic: str, key: str) -> WriteKeyRequest:
     write can depend on what the state holds.
     """
     name, data, is_async = _parse(request, topic, key)
-    return WriteKeyRequest(NewRecord(name, data, None), is_async)
+    return WriteKeyRequest(NewRecord(name, data, None), is_async, None, _names_values(request))
+
+
+def _names_values(request: Request) -> bool:
+    return not (request.query and (has_base64_keys(request) or RAW.of(request)))
 
 
 def _parse(request: Request, topic: str, key: str) -> tuple[str, bytes, bool]:
@@ -69,7 +93,7 @@ def render_write(request: WriteKeyRequest, status: int, results: Sequence[Record
 
 def render_position(position: Position, status: int) -> Response[str]:
     """Render the position of a written record: a read can wait for it."""
-    text = str(position)
+    shown = str(position)
     # Numbers alone: json.dumps takes ten times as long.
-    body = f'{{"partition": {position.partition}, "offset": {position.offset}, "position": "{text}"}}'
-    return Response(status, JSON, body, {"Keylane-Position": text, "Cache-Control": "no-store"})
+    body = f'{{"partition": {position.partition}, "offset": {position.offset}, "position": "{shown}"}}'
+    return Response(status, JSON, body, {"Keylane-Position": shown, "Cache-Control": "no-store"})

@@ -62,27 +62,20 @@ KPRF_STATUS, KPRF_RATE_LIMITED = 500, "ratelimit"
 """kprf's status of a push with a failed record, and its message for a record over a rate limit."""
 _INT32 = 2**31
 
-BODY: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "records": {
-            "type": "array",
-            "maxItems": RECORDS_LIMIT,
-            "items": {
-                "type": "object",
-                "properties": {
-                    "topic": {"type": "string"},
-                    "key": {"type": ["string", "null"]},
-                    "partition": {"type": ["integer", "null"], "minimum": -_INT32, "maximum": _INT32 - 1},
-                    "data": {"type": "string"},
-                },
-                "required": ["topic", "data"],
-            },
-        },
-        "wait_for_send": {"type": ["boolean", "null"], "default": False},
-    },
-    "required": ["records"],
-}
+_RECORD = Schema.of(
+    "PushRecord",
+    optional=("key", "partition"),
+    topic={"type": "string"},
+    key={"type": ["string", "null"]},
+    partition={"type": ["integer", "null"], "minimum": -_INT32, "maximum": _INT32 - 1},
+    data={"type": "string"},
+)
+BODY = Schema.of(
+    "Push",
+    optional=("wait_for_send",),
+    records={"type": "array", "maxItems": RECORDS_LIMIT, "items": _RECORD},
+    wait_for_send={"type": ["boolean", "null"], "default": False},
+)
 
 
 class PushRequest(NamedTuple):

@@ -45,8 +45,8 @@ MUTANTS = (
     mutant(
         "copies of layouts",
         _LAYOUTS,
-        "for tag in (redis_keys.RECORD_TAG, *redis_keys.COPY_TAGS):",
-        "for tag in (redis_keys.RECORD_TAG,):",
+        "for tag in (redis_keys.RECORD_TAG, *redis_keys.COPY_TAGS)]",
+        "for tag in (redis_keys.RECORD_TAG,)]",
         focus="empty-keylane-shard",
         topics=("plain",),
         test="tests/integration/lanes/test_records_lost.py::test_readers_go_by_a_copy_while_the_layout_record_is_lost",

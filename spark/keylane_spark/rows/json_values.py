@@ -28,8 +28,11 @@ from keylane_spark.rows.fields import ABSENT, document_shape
 
 MOST_DIGITS = 38
 """Of Spark's widest decimal, before the point and behind it."""
-_DOUBTFUL = rf"(?:^|[:\[,\s])-?(?:[\d.]{{{MOST_DIGITS + 1},}}|[\d.]+[eE])"
+_ENDLESS = r'(?:^|")\s*[+-]?[\d.]+[eE]-0*[1-9]\d{4}'
+"""A string, or a text, that a condition may take for a decimal: Java rounds 1e-10000000 for a minute."""
+_DOUBTFUL = rf"(?:^|[:\[,\s])-?(?:[\d.]{{{MOST_DIGITS + 1},}}|[\d.]+[eE])|{_ENDLESS}"
 """May find a number that Spark does not hold in a text, and finds each."""
+_is_endless = re.compile(_ENDLESS).search
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*', re.DOTALL)
 """A string or a number of a JSON text."""
 _STRING = re.compile(r'("(?:[^"\\]|\\.)*")(\s*:)?', re.DOTALL)
@@ -38,7 +41,7 @@ _BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 """A string, which may be cut off, or a bracket of any text."""
 
 _LARGE_EXPONENT = re.compile(r"[eE][+-]?0*[1-9][0-9]{4}")
-"""Of a number that no condition may take for a decimal: Java rounds 1e-10000000 for a minute."""
+"""Of a number that no condition may take for a decimal."""
 
 _validate = msgspec.json.Decoder(msgspec.Raw).decode
 
@@ -81,9 +84,12 @@ def held_by_spark(
     """
     others: dict[int, str | None] = {}
     is_doubtful = np.asarray(pc.fill_null(pc.match_substring_regex(texts, _DOUBTFUL), False))
-    for at in np.flatnonzero(is_doubtful & (forms == AS_IT_IS)).tolist():
-        text, forms[at] = _as_spark_holds(documents[at] or "")
-        others[at] = None if forms[at] == UNREAD else text
+    for at in np.flatnonzero(is_doubtful).tolist():
+        if _is_endless(documents[at] or texts[at].as_py()):
+            forms[at] = UNREAD
+        elif forms[at] == AS_IT_IS:
+            text, forms[at] = _as_spark_holds(documents[at] or "")
+            others[at] = None if forms[at] == UNREAD else text
     return _sparse(others, len(texts))
 
 

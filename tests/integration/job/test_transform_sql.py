@@ -199,6 +199,20 @@ def test_a_number_that_takes_a_minute_to_round_is_a_failure(spark, number):
     assert stored(spark, values, where="json:n::decimal(9,2) > 0") == {1: values[1]}
 
 
+def test_a_string_that_takes_a_minute_to_round_is_a_failure(spark):
+    values = [
+        b'{"n":"1e-10000000"}',
+        b'{"n": " +2.5E-0012345678 "}',
+        b'{"n":"1e-9999"}',
+        b'{"n":"7e-12-34567"}',
+    ]
+    assert stored(
+        spark, values, where="coalesce(try_cast(json:n::string as decimal(9,2)) >= 0, true)"
+    ).keys() == {2, 3}
+    texts = [b"+1e-10000000", b"5"]
+    assert stored(spark, texts, where="cast(value as decimal(9,2)) > 0").keys() == {1}
+
+
 def test_a_number_whose_digits_are_a_string_too_is_a_failure(spark):
     number = b"1" * 39
     assert stored(spark, [b'{"id":%s,"id_str":"%s"}' % (number, number)], select="json") == {}

@@ -15,7 +15,8 @@ from tests.support.lanes import Event, Folder, chunks, columns, encode, fold
 
 from keylane.model.records import Options
 from keylane.state import codec
-from keylane_spark.rows.chunks import Delivery, OpenChunk, add_records
+from keylane_spark.rows.chunks import Delivery, OpenChunk, add_records, encode_chunks
+from keylane_spark.rows.fields import field_entries
 from keylane_spark.rows.records import Records
 
 KEYS = st.binary(min_size=1, max_size=3)
@@ -185,6 +186,24 @@ def test_a_chunk_over_several_batches_stays_within_its_limits_too(kind, log, cut
     for folded in in_batches(log, cuts, KINDS[kind], *limits):
         assert 1 <= len(folded.records) <= max_records
         assert len(folded.records) == 1 or folded.records.sizes.sum() <= max_bytes
+
+
+@given(st.lists(logs(), min_size=1, max_size=4))
+def test_chunks_of_many_lanes_are_encoded_at_once_as_each_is_alone(lanes):
+    options = Options(fields=(("n", "number"),))
+    taken = [Folder(options) for _ in lanes]
+    for folder, events in zip(taken, lanes, strict=True):
+        assert folder.add(columns(events)) == []
+    folded = [each.with_fields(options) for folder in taken if (each := folder.take())]
+    deliveries = [Delivery(b"prefix %d:" % number) for number in range(len(folded))]
+    together = encode_chunks(folded, deliveries)
+    assert len(together) == len(lanes)
+    for chunk, own, delivery in zip(together, folded, deliveries, strict=True):
+        alone = encode(own, delivery)
+        assert bytes(chunk.arguments) == bytes(alone.arguments)
+        assert replace(chunk, arguments=None) == replace(alone, arguments=None)
+        assert chunk.has_tombstones == (None in own.records.values.to_pylist())
+        assert chunk.invalid_fields == field_entries(own.records.values, options)[1]
 
 
 def test_a_key_whose_time_went_back_carries_the_highest_time_of_what_it_replaces():

@@ -24,6 +24,7 @@
     │   ├── OffsetOutOfRange
     │   └── KeyAbsent
     ├── TopicNotServed
+    ├── OutsideScope
     ├── TooLarge
     ├── NotKept
     │   ├── NoIndex
@@ -45,6 +46,7 @@
     │   ├── LaneBuilding
     │   ├── StateTooOld
     │   ├── SettingsUnavailable
+    │   ├── IssuerUnavailable
     │   ├── RegistryUnavailable
     │   ├── QueueUnavailable
     │   │   └── Unconfirmed
@@ -250,6 +252,14 @@ class TopicNotServed(KeylaneError):
             f"topic {topic!r} can't be {use} here: the setting KEYLANE_TOPICS does not include it"
         )
         self.topic = topic
+
+
+class OutsideScope(KeylaneError):
+    """The rules of the access policy that apply to the caller do not permit this; it names no row."""
+
+    def __init__(self, message: str, parameter: str | None = None) -> None:
+        super().__init__(message)
+        self.parameter = parameter
 
 
 class OffsetOutOfRange(NotFound):
@@ -486,6 +496,10 @@ class StateTooOld(Unavailable):
         super().__init__(f"the state {age}, the request accepts {max_age_ms} ms")
         self.age_ms = age_ms
         self.max_age_ms = max_age_ms
+
+
+class IssuerUnavailable(Unavailable):
+    """The keys of a token's issuer are not known, and can't be fetched: who asks is not known."""
 
 
 class RegistryUnavailable(Unavailable):

@@ -151,7 +151,7 @@ BOUNDS = {
     "keylane.wiring.schemas:writing_schemas()": "one result",
     "keylane_server.access:TokenAuthorizer._granted": "LONGEST_GRANTED of known tokens, GRANTED_LIMIT",
     "keylane_server.issued_tokens:IssuedTokens._fetching": RUNNING,
-    "keylane_server.issued_tokens:IssuedTokens._remembered": "verified tokens: LONGEST_REMEMBERED, REMEMBERED_LIMIT",
+    "keylane_server.issued_tokens:IssuedTokens._remembered": "LONGEST_REMEMBERED, REMEMBERED_LIMIT",
     "keylane_server.admission:AdmissionControl._of_address": RUNNING,
     "keylane_server.admission:Places._waiting": RUNNING,
     "keylane_server.app:ServerApp._answering": RUNNING,

@@ -114,7 +114,10 @@ def test_tokens_alone_are_a_policy_as_ever():
         ({"when": {"scope": "${sub}"}}, "rules[0].when.scope is compared as it is"),
         ({"fields": ["a..b"]}, "rules[0].fields has 'a..b'"),
         ({"fields": []}, "rules[0].fields needs fields"),
-        ({"issuer": "https://id.example.org"}, "rules[0].issuer is none of the policy's issuers: did you mean"),
+        (
+            {"issuer": "https://id.example.org"},
+            "rules[0].issuer is none of the policy's issuers: did you mean",
+        ),
         ({"keys": "${sub}"}, "rules[0].keys is unknown: did you mean key?"),
         ({"name": "a\nb"}, "rules[0].name is not"),
     ],
@@ -169,9 +172,7 @@ def test_keys_in_the_policy_are_read_at_the_start():
     ):
         text = fault_of(issuers=[given | {"jwks": broken}], rules=[])
         assert "c2VjcmV0" not in text
-        assert said in fault_of(
-            issuers=[given | {"jwks": broken}], rules=[{"issuer": ISSUER, "read": ["*"]}]
-        )
+        assert said in fault_of(issuers=[given | {"jwks": broken}], rules=[{"issuer": ISSUER, "read": ["*"]}])
 
 
 def test_names_of_issuers_and_rules_are_there_once():

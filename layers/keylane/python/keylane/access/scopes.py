@@ -51,7 +51,7 @@ class ScopeRule:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a caller may do. `caller`: their name in logs and limits, of `iss` and `sub` in a token's claims."""
+    """What a caller may do. `caller`: their name in logs and limits, of a token's `iss` and `sub`."""
 
     caller: str
     rules: tuple[ScopeRule, ...] = ()

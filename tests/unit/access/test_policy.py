@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keylane.access.policy import Policy, Rule, caller_name, scope_of, why_not
+from keylane.access.policy import AccessRule, Policy, caller_name, scope_of, why_not
 from keylane.access.scope_codec import decode_scope, encode_scope
 from keylane.access.scopes import KeyRule, Rows, Scope, ScopeRule
 from keylane.config.access_rules import rule_of
@@ -21,15 +21,15 @@ ODD = st.text(st.sampled_from("ab/*%2F\0\u0301éÉ|.${} \ud800"), max_size=6)
 VALUES = st.none() | st.booleans() | st.integers(-2, 2) | ODD | st.lists(ODD | st.integers(), max_size=3)
 
 
-def rule(**parts: Any) -> Rule:
+def rule(**parts: Any) -> AccessRule:
     return rule_of(0, {"issuer": ISSUER, "read": ["orders"], **parts}, [ISSUER])
 
 
-def rows_of(made: Rule, **claims: Any) -> tuple[Rows, ...]:
+def rows_of(made: AccessRule, **claims: Any) -> tuple[Rows, ...]:
     return scope_of(Policy(rules=(made,)), {"iss": ISSUER, "sub": "ann", **claims}).reads("orders")
 
 
-def key_of(made: Rule, **claims: Any) -> KeyRule | None:
+def key_of(made: AccessRule, **claims: Any) -> KeyRule | None:
     found = rows_of(made, **claims)
     return found[0].key if found else None
 

@@ -89,7 +89,7 @@ class KeyTemplate:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class AccessRule:
     """What a token of an issuer permits. `where`: fields, each with values of which one must be so."""
 
     name: str
@@ -110,7 +110,7 @@ class Policy:
 
     grants: Mapping[str, Grant] = field(default_factory=dict)
     issuers: tuple[Issuer, ...] = ()
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[AccessRule, ...] = ()
 
     def issuer_of(self, name: object) -> Issuer | None:
         """Return the issuer with this `iss`, compared character by character; None for any other one."""
@@ -131,7 +131,7 @@ def caller_name(claims: Mapping[str, Any]) -> str:
     return f"{claims['iss']}|{quote(claims['sub'], safe='@:')}"
 
 
-def why_not(rule: Rule, claims: Mapping[str, Any]) -> str:
+def why_not(rule: AccessRule, claims: Mapping[str, Any]) -> str:
     """Return why a rule does not apply to the claims of a verified token, empty if it does."""
     if rule.issuer != claims["iss"]:
         return "it is of another issuer"
@@ -146,7 +146,7 @@ def why_not(rule: Rule, claims: Mapping[str, Any]) -> str:
     return ""
 
 
-def _apply(rule: Rule, claims: Mapping[str, Any]) -> ScopeRule | None:
+def _apply(rule: AccessRule, claims: Mapping[str, Any]) -> ScopeRule | None:
     if rule.issuer != claims["iss"] or not all(_has(claims, *each) for each in rule.when):
         return None
     key = None
@@ -162,7 +162,7 @@ def _apply(rule: Rule, claims: Mapping[str, Any]) -> ScopeRule | None:
     return ScopeRule(rows, rule.read, rule.write, rule.views, rule.stamp)
 
 
-def _conditions(rule: Rule, claims: Mapping[str, Any]) -> Iterator[tuple[str, tuple[Value, ...]]]:
+def _conditions(rule: AccessRule, claims: Mapping[str, Any]) -> Iterator[tuple[str, tuple[Value, ...]]]:
     for name, given in rule.where:
         found: list[Value] = []
         for each in given:

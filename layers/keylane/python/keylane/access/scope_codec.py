@@ -30,15 +30,19 @@ def encode_scope(scope: Scope) -> str:
 def decode_scope(text: str) -> Scope:
     """Return the scope of a text. Raises ValueError for one that `encode_scope` does not write."""
     try:
-        document = json.loads(text)
-        if document.keys() != {"v", "caller", "rules"} or document["v"] != VERSION:
-            raise ValueError("of another version")
-        scope = Scope(document["caller"], tuple(map(_rule_of, document["rules"])))
-    except (AttributeError, KeyError, TypeError, RecursionError) as error:
+        scope = _scope_of(json.loads(text))
+        is_ours = encode_scope(scope) == text
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise ValueError("the scope of the authorizer can't be read") from error
-    if encode_scope(scope) != text:
+    if not is_ours:
         raise ValueError("the scope of the authorizer can't be read")
     return scope
+
+
+def _scope_of(document: dict[str, Any]) -> Scope:
+    if document.keys() != {"v", "caller", "rules"} or document["v"] != VERSION:
+        raise ValueError("it is of another version")
+    return Scope(document["caller"], tuple(map(_rule_of, document["rules"])))
 
 
 def _rule_document(rule: ScopeRule) -> dict[str, Any]:

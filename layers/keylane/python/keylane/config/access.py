@@ -31,7 +31,7 @@ _LISTS = ("issuers", "rules")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-class _Source(NamedTuple):
+class _WrittenPolicy(NamedTuple):
     """A policy as it is written: its object, and the file and the text of TOML, if it is in such a file."""
 
     given: dict[str, Any]
@@ -109,10 +109,10 @@ def _numbered(header: str, counts: Mapping[str, int]) -> tuple[str | int, ...]:
     return tuple(path)
 
 
-def _read_source(environment: Mapping[str, str]) -> _Source:
+def _read_source(environment: Mapping[str, str]) -> _WrittenPolicy:
     text = str(ACCESS.read(environment, VARIABLE))
     if not text.startswith(FILE):
-        return _Source(_json_of(text, ""))
+        return _WrittenPolicy(_json_of(text, ""))
     file = text.removeprefix(FILE)
     try:
         text = Path(file).read_text(encoding="utf-8")
@@ -121,7 +121,7 @@ def _read_source(environment: Mapping[str, str]) -> _Source:
     except UnicodeDecodeError as error:
         raise SettingsError(VARIABLE, f"is wrong at {file}: it is not UTF-8") from error
     if not file.endswith(".toml"):
-        return _Source(_json_of(text, f" at {file}"), file)
+        return _WrittenPolicy(_json_of(text, f" at {file}"), file)
     try:
         given = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -129,7 +129,7 @@ def _read_source(environment: Mapping[str, str]) -> _Source:
     access = given.get(TABLE)
     if given.keys() != {TABLE} or not isinstance(access, dict):
         raise SettingsError(VARIABLE, f"is wrong at {file}: it has one table, [{TABLE}], with all in it")
-    return _Source(access, file, text)
+    return _WrittenPolicy(access, file, text)
 
 
 def _json_of(text: str, where: str) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def _json_of(text: str, where: str) -> dict[str, Any]:
     return found
 
 
-def _list_of(source: _Source, name: str) -> list[Any]:
+def _list_of(source: _WrittenPolicy, name: str) -> list[Any]:
     found = source.given.get(name, [])
     most = {"issuers": MOST_ISSUERS, "rules": MOST_RULES}[name]
     if not isinstance(found, list) or len(found) > most:

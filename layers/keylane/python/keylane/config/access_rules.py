@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 from keylane.access.policy import (
     KEYS_MAX_AGE_S,
     LEEWAY_S,
+    AccessRule,
     ClaimName,
     Issuer,
     KeyTemplate,
-    Rule,
     Template,
 )
 from keylane.access.scopes import Value
@@ -78,7 +78,7 @@ def issuer_of(path: Path, given: Any) -> Issuer:
     )
 
 
-def rule_of(number: int, given: Any, issuers: Sequence[str]) -> Rule:
+def rule_of(number: int, given: Any, issuers: Sequence[str]) -> AccessRule:
     """Return a rule. `issuers`: the names of those that are known. Raises PolicyFault."""
     path: Path = ("rules", number)
     _check_parts(path, given, _RULE_PARTS)
@@ -93,7 +93,7 @@ def rule_of(number: int, given: Any, issuers: Sequence[str]) -> Rule:
         raise PolicyFault(
             (*path, "stamp"), "is not a header's name of letters, digits, dot, dash, underscore"
         )
-    rule = Rule(
+    rule = AccessRule(
         name,
         issuer,
         _when(path, given),
@@ -109,7 +109,7 @@ def rule_of(number: int, given: Any, issuers: Sequence[str]) -> Rule:
     return rule
 
 
-def _check_together(path: Path, rule: Rule) -> None:
+def _check_together(path: Path, rule: AccessRule) -> None:
     """Raise PolicyFault for parts of a rule that are wrong together."""
     if not (rule.read or rule.write or rule.views):
         raise PolicyFault(path, "permits nothing: it has none of read, write and views")

@@ -15,7 +15,6 @@ from keylane.app.authorizer import (
     NotAuthorized,
     audit,
     decide,
-    decide_scoped,
     issued_token,
 )
 from keylane.config.table import ACCESS
@@ -114,13 +113,12 @@ class TokenAuthorizer:
         and does not wait for it; for the keys of an issuer it waits.
         """
         authorization = self._begin(request)
-        token = issued_token(self._policy, authorization)
-        if token is None:
-            return self._admit(request, authorization, None)
-        try:
-            found = await self._issued.find(token)
-        except BadToken as error:
-            raise NotAuthorized(str(error)) from error
+        found = self._issued.recall(authorization)
+        if found is None and (token := issued_token(self._policy, authorization)) is not None:
+            try:
+                found = await self._issued.find(authorization, token)
+            except BadToken as error:
+                raise NotAuthorized(str(error)) from error
         return self._admit(request, authorization, found)
 
     def authorize_again(self, request: ReceivedRequest) -> None:
@@ -129,19 +127,19 @@ class TokenAuthorizer:
         token = issued_token(self._policy, authorization)
         found = None
         if token is not None:
-            found = self._find_again(request, token)
+            found = self._find_again(request, authorization, token)
             if found is None:
                 return
         _, decision = self._decide(request, authorization, found)
         if not decision.is_allowed or (found and found.scope) != request.access.scope:
             raise NotAllowed
 
-    def _find_again(self, request: ReceivedRequest, token: str) -> IssuedAccess | None:
+    def _find_again(self, request: ReceivedRequest, authorization: str, token: str) -> IssuedAccess | None:
         """Return what a token permits now; None while keys are fetched: it has not expired."""
         from keylane.adapters.issuers.verifier import KeysNeeded  # noqa: PLC0415 (loaded with the issuers)
 
         try:
-            return self._issued.find_at_once(token)
+            return self._issued.find_at_once(authorization, token)
         except BadToken as error:
             raise NotAuthorized(str(error)) from error
         except KeysNeeded as needed:
@@ -182,7 +180,7 @@ class TokenAuthorizer:
         asked = AccessRequest(request.method, request.path, request.query if is_known else {}, authorization)
         if found is None:
             return asked, decide(self._policy.grants, asked, request.target)
-        return asked, decide_scoped(found.scope, asked, request.target)
+        return asked, found.decide(asked, request.target)
 
     def _count(self, decision: Decision) -> None:
         result = "allowed" if decision.is_allowed else "denied"

@@ -1,7 +1,7 @@
 """Tokens that issuers have signed: each is verified once, and what it permits is remembered.
 
-A token is remembered by its SHA-256, until it expires, or for as long as its issuer's keys are used: so a key
-that an issuer has withdrawn is forgotten with them. What is verified again costs a signature's check.
+A token is remembered by the SHA-256 of the header that has it: until it expires, or for as long as its
+issuer's keys are used, so that a key which the issuer has withdrawn is forgotten. Then its signature is checked again.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 from keylane.access.policy import scope_of
+from keylane.app.authorizer import AccessRequest, Decision, decide_scoped
 from keylane.errors import IssuerUnavailable
 from keylane.wiring.authorizer import fetch_or_log, open_verifier
 
@@ -19,22 +20,44 @@ if TYPE_CHECKING:
     from keylane.access.policy import Issuer, Policy
     from keylane.access.scopes import Scope
     from keylane.adapters.issuers.verifier import TokenVerifier
+    from keylane.model.routes import Target
     from keylane.ports import Clock
 
 REMEMBERED_LIMIT = 4_096
 LONGEST_REMEMBERED = 4_096
-"""Characters of a token that is remembered: a longer one has more to remember. It is verified each time."""
+"""Characters of a header that is remembered: a longer one has more to remember. It is verified each time."""
+DECISIONS_LIMIT, DECISION_CHARACTERS = 16, 300
+"""Decisions that are remembered with a token, and the names in each: a client chooses them."""
 THREADS = 2
 """For fetching keys: their own, since a name that can't be resolved may block one for long."""
 _ATTEMPTS = 3
 
 
 class IssuedAccess(NamedTuple):
-    """What a token permits, and until when, in seconds since 1970. `look_at_s`: when to verify it again."""
+    """What a token permits, and until when, in seconds since 1970. `look_at_s`: when to verify it again.
+
+    `decisions`: what was decided on requests of a route that named the same topics.
+    """
 
     scope: Scope
     until_s: float
     look_at_s: float
+    decisions: dict[tuple[str, tuple[str, ...]], Decision]
+
+    def decide(self, request: AccessRequest, target: Target) -> Decision:
+        """Return whether the scope permits a request. What it permits is remembered."""
+        names = target.names(request.query)
+        if target.route is None or names is None:
+            return decide_scoped(self.scope, request, target)
+        asked = target.route.name, names
+        found = self.decisions.get(asked)
+        if found is None:
+            found = decide_scoped(self.scope, request, target)
+            if found.is_allowed and sum(map(len, names)) <= DECISION_CHARACTERS:
+                if len(self.decisions) >= DECISIONS_LIMIT:
+                    self.decisions.clear()
+                self.decisions[asked] = found
+        return found
 
 
 class IssuedTokens:
@@ -57,30 +80,37 @@ class IssuedTokens:
         if self._verifier is not None:
             self._verifier.use(policy.issuers)
 
-    def find_at_once(self, token: str) -> IssuedAccess:
-        """Return what a token permits. Raises BadToken, KeysNeeded, IssuerUnavailable."""
-        digest, now_s = hashlib.sha256(token.encode()).digest(), self._clock.now_ms() / 1000
-        found = self._remembered.get(digest)
-        if found is not None and now_s < found.look_at_s:
+    def recall(self, authorization: str) -> IssuedAccess | None:
+        """Return what is remembered of an Authorization header with a token, None if nothing is."""
+        if len(authorization) > LONGEST_REMEMBERED or not self._remembered:
+            return None
+        found = self._remembered.get(_digest(authorization))
+        return found if found is not None and self._clock.now_ms() < found.look_at_s * 1000 else None
+
+    def find_at_once(self, authorization: str, token: str) -> IssuedAccess:
+        """Return what the token of a header permits. Raises BadToken, KeysNeeded, IssuerUnavailable."""
+        found = self.recall(authorization)
+        if found is not None:
             return found
+        now_s = self._clock.now_ms() / 1000
         assert self._verifier is not None  # noqa: S101 - for the type checker: the policy has issuers
         assert self._policy is not None  # noqa: S101 - as above
         verified = self._verifier.verify(self._policy, token)
         from keylane.adapters.issuers.verifier import KEYS_TTL_S  # noqa: PLC0415 (loaded with the verifier)
 
         look_at_s = min(verified.expires_s, now_s + KEYS_TTL_S)
-        found = IssuedAccess(scope_of(self._policy, verified.claims), verified.expires_s, look_at_s)
-        if len(token) <= LONGEST_REMEMBERED:
-            self._remember(digest, found)
+        found = IssuedAccess(scope_of(self._policy, verified.claims), verified.expires_s, look_at_s, {})
+        if len(authorization) <= LONGEST_REMEMBERED:
+            self._remember(_digest(authorization), found)
         return found
 
-    async def find(self, token: str) -> IssuedAccess:
+    async def find(self, authorization: str, token: str) -> IssuedAccess:
         """As `find_at_once`, after the issuer's keys are fetched where that is due. Raises BadToken, too."""
         from keylane.adapters.issuers.verifier import KeysNeeded  # noqa: PLC0415 (loaded with the verifier)
 
         for _ in range(_ATTEMPTS):
             try:
-                return self.find_at_once(token)
+                return self.find_at_once(authorization, token)
             except KeysNeeded as needed:
                 await asyncio.shield(self.fetch(needed.issuer))
         raise IssuerUnavailable("the policy changes while the token is verified: try again")
@@ -117,3 +147,7 @@ class IssuedTokens:
         while len(self._remembered) >= REMEMBERED_LIMIT:
             self._remembered.pop(next(iter(self._remembered)))
         self._remembered[digest] = found
+
+
+def _digest(authorization: str) -> bytes:
+    return hashlib.sha256(authorization.encode("utf-8", "surrogateescape")).digest()

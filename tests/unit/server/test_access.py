@@ -182,6 +182,38 @@ def test_what_is_remembered_is_bounded_and_a_long_token_is_not(monkeypatch):
     Server(policy()).run(test)
 
 
+def test_what_is_remembered_of_decisions_is_bounded_and_a_refusal_is_none_of_it():
+    async def test(authorizer: TokenAuthorizer) -> None:
+        token = KEY.token(claims())
+        for number in range(100):
+            await authorizer.authorize(asked(token, f"/topics/t{number}/keys/1"))
+        await authorizer.authorize(asked(token, f"/topics/t{'x' * 400}/keys/1"))
+        with pytest.raises(NotAllowed):
+            await authorizer.authorize(asked(token, "/topics/other/keys/1"))
+        [found] = authorizer._issued._remembered.values()
+        assert 0 < len(found.decisions) <= issued_tokens.DECISIONS_LIMIT
+        assert all(len("".join(names)) < 10 for _, names in found.decisions)
+        with pytest.raises(NotAllowed):
+            await authorizer.authorize(asked(token, "/topics"))
+
+    Server(policy({"name": "all", "issuer": NAME, "read": ["t*"]})).run(test)
+
+
+def test_a_remembered_decision_is_one_of_its_route_and_topics_alone():
+    rules = (OWN, {"name": "w", "issuer": NAME, "write": ["rates"], "key": "${sub}/*"})
+
+    async def test(authorizer: TokenAuthorizer) -> None:
+        token = KEY.token(claims())
+        for _ in range(2):
+            await authorizer.authorize(asked(token, "/join/1?topics=orders"))
+            with pytest.raises(NotAllowed):
+                await authorizer.authorize(asked(token, "/join/1?topics=orders,rates"))
+            with pytest.raises(NotAllowed):
+                await authorizer.authorize(asked(token, "/topics/rates/keys/1"))
+
+    Server(policy(*rules)).run(test)
+
+
 def test_a_jwt_never_takes_the_fast_path_of_look_ups():
     """It knows nothing of rows: `is_granted` says that anything may be read of the topic."""
 

@@ -1,7 +1,8 @@
 """Tokens that issuers have signed: each is verified once, and what it permits is remembered.
 
 A token is remembered by the SHA-256 of the header that has it: until it expires, or for as long as its
-issuer's keys are used, so that a key which the issuer has withdrawn is forgotten. Then its signature is checked again.
+issuer's keys are used, so that a key which the issuer has withdrawn is forgotten. Then its signature is
+checked again.
 """
 
 from __future__ import annotations

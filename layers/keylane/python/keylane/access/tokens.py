@@ -10,8 +10,7 @@ import json
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from keylane.access.policy import Issuer, is_unicode
 from keylane.formats.json_text import finite, no_constant
@@ -31,8 +30,7 @@ class BadToken(Exception):
     """The token is refused. The text is for whoever sent it: it shows nothing of policy and keys."""
 
 
-@dataclass(frozen=True, slots=True)
-class SignedToken:
+class SignedToken(NamedTuple):
     """A JWT that is well-formed, and not verified. `signed`: what its signature is of."""
 
     algorithm: str

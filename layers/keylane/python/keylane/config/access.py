@@ -9,15 +9,12 @@ A TOML file has the same as the table `[access]`. `access_rules` has what an iss
 
 import json
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from keylane.access.grants import Grant
-from keylane.access.policy import Policy
+from keylane.access.policy import AccessRule, Issuer, Policy, PolicyFault, PolicyPath
 from keylane.access.tokens import once
-from keylane.config.access_rules import PolicyFault, issuer_of, rule_of
 from keylane.config.settings import FILE
 from keylane.config.table import ACCESS
 from keylane.errors import SettingsError, SettingsUnavailable
@@ -59,14 +56,24 @@ def read_policy(environment: Mapping[str, str]) -> Policy:
         digest: _grant(number, digest, each) for number, (digest, each) in enumerate(digests.items(), 1)
     }
     try:
-        known = tuple(issuer_of(("issuers", number), each) for number, each in enumerate(issuers))
-        names = [each.name for each in known]
-        _check_once(names, "issuers", "issuer")
-        made = tuple(rule_of(number, each, names) for number, each in enumerate(rules))
-        _check_once([each.name for each in made], "rules", "name")
+        return Policy(grants, *_read_rules(issuers, rules))
     except PolicyFault as error:
         raise source.fault(error) from None
-    return Policy(grants, known, made)
+
+
+def _read_rules(
+    issuers: Sequence[Any], rules: Sequence[Any]
+) -> tuple[tuple[Issuer, ...], tuple[AccessRule, ...]]:
+    if not issuers and not rules:
+        return (), ()
+    from keylane.config.access_rules import issuer_of, rule_of  # noqa: PLC0415 (not for tokens alone)
+
+    known = tuple(issuer_of(("issuers", number), each) for number, each in enumerate(issuers))
+    names = [each.name for each in known]
+    _check_once(names, "issuers", "issuer")
+    made = tuple(rule_of(number, each, names) for number, each in enumerate(rules))
+    _check_once([each.name for each in made], "rules", "name")
+    return known, made
 
 
 def _check_once(names: Sequence[str], part: str, field: str) -> None:
@@ -75,13 +82,13 @@ def _check_once(names: Sequence[str], part: str, field: str) -> None:
             raise PolicyFault((part, number, field), "is there twice")
 
 
-def line_of(text: str, path: tuple[str | int, ...]) -> int:
+def line_of(text: str, path: PolicyPath) -> int:
     """Return the line of a TOML document that sets a field, else that of its table, else 1.
 
     `path`: names of tables and fields, and the number of a table in its array behind the array's name.
     """
     best, counts = 1, dict[str, int]()
-    table: tuple[str | int, ...] = ()
+    table: PolicyPath = ()
     for number, line in enumerate(text.splitlines(), 1):
         if header := re.match(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]", line):
             name = header[2]
@@ -97,7 +104,7 @@ def line_of(text: str, path: tuple[str | int, ...]) -> int:
     return best
 
 
-def _numbered(header: str, counts: Mapping[str, int]) -> tuple[str | int, ...]:
+def _numbered(header: str, counts: Mapping[str, int]) -> PolicyPath:
     """Return the path of a table, with the number of the present one behind each array's name."""
     path: list[str | int] = []
     name = ""
@@ -115,13 +122,16 @@ def _read_source(environment: Mapping[str, str]) -> _WrittenPolicy:
         return _WrittenPolicy(_json_of(text, ""))
     file = text.removeprefix(FILE)
     try:
-        text = Path(file).read_text(encoding="utf-8")
+        with open(file, encoding="utf-8") as opened:  # noqa: PTH123 (pathlib takes a cold start 2 ms)
+            text = opened.read()
     except OSError as error:
         raise SettingsUnavailable(f"{VARIABLE}: {file} can't be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise SettingsError(VARIABLE, f"is wrong at {file}: it is not UTF-8") from error
     if not file.endswith(".toml"):
         return _WrittenPolicy(_json_of(text, f" at {file}"), file)
+    import tomllib  # noqa: PLC0415 (for such a file alone)
+
     try:
         given = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -1,10 +1,9 @@
 """What an issuer and a rule of the access policy consist of, and what is wrong with one."""
 
-import ipaddress
 import json
 import re
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import urlsplit
 
 from keylane.access.policy import (
@@ -14,6 +13,8 @@ from keylane.access.policy import (
     ClaimName,
     Issuer,
     KeyTemplate,
+    PolicyFault,
+    PolicyPath,
     Template,
 )
 from keylane.access.scopes import Value
@@ -36,19 +37,9 @@ _ISSUER_PARTS = {
 _RULE_PARTS = {
     *("name", "issuer", "when", "read", "write", "views", "key", "where", "fields", "stamp"),
 }
-Path: TypeAlias = tuple[str | int, ...]
 
 
-class PolicyFault(Exception):
-    """A part of the policy is wrong. `path`: where, as in ("rules", 2, "key"); `fault`: a verb and more."""
-
-    def __init__(self, path: Path, fault: str) -> None:
-        super().__init__(path, fault)
-        self.path = path
-        self.fault = fault
-
-
-def issuer_of(path: Path, given: Any) -> Issuer:
+def issuer_of(path: PolicyPath, given: Any) -> Issuer:
     """Return an issuer. Raises PolicyFault."""
     _check_parts(path, given, _ISSUER_PARTS)
     algorithms = _texts(path, given, "algorithms")
@@ -80,7 +71,7 @@ def issuer_of(path: Path, given: Any) -> Issuer:
 
 def rule_of(number: int, given: Any, issuers: Sequence[str]) -> AccessRule:
     """Return a rule. `issuers`: the names of those that are known. Raises PolicyFault."""
-    path: Path = ("rules", number)
+    path: PolicyPath = ("rules", number)
     _check_parts(path, given, _RULE_PARTS)
     issuer = _text(path, given, "issuer")
     if issuer not in issuers:
@@ -109,7 +100,7 @@ def rule_of(number: int, given: Any, issuers: Sequence[str]) -> AccessRule:
     return rule
 
 
-def _check_together(path: Path, rule: AccessRule) -> None:
+def _check_together(path: PolicyPath, rule: AccessRule) -> None:
     """Raise PolicyFault for parts of a rule that are wrong together."""
     if not (rule.read or rule.write or rule.views):
         raise PolicyFault(path, "permits nothing: it has none of read, write and views")
@@ -126,7 +117,7 @@ def _check_together(path: Path, rule: AccessRule) -> None:
             raise PolicyFault((*path, "fields"), f"has {field[:40]!r}: a path of names, as in lines.amount")
 
 
-def _when(path: Path, given: dict[str, Any]) -> tuple[tuple[str, Value], ...]:
+def _when(path: PolicyPath, given: dict[str, Any]) -> tuple[tuple[str, Value], ...]:
     when = given.get("when", {})
     path = (*path, "when")
     if not isinstance(when, dict):
@@ -139,7 +130,7 @@ def _when(path: Path, given: dict[str, Any]) -> tuple[tuple[str, Value], ...]:
     return tuple(when.items())
 
 
-def _key(path: Path, given: Any) -> KeyTemplate:
+def _key(path: PolicyPath, given: Any) -> KeyTemplate:
     if not isinstance(given, str) or not given:
         raise PolicyFault(path, 'is not a text like "${sub}" or "${sub}/*"')
     is_prefix = given.endswith("*")
@@ -155,7 +146,7 @@ def _key(path: Path, given: Any) -> KeyTemplate:
     return KeyTemplate(template, is_prefix)
 
 
-def _where(path: Path, given: Any) -> tuple[tuple[str, tuple[Value | Template, ...]], ...]:
+def _where(path: PolicyPath, given: Any) -> tuple[tuple[str, tuple[Value | Template, ...]], ...]:
     if not isinstance(given, dict):
         raise PolicyFault(path, "is not a table of fields")
     found: list[tuple[str, tuple[Value | Template, ...]]] = []
@@ -179,7 +170,7 @@ def _flat(given: dict[str, Any]) -> list[tuple[str, Any]]:
     return found
 
 
-def _template(path: Path, text: str) -> Template:
+def _template(path: PolicyPath, text: str) -> Template:
     parts: list[str | ClaimName] = []
     at = 0
     for found in _CLAIM.finditer(text):
@@ -211,7 +202,7 @@ def _is_value(value: Any) -> bool:
     return value != "" and isinstance(value, str | bool | int | float)
 
 
-def _check_parts(path: Path, given: Any, known: set[str]) -> None:
+def _check_parts(path: PolicyPath, given: Any, known: set[str]) -> None:
     if not isinstance(given, dict):
         raise PolicyFault(path, "is not an object")
     for name in given:
@@ -219,21 +210,21 @@ def _check_parts(path: Path, given: Any, known: set[str]) -> None:
             raise PolicyFault((*path, name), f"is unknown{ask_meant(name, known)}")
 
 
-def _text(path: Path, given: dict[str, Any], name: str) -> str:
+def _text(path: PolicyPath, given: dict[str, Any], name: str) -> str:
     found = given.get(name)
     if not isinstance(found, str) or not found:
         raise PolicyFault((*path, name) if name in given else path, f"needs the string {name}")
     return found
 
 
-def _texts(path: Path, given: dict[str, Any], name: str) -> tuple[str, ...]:
+def _texts(path: PolicyPath, given: dict[str, Any], name: str) -> tuple[str, ...]:
     found = given.get(name)
     if not isinstance(found, list) or not found or not all(isinstance(each, str) and each for each in found):
         raise PolicyFault((*path, name) if name in given else path, f"needs {name}: an array of strings")
     return tuple(found)
 
 
-def _patterns(path: Path, given: dict[str, Any], name: str) -> tuple[str, ...]:
+def _patterns(path: PolicyPath, given: dict[str, Any], name: str) -> tuple[str, ...]:
     found = given.get(name, [])
     if not are_patterns(found):
         raise PolicyFault((*path, name), "is not an array of patterns")
@@ -242,7 +233,7 @@ def _patterns(path: Path, given: dict[str, Any], name: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _seconds(path: Path, given: dict[str, Any], name: str, default: int, most: int) -> int:
+def _seconds(path: PolicyPath, given: dict[str, Any], name: str, default: int, most: int) -> int:
     found = given.get(name, default)
     if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found <= most:
         raise PolicyFault((*path, name), f"is not an integer from 0 to {most}, in seconds")
@@ -263,13 +254,15 @@ def _is_safe_url(given: Any) -> bool:
 
 
 def _is_loopback(host: str) -> bool:
+    import ipaddress  # noqa: PLC0415 (for http alone)
+
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
 
 
-def _jwks_text(path: Path, given: Any) -> str:
+def _jwks_text(path: PolicyPath, given: Any) -> str:
     text = given if isinstance(given, str) else json.dumps(given)
     if len(text) > JWKS_CHARACTERS:
         raise PolicyFault(path, f"has more than {JWKS_CHARACTERS:,} characters")

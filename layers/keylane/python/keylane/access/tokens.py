@@ -2,7 +2,7 @@
 
 A token is read by stricter rules than those of the format, because whatever two readers take differently can
 be turned against one of them: base64url has one rendering, JSON has no name twice, and nothing in the header
-chooses a key but `kid`, which is compared and never followed. `jku`, `x5u`, `jwk` and `x5c` are ignored.
+chooses a key but its `kid`, which is compared and never followed. Addresses of keys and keys are ignored.
 """
 
 import binascii

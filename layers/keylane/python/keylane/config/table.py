@@ -255,7 +255,7 @@ ACCESS = SettingsTable(
     JsonOrFile(
         "KEYLANE_ACCESS",
         "Tokens by their SHA-256, and what each grants; issuers of JWTs, and rules for them. Read again each "
-        "minute, so best a reference, or `file:PATH` of a JSON or TOML file: see [Access](#access).",
+        "minute, so best a reference, or `file:PATH` of a JSON or TOML file: see [rights](../use/rights.md).",
         '{"SHA-256 of a token": {"name": "billing", "read": ["orders*"], "write": ["invoices"]}}',
         REQUIRED,
     ),

@@ -80,6 +80,13 @@ def test_a_token_of_each_algorithm_is_verified_and_a_changed_one_is_not(algorith
     assert "signature" in Verified(SigningKey(algorithm, key.key_id)).refusal_of(token)
 
 
+def test_a_signature_on_a_curve_has_one_length():
+    head, body, signature = KEY.token(CLAIMS).split(".")
+    made = base64.urlsafe_b64decode(signature + "==")
+    for other in (made[:32] + b"\0" + made[32:], b"\0" + made[:32] + b"\0" + made[32:]):
+        assert "signature" in Verified().refusal_of(f"{head}.{body}.{encoded(other)}")
+
+
 def test_the_policys_algorithms_are_those_that_can_be_verified():
     assert set(ALGORITHMS) == set(SIGNATURES)
 

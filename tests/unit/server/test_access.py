@@ -191,6 +191,7 @@ def test_what_is_remembered_of_decisions_is_bounded_and_a_refusal_is_none_of_it(
         with pytest.raises(NotAllowed):
             await authorizer.authorize(asked(token, "/topics/other/keys/1"))
         [found] = authorizer._issued._remembered.values()
+        assert ("get_key", ("other",)) not in found.decisions
         assert 0 < len(found.decisions) <= issued_tokens.DECISIONS_LIMIT
         assert all(len("".join(names)) < 10 for _, names in found.decisions)
         with pytest.raises(NotAllowed):
@@ -200,7 +201,7 @@ def test_what_is_remembered_of_decisions_is_bounded_and_a_refusal_is_none_of_it(
 
 
 def test_a_remembered_decision_is_one_of_its_route_and_topics_alone():
-    rules = (OWN, {"name": "w", "issuer": NAME, "write": ["rates"], "key": "${sub}/*"})
+    rules = (OWN, {"name": "v", "issuer": NAME, "views": ["sums"], "key": "${sub}"})
 
     async def test(authorizer: TokenAuthorizer) -> None:
         token = KEY.token(claims())
@@ -208,8 +209,9 @@ def test_a_remembered_decision_is_one_of_its_route_and_topics_alone():
             await authorizer.authorize(asked(token, "/join/1?topics=orders"))
             with pytest.raises(NotAllowed):
                 await authorizer.authorize(asked(token, "/join/1?topics=orders,rates"))
+            await authorizer.authorize(asked(token, "/views/sums/keys/ann"))
             with pytest.raises(NotAllowed):
-                await authorizer.authorize(asked(token, "/topics/rates/keys/1"))
+                await authorizer.authorize(asked(token, "/topics/sums/keys/ann"))
 
     Server(policy(*rules)).run(test)
 

@@ -141,6 +141,7 @@ def test_a_token_of_a_list_stays_unscoped_beside_issuers(monkeypatch):
         KEY.token(claims(), alg="none"),
         "a.b.c",
     ],
+    ids=["signature", "audience", "expired", "algorithm", "form"],
 )
 def test_a_token_that_is_refused_is_unauthorized_in_the_word_that_api_gateway_knows(ask, token):
     with pytest.raises(ask.function.Unauthorized, match=r"^Unauthorized$"):

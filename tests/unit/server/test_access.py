@@ -135,6 +135,7 @@ def test_a_request_that_no_rule_names_is_not_allowed(path):
         (KEY.token(claims(x="a" * 20_000)), "characters"),
         ("an-unknown-token-of-these-tests", "not known"),
     ],
+    ids=["expired", "audience", "signature", "algorithm", "form", "length", "unknown"],
 )
 def test_a_token_that_is_refused_says_why_and_is_not_remembered(token, said):
     async def test(authorizer: TokenAuthorizer) -> None:

@@ -24,6 +24,8 @@
     │   ├── OffsetOutOfRange
     │   └── KeyAbsent
     ├── TopicNotServed
+    ├── OutsideScope
+    ├── ScopeTooWide
     ├── TooLarge
     ├── NotKept
     │   ├── NoIndex
@@ -250,6 +252,24 @@ class TopicNotServed(KeylaneError):
             f"topic {topic!r} can't be {use} here: the setting KEYLANE_TOPICS does not include it"
         )
         self.topic = topic
+
+
+class OutsideScope(KeylaneError):
+    """The rules of the access policy that apply to the caller do not permit this; it names no row."""
+
+    def __init__(self, message: str, parameter: str | None = None) -> None:
+        super().__init__(message)
+        self.parameter = parameter
+
+
+class ScopeTooWide(KeylaneError):
+    """To find the rows that the caller may see takes longer than one request may take."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            f"too few of the records of {called(topic)} that one request may look at are of this caller: find"
+            " them by a field that tells them apart, or read them by their keys"
+        )
 
 
 class OffsetOutOfRange(NotFound):

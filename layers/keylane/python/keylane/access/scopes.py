@@ -1,4 +1,4 @@
-"""What one caller may see and write: the rules of the access policy that apply to them, with their claims in place.
+"""What one caller may see and write: the rules of the access policy that apply, with their claims in place.
 
 Rules are made into a scope where a token is verified; use cases that read or write take the scope of a topic.
 A row outside of it is answered as a key that does not exist.
@@ -51,7 +51,7 @@ class ScopeRule:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a caller may do. `caller`: their name in logs and limits, `issuer` and `sub` of a token's claims."""
+    """What a caller may do. `caller`: their name in logs and limits, of a token's `issuer` and `sub`."""
 
     caller: str
     rules: tuple[ScopeRule, ...] = ()

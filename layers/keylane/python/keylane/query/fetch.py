@@ -12,7 +12,7 @@ from keylane.state.lanes import Lane, decode_values
 def read_records(
     reading: Reading, keys_by_lane: Mapping[Lane, Sequence[bytes]], *, atomic: bool = False
 ) -> dict[Lane, list[Record | None]]:
-    """Return the records of each lane's keys, in their order; None where one is absent."""
+    """Return the records of each lane's keys, in their order; None where one is absent, or not permitted."""
     calls = []
     for lane, keys in keys_by_lane.items():
         prefix = lane.value_prefix
@@ -21,7 +21,8 @@ def read_records(
     records = {}
     for (lane, keys), reply in zip(keys_by_lane.items(), reading.run(calls), strict=True):
         reading.watermarks.note(lane, reply[-1])
-        records[lane] = decode_values(lane, keys, reply[:-1])
+        found = decode_values(lane, keys, reply[:-1])
+        records[lane] = found if reading.scope is None else list(map(reading.permitted, found))
     return records
 
 

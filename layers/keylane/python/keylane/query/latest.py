@@ -106,6 +106,8 @@ def _look_up(reading: Reading, key: bytes, *, primary_only: bool) -> Answer | No
     lookup = plan_lookup(reading.layout, key)
     reply = reading.store.state.read(lookup.slot, lookup.names, reading.deadline, primary_only=primary_only)
     answer = answer_of(lookup, reply)
+    if reading.scope is not None and answer is not None:
+        answer = answer._replace(record=reading.permitted(answer.record))
     reading.watermarks.add(lookup.lane, answer and answer.watermark)
     return answer
 

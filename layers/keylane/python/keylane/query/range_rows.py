@@ -119,6 +119,8 @@ class RangeReader:
 
     def _read_keys(self, lanes: dict[bytes, Lane]) -> list[Row]:
         scan, reading = self._scan, self._reading
+        if reading.scope is not None:
+            lanes = {key: lane for key, lane in lanes.items() if reading.scope.has_key(key)}
         if scan.is_wanted is not None:
             lanes = {key: lane for key, lane in lanes.items() if scan.is_wanted(key)}
         found: Mapping[bytes, Found]

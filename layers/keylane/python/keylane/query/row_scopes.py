@@ -141,7 +141,7 @@ class TopicScope:
         Raises OutsideScope where there are none.
         """
         permits = [each for each in self.permits if not each.where]
-        if not permits:
+        if self.judges_rows and not permits:
             raise OutsideScope(
                 f"the caller's rules for {called(self.layout.topic)} compare fields, and its earlier records"
                 " are kept without them: only the latest ones can be read"

@@ -93,7 +93,8 @@ def _sources_of(scope: TopicScope, span: Span, index_key: IndexKey) -> Iterator[
 
 def _bounds(span: Span, after: bytes | None, prefix: bytes) -> tuple[bytes, bytes]:
     """Return the bounds of ZRANGEBYLEX for the keys of a span behind what members have before them."""
-    low, high = span.bounds(after)
+    # The page before may have ended below this span.
+    low, high = span.bounds(None if after is not None and after < span.low else after)
     if prefix:
         low = b"[" + prefix if low == b"-" else low[:1] + prefix + low[1:]
         high = b"(" + (up_to(prefix[:-1]) if high == b"+" else prefix + high[1:])

@@ -1,6 +1,6 @@
 """Pairs of answers: of a caller with a scope, and of anyone over topics that hold what the scope permits.
 
-They have to be equal but for cursors, the number of members that were looked at, and the lanes that were asked.
+They have to be equal but for cursors, how many members were looked at, and which lanes were asked.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _comparable(pages: list[Response[Any]], request: Request) -> Any:
     if len(bodies) > 1 and bodies[-1].get("records") == []:
         del bodies[-1], heads[-1]
         del bodies[-1]["next"]
-    if "/find" not in request.path or pages[0].status_code != 200:  # noqa: PLR2004
+    if "/find" not in request.path or pages[0].status_code != 200:
         return heads, bodies
     rows = [row for body in bodies for row in body.pop("records", [])]
     if "order" not in request.query:
@@ -229,7 +229,7 @@ def _past(random: Random, world: World, topic: str, key: str) -> Request:
 
 
 def compare_pairs(seed: int, count: int) -> int:
-    """Compare so many pairs of answers, at least; return how many. Raises Difference, which names the seed."""
+    """Compare so many pairs of answers, at least; return how many. Raises Difference, with the seed."""
     done = number = 0
     while done < count:
         random = Random(f"{seed}/{number}")

@@ -111,7 +111,7 @@ def _stored_key(key: str) -> bytes:
     return f'{{"id":{quote(key)}}}'.encode()
 
 
-def _value(random: Random, key: str, only_objects: bool) -> bytes:  # noqa: FBT001
+def _value(random: Random, key: str, only_objects: bool) -> bytes:
     if random.random() < 0.05 and not only_objects:
         return b"[1, 2]"
     document: dict[str, Any] = {"id": key, "secret": random.randint(0, 9)}

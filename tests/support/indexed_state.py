@@ -1,4 +1,4 @@
-"""The state of a topic as lanes hold it, made of records: values, watermarks, indexes and histories; no Redis."""
+"""The state of a topic, made of its records without a Redis: values, watermarks, indexes and histories."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class StoredRecord:
 
 @dataclass
 class IndexedState(FakeState):
-    """As `FakeState`, with what a find asks of indexes. `scanned`: members that scripts have answered with."""
+    """As `FakeState`, with what a find asks of indexes. `scanned`: the members that scripts answered with."""
 
     scanned: list[bytes] = field(default_factory=list)
 

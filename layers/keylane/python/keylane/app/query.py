@@ -13,6 +13,7 @@ from keylane.api.reads.change_conditions import ConditionedChanges, check_condit
 from keylane.api.reads.change_sources import KeyChanges, TopicChanges
 from keylane.api.reads.envelope import Envelopes
 from keylane.api.reads.key import READ, RECORD_SCHEMA, parse_read_key, render_record
+from keylane.api.reads.scoped_changes import ScopedChanges
 from keylane.app import build_application
 from keylane.model.routes import QUERY
 from keylane.ports import WaitBudget
@@ -119,7 +120,11 @@ def get_history(app: QueryApp, request: Request, topic: str, key: str) -> Respon
 
 
 @OPERATIONS.operation(
-    changes.CHANGES_SCHEMA, parameters=changes.KEY, answer_type=changes.EVENT_STREAM, refusals=(501,)
+    changes.CHANGES_SCHEMA,
+    parameters=changes.KEY,
+    answer_type=changes.EVENT_STREAM,
+    refusals=(501,),
+    takes_scope=True,
 )
 def get_key_changes(app: QueryApp, request: Request, topic: str, key: str) -> Response[Any]:
     """Answer with a key's record and each change as it comes, as Server-Sent Events."""
@@ -136,6 +141,7 @@ def get_key_changes(app: QueryApp, request: Request, topic: str, key: str) -> Re
     answer_type=changes.EVENT_STREAM,
     refusals=(409, 501),
     takes_conditions=True,
+    takes_scope=True,
 )
 def get_changes(app: QueryApp, request: Request, topic: str) -> Response[Any]:
     """Answer with the changes of a topic's keys as they come, as Server-Sent Events."""
@@ -143,10 +149,15 @@ def get_changes(app: QueryApp, request: Request, topic: str) -> Response[Any]:
     read = changes.parse_topic_changes(request, topic, use.settings)
     span = _span_of(use, read.topic, Span.of_prefix(read.key), raw_keys=read.raw_keys)
     read = read._replace(key=span.low)
-    source, choose = TopicChanges(use.change_reader, read), None
+    # Of all listeners, whatever their scopes: each chooses.
+    every = app.parts()
+    source, choose = TopicChanges(every.change_reader, read), None
     if read.asked:
         check_conditions(use.store, read)
-        choose = ConditionedChanges(read.asked, use.change_reader.decoder).choose
+        choose = ConditionedChanges(read.asked, every.change_reader.decoder).choose
+    if use.store.scopes is not None:
+        scoped = ScopedChanges(use.change_reader, read, use.store.scopes, choose)
+        return changes.render_stream(scoped.open(use.open_stream, source, changes.keys_from(read.key)))
     return changes.render_stream(use.open_stream(source, read.since, changes.keys_from(read.key), choose))
 
 

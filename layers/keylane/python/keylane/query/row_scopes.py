@@ -11,16 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keylane.errors import NoJsonObject, OutsideScope, ValueNotDecodable, called
 from keylane.formats.json_text import parse_verbatim
 from keylane.query.conditions import Condition
-from keylane.query.scope_keys import spans_of
 from keylane.query.span import Span
 from keylane.state import ordered
 from keylane.state.field_index import Field, indexes_of, values_at
 from keylane.state.ordered import NotOrdered
+from keylane.state.scope_keys import intervals_of
 
 if TYPE_CHECKING:
     from keylane.access.scopes import Rows, Scope, Value
@@ -214,11 +215,17 @@ class RowScopes:
                 " not have among its fields: nothing of it is shown"
             )
         where = tuple(PermittedValues.of(fields[name], values) for name, values in rule.where)
-        spans = ALL_KEYS if rule.key is None else spans_of(layout, rule.key, self._keys_of)
+        spans = self._spans(layout, rule)
         if not spans or not all(each.forms for each in where):
             return None
         paths = None if rule.fields is None else tuple(tuple(each.split(".")) for each in rule.fields)
         return Permit(spans, where, paths)
+
+    def _spans(self, layout: Layout, rule: Rows) -> tuple[Span, ...]:
+        if rule.key is None:
+            return ALL_KEYS
+        found = intervals_of(layout.topic, layout.options, rule.key, partial(self._keys_of, layout))
+        return tuple(Span(*interval) for interval in found)
 
     def _permit_of_view(self, layout: Layout, rule: Rows) -> Permit | None:
         """Return what a rule permits of a view: by its key alone, as windows have no fields of records."""
@@ -227,7 +234,7 @@ class RowScopes:
                 f"a rule for this caller compares fields, and windows of {called(layout.topic)} have none: it"
                 " needs a key"
             )
-        spans = ALL_KEYS if rule.key is None else spans_of(layout, rule.key, self._keys_of)
+        spans = self._spans(layout, rule)
         return Permit(spans) if spans else None
 
 

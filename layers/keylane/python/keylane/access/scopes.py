@@ -21,7 +21,7 @@ class KeyRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class PermittedRows:
     """Rows that one rule permits. They meet all that is there; several rules add up.
 
     `key`: None for all keys. `where`: fields of the topic, and the values of which one must be the field's.
@@ -33,6 +33,9 @@ class Rows:
     key: KeyRule | None = None
     where: tuple[tuple[str, tuple[Value, ...]], ...] = ()
     fields: tuple[str, ...] | None = None
+
+
+Rows: TypeAlias = PermittedRows
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,8 +99,12 @@ def _records(random: Random, *, is_typed: bool, has_past: bool, only_objects: bo
                 )
                 for each in range(count)
             )
+        # Whether it is a stray must not matter; histories have them where their lanes say so.
+        stray_of = random.randint(0, 2) if not has_past and random.random() < 0.2 else None
         records.append(
-            StoredRecord(name, _value(random, key, only_objects), 10_000 + offset, NOW_MS - 1_000, past)
+            StoredRecord(
+                name, _value(random, key, only_objects), 10_000 + offset, NOW_MS - 1_000, past, stray_of
+            )
         )
     return records
 

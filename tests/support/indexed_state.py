@@ -32,13 +32,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """A record under a key; `past`: earlier values of it, with the times at which they were written."""
+    """A record under a key; `past`: earlier values of it, with their offsets and times.
+
+    `stray_of`: the partition that it was written to, if that is not the key's own.
+    """
 
     key: bytes
     value: bytes
     offset: int
     timestamp_ms: int
     past: tuple[tuple[int, int, bytes | None], ...] = ()
+    stray_of: int | None = None
 
 
 @dataclass
@@ -69,16 +73,16 @@ class IndexedState(FakeState):
             found += [taken, [entries.get(prefix + key) for key in keys], int(len(taken) == int(batch))]
         return found
 
-    def add(self, layout: Layout, records: Iterable[StoredRecord], next_offset: int = 1000) -> None:
-        """Add a topic with these records."""
+    def add(self, layout: Layout, records: Iterable[StoredRecord], row: bytes | None = None) -> None:
+        """Add a topic with these records. `row`: of which the fields are, where it is not their values."""
         self.entries |= layout_entry(layout)
         for lane in lanes_of_topic(layout):
-            self.entries[lane.watermark_key] = codec.encode_watermark(a_watermark(next_offset))
+            self.entries[lane.watermark_key] = codec.encode_watermark(a_watermark(1000))
         for record in records:
-            self._add(layout, record)
+            self._add(layout, record, row or record.value)
 
-    def _add(self, layout: Layout, record: StoredRecord) -> None:
-        fields = entries_of(record.value, layout.options) if _is_object(record.value) else b""
+    def _add(self, layout: Layout, record: StoredRecord, row: bytes) -> None:
+        fields = entries_of(row, layout.options) if row[:1] == b"{" else b""
         self.entries |= value_entry(
             layout,
             record.key,
@@ -86,6 +90,7 @@ class IndexedState(FakeState):
             offset=record.offset,
             timestamp_ms=record.timestamp_ms,
             fields=fields,
+            source_partition=record.stray_of,
         )
         lane, options = lane_of_key(layout, record.key), layout.options
         of_lane = lane.tag, layout.topic, layout.generation, lane.partition, lane.stripe
@@ -108,10 +113,6 @@ class IndexedState(FakeState):
         for offset, timestamp_ms, value in (*record.past, newest):
             data = codec.encode_record(value, offset, timestamp_ms)
             members[data[2:10] + data[:2] + data[10:]] = float(timestamp_ms)
-
-
-def _is_object(value: bytes) -> bool:
-    return value[:1] == b"{"
 
 
 def query_parts_over(state: FakeState, schemas: Callable[[], Any] | None = None) -> QueryParts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,7 +18,9 @@ from keylane.config.api import ApiSettings
 from keylane.errors import BadRequest
 from keylane.model.records import Layout, Options
 from keylane.query import find
+from keylane.query.newest import read_newest
 from keylane.query.row_scopes import RowScopes
+from keylane.query.store import ReadTerms
 from keylane.state import windows
 from keylane.state.aggregates import Column
 
@@ -337,6 +340,34 @@ def test_more_values_than_are_merged_are_refused_but_for_single_keys(topic: Scop
     many = Rows("own", where=(("tenant", (*(f"t{number}" for number in range(100)), "acme")),))
     assert problem_of(topic.ask(many, "/keys")) == (403, "outside-scope")
     assert topic.ask(many, "/keys/k00").status_code == 200
+
+
+def test_the_event_of_a_row_is_not_had_by_whom_a_rule_permits_the_row_that_it_is_now():
+    """It has what the row was before, which may have been another's."""
+    options = Options(index=1, fields=FIELDS, envelope="debezium", value_format="json")
+    event = {"before": {"tenant": "zoo", "pin": 1234}, "after": {"tenant": "acme"}, "op": "u"}
+    topic = ScopedTopic({}, options)
+    record = StoredRecord(b"a", json.dumps(event).encode(), 10, NOW_MS)
+    topic.state.add(topic.layout, [record], row=b'{"tenant": "acme"}')
+    response = topic.ask(ACME, "/keys/a", headers={"accept": "application/octet-stream"})
+    assert (response.status_code, json.loads(response.body)) == (200, {"tenant": "acme"})
+    assert "1234" not in topic.ask(ACME, "/keys").body
+    assert "1234" in topic.ask(Rows("key", KeyRule("a")), "/keys/a", query={"event": "true"}).body
+
+
+def test_of_a_key_with_several_schemas_the_newest_record_decides():
+    layout = a_layout(None, 1, options=OPTIONS)
+    state = IndexedState()
+    older = StoredRecord(b"one", value_of("acme"), 5, NOW_MS - 2000)
+    newer = StoredRecord(b"two", value_of("zoo"), 6, NOW_MS - 1000)
+    state.add(layout, [older, newer])
+    parts = query_parts_over(state).within(Scope("eve", (ScopeRule(ACME, read=("*",)),)))
+    answer = read_newest(parts.reading(layout.topic), (b"two", b"one"), ReadTerms(1000))
+    assert answer.record is None, "the older one is not valid any more"
+    state.add(layout, [replace(newer, value=value_of("acme"))])
+    answer = read_newest(parts.reading(layout.topic), (b"two", b"one"), ReadTerms(1000))
+    assert answer.record is not None
+    assert answer.record.key == b"two"
 
 
 def a_view() -> ScopedTopic:

@@ -191,7 +191,7 @@ def join_topics(app: QueryApp, request: Request, key: str) -> Response[Any]:
     return many.render_join(found, _envelopes(use, read.values, registry_wait))
 
 
-@OPERATIONS.operation(views.WINDOWS_SCHEMA, parameters=views.KEY, refusals=(413,), takes_scope=True)
+@OPERATIONS.operation(views.WINDOWS_SCHEMA, parameters=views.KEY, refusals=(409, 413), takes_scope=True)
 def get_windows(app: QueryApp, request: Request, view: str, key: str) -> Response[Any]:
     """Answer with a page of a key's windows, by their starts."""
     use = _parts(app, request)
@@ -199,7 +199,7 @@ def get_windows(app: QueryApp, request: Request, view: str, key: str) -> Respons
     return views.render_windows(read_windows(use.store, read.scan, read.terms), read, use.now_ms)
 
 
-@OPERATIONS.operation(views.WINDOWS_SCHEMA, parameters=views.KEYS, refusals=(413,), takes_scope=True)
+@OPERATIONS.operation(views.WINDOWS_SCHEMA, parameters=views.KEYS, refusals=(409, 413), takes_scope=True)
 def get_view_keys(app: QueryApp, request: Request, view: str) -> Response[Any]:
     """Answer with a page of the windows of a range of keys, by keys and starts."""
     use = _parts(app, request)

@@ -25,7 +25,7 @@ from keylane.wiring.query import QueryParts
 from keylane.wiring.runtime import Runtime
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from keylane.model.records import Layout
 
@@ -115,13 +115,13 @@ class IndexedState(FakeState):
             members[data[2:10] + data[:2] + data[10:]] = float(timestamp_ms)
 
 
-def query_parts_over(state: FakeState, schemas: Callable[[], Any] | None = None) -> QueryParts:
-    """Return what the query function works with over a state, at NOW_MS."""
-    clock = FakeTime(NOW_MS).clock
+def query_parts_over(state: FakeState, time: FakeTime | None = None) -> QueryParts:
+    """Return what the query function works with over a state, by this time or at NOW_MS."""
+    clock = (time or FakeTime(NOW_MS)).clock
     return QueryParts(
         query_settings(wait_default_ms=0),
         Store(state, Layouts(state, clock, 30), clock),
-        schemas or _none,
+        _none,
         _none,
         Runtime().open_stream,
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.builders import NOW_MS, a_layout, an_application
+from tests.support.fakes import FakeTime
 from tests.support.indexed_state import IndexedState, StoredRecord, query_parts_over
 
 from keylane.access.scopes import KeyRule, Rows, Scope, ScopeRule, Value
@@ -58,7 +59,9 @@ class ScopedTopic:
                 for number, (key, value) in enumerate(records.items())
             ],
         )
-        self._application = an_application(query.OPERATIONS, query_parts_over(self.state), ApiSettings())
+        self.time = FakeTime(NOW_MS)
+        parts = query_parts_over(self.state, self.time)
+        self._application = an_application(query.OPERATIONS, parts, ApiSettings())
 
     def ask(
         self, scope: Scope | Sequence[Rows] | Rows | None, path: str, method: str = "GET", **request: Any
@@ -162,6 +165,34 @@ def test_pages_are_filled_with_permitted_rows_and_the_last_one_says_so(topic: Sc
     assert "next" not in json.loads(page.body), "what follows is not theirs"
 
 
+SLOW = Rows("own", where=(("tenant", ("acme",)), ("done", (True,))))
+
+
+def a_slow_topic(count: int) -> ScopedTopic:
+    """A topic of 250 rows of one tenant, the first `count` done; each round of reads takes a while."""
+    topic = ScopedTopic({f"k{number:03}": value_of("acme", done=number < count) for number in range(250)})
+    run = topic.state.run
+
+    def run_slowly(*given: Any, **more: Any) -> Any:
+        topic.time.move(0.3)
+        return run(*given, **more)
+
+    topic.state.run = run_slowly  # type: ignore[method-assign]
+    return topic
+
+
+def test_a_page_that_takes_too_long_ends_at_a_row_of_the_caller():
+    response = a_slow_topic(10).ask(SLOW, "/keys", query={"limit": "50"})
+    assert len(keys_of(response)) == 10
+    cursor = base64.urlsafe_b64decode(json.loads(response.body)["next"] + "==")
+    assert b"k009" in cursor
+
+
+def test_one_that_has_none_by_then_is_refused():
+    response = a_slow_topic(0).ask(SLOW, "/keys", query={"limit": "50"})
+    assert problem_of(response) == (409, "scope-too-wide")
+
+
 def test_bytes_of_a_value_are_not_had_by_whom_a_rule_shows_some_fields():
     topic = ScopedTopic({"a": value_of("acme", pin=1234), "b": b"\xff\x00pin"})
     rows = Rows("own", fields=("tenant",))
@@ -181,6 +212,8 @@ def test_the_reason_why_a_value_can_t_be_decoded_does_not_quote_it():
     assert problem_of(topic.ask(rows, "/keys/a")) == (422, "value-not-decodable")
     for response in (topic.ask(rows, "/keys/a"), topic.ask(rows, "/keys")):
         assert "1234" not in response.body
+    (record,) = json.loads(topic.ask(rows, "/keys").body)["records"]
+    assert (record["value"], record["undecoded"]) == ("", "it can't be decoded")
 
 
 @pytest.mark.parametrize("query", [{"order": "amount"}, {"amount": "7"}, {"amount": "7", "count": "true"}])

@@ -309,6 +309,13 @@ def test_a_long_text_is_compared_whole_in_every_read():
     assert json.loads(topic.ask(rows, "/find", query={"tenant": "..", "count": "true"}).body)["count"] == 1
 
 
+def test_a_rule_compares_a_long_text_that_it_does_not_show():
+    topic = ScopedTopic({"a": value_of("acme", tags=[LONG]), "b": value_of("acme", tags=[LONG + "y"])})
+    rows = Rows("own", where=(("tags", (LONG,)),), fields=("tenant",))
+    assert keys_of(topic.ask(rows, "/find", query={"tenant": "acme"})) == ["a"]
+    assert json.loads(topic.ask(rows, "/find", query={"tenant": "acme", "count": "true"}).body)["count"] == 1
+
+
 def test_keys_of_several_fields_can_t_be_named_by_a_rule():
     options = Options(index=1, key_fields=(("tenant", "string"), ("id", "integer")))
     topic = ScopedTopic({'{"tenant":"acme","id":1}': value_of("acme")}, options)

@@ -193,7 +193,7 @@ def _within_scope(reading: Reading, scan: FindScan) -> tuple[FieldQuestion, Find
     (permit,) = scope.permits
     own = [condition for each in permit.where for condition in each.conditions]
     question = question._replace(conditions=(*question.conditions, *own))
-    is_said = all(each.conditions for each in permit.where) and len(permit.spans) == 1
+    is_said = all(each.conditions and not each.cut for each in permit.where) and len(permit.spans) == 1
     if len(permit.spans) == 1:
         common = permit.spans[0].common(scan.span)
         scan = scan._replace(span=NO_KEYS if common is None else common)

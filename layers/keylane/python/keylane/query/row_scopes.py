@@ -69,12 +69,14 @@ class PermittedValues(NamedTuple):
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """The condition that says the same; none where several values would each meet it."""
+        """The condition that leads to what has the one value; none where several would each do.
+
+        Of a cut text it leads to what begins so, too.
+        """
         if len(self.exact) + sum(map(len, self.cut.values())) != 1:
             return ()
         (form,) = self.forms
-        on_text = self.cut[form].__contains__ if form in self.cut else None
-        return (Condition(self.field, ordered.equal_to(form), True, on_text),)
+        return (Condition(self.field, ordered.equal_to(form), True),)
 
     def is_met(self, entries: bytes, document: Callable[[], Any]) -> bool:
         """Return whether a record with these entries has one. `document` returns its value, parsed."""

@@ -63,7 +63,6 @@ TYPES_BYTES = 4
 ANY_TYPES = bytes(TYPES_BYTES)
 """Of a position that does not say of which types its values are."""
 
-NO_KEYS = Span(b"\0", b"\0")
 Decode = Callable[[Layout, Record], Record]
 
 
@@ -178,26 +177,15 @@ def _count(
 
 
 def _within_scope(reading: Reading, scan: FindScan) -> tuple[FieldQuestion, FindScan, bool]:
-    """Return what is asked of the records that the caller may read, and whether it says all of that.
-
-    The fields of a caller's only rule are further conditions, which may drive an index; its keys narrow the
-    span. What is not said so is tested on each record.
-    """
-    question, scope = question_of(reading.layout, scan.asked, scan.order), reading.scope
-    if scope is None:
+    """Return what is asked of the records that the caller may read, and whether it says all of that."""
+    question = question_of(reading.layout, scan.asked, scan.order)
+    if reading.scope is None:
         return question, scan, True
     for condition in question.conditions:
-        scope.check_condition(condition.field)
-    if len(scope.permits) != 1:
-        return question, scan, False
-    (permit,) = scope.permits
-    own = [condition for each in permit.where for condition in each.conditions]
-    question = question._replace(conditions=(*question.conditions, *own))
-    is_said = all(each.conditions and not each.cut for each in permit.where) and len(permit.spans) == 1
-    if len(permit.spans) == 1:
-        common = permit.spans[0].common(scan.span)
-        scan = scan._replace(span=NO_KEYS if common is None else common)
-    return question, scan, is_said
+        reading.scope.check_condition(condition.field)
+    conditions, span, is_said = reading.scope.narrow(scan.span)
+    question = question._replace(conditions=(*question.conditions, *conditions))
+    return question, scan._replace(span=span), is_said
 
 
 class _Finder:

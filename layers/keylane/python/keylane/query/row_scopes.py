@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     KeysOf = Callable[[Layout, bytes], tuple[bytes, ...]]
 
 ALL_KEYS = (Span(),)
+NO_KEYS = Span(b"\0", b"\0")
 VIEW = "~"
 """How the names of views begin in the state."""
 
@@ -154,6 +155,21 @@ class TopicScope:
     def has_key(self, key: bytes) -> bool:
         """Return whether a rule permits records of a key, whatever else it asks of them."""
         return any(each.has_key(key) for each in self.permits)
+
+    def narrow(self, span: Span) -> tuple[tuple[Condition, ...], Span, bool]:
+        """Return further conditions and the span of what is found, and whether they say all of the scope.
+
+        The fields of a caller's only rule are conditions, which may drive an index; its keys narrow the span.
+        What is not said so is tested on each record.
+        """
+        if len(self.permits) != 1:
+            return (), span if self.permits else NO_KEYS, False
+        (permit,) = self.permits
+        conditions = tuple(condition for each in permit.where for condition in each.conditions)
+        if len(permit.spans) != 1:
+            return conditions, span, False
+        is_said = all(each.conditions and not each.cut for each in permit.where)
+        return conditions, permit.spans[0].common(span) or NO_KEYS, is_said
 
     def check_condition(self, field: Field) -> None:
         """Raise OutsideScope for a field that a rule does not show: a condition would tell its values."""

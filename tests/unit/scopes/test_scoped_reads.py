@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import pickle
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +14,14 @@ from tests.support.fakes import FakeTime
 from tests.support.indexed_state import IndexedState, StoredRecord, query_parts_over
 
 from keylane.access.scopes import KeyRule, Rows, Scope, ScopeRule, Value
+from keylane.api.http import cursors
 from keylane.api.http.request import Request
 from keylane.app import query
 from keylane.config.api import ApiSettings
 from keylane.errors import BadRequest
 from keylane.model.records import Layout, Options
 from keylane.query import find
+from keylane.query.conditions import RANGE, Asked
 from keylane.query.newest import read_newest
 from keylane.query.row_scopes import RowScopes
 from keylane.query.store import ReadTerms
@@ -105,6 +108,22 @@ def test_a_row_outside_takes_the_round_trips_of_an_absent_key(topic: ScopedTopic
     assert counts[0] == counts[1]
 
 
+@pytest.mark.parametrize("key", ["k01", "nothing"])
+def test_a_key_that_no_rule_names_is_not_even_asked_for(topic: ScopedTopic, key: str):
+    """However large its value is, the answer takes no longer."""
+    rows = Rows("own", KeyRule("k00"))
+    topic.ask(rows, "/keys/k00")
+    topic.state.reads.clear()
+    topic.state.runs.clear()
+    assert problem_of(topic.ask(rows, f"/keys/{key}")) == (404, "key-absent")
+    body = json.dumps({"keys": [key, "k00"]}).encode()
+    records = json.loads(topic.ask(rows, "/keys:read", "POST", body=body).body)["records"]
+    assert [record.get("absent", False) for record in records] == [True, False]
+    asked = [name for names in topic.state.reads for name in names]
+    asked += [word for run in topic.state.runs for words in run for word in words]
+    assert [name for name in asked if name.endswith(b":" + key.encode())] == []
+
+
 def test_a_cursor_is_of_its_caller_and_their_scope(topic: ScopedTopic):
     first = topic.ask(ACME, "/keys", query={"limit": "2"})
     cursor = {"limit": "2", "cursor": json.loads(first.body)["next"]}
@@ -115,6 +134,21 @@ def test_a_cursor_is_of_its_caller_and_their_scope(topic: ScopedTopic):
     assert problem_of(topic.ask(None, "/keys", query=cursor))[0] == 400
     unscoped = json.loads(topic.ask(None, "/keys", query={"limit": "2"}).body)["next"]
     assert problem_of(topic.ask(ACME, "/keys", query={"limit": "2", "cursor": unscoped}))[0] == 400
+
+
+def test_a_cursor_of_an_earlier_version_is_of_no_scope(topic: ScopedTopic):
+    asked = (Asked("amount", RANGE, "0"),)
+    bounds = cursors.digest("find", asked, None, False)
+    cursor = cursors.encode(topic.layout.topic, bounds, b"\x06amount\x80\0k00")
+    named = {"amount": "0..", "cursor": cursor}
+    assert topic.ask(None, "/find", query=named).status_code == 200
+    assert problem_of(topic.ask(ACME, "/find", query=named)) == (400, "bad-request")
+
+
+def test_a_request_goes_to_another_process_with_its_scope():
+    scope = Scope("eve", (ScopeRule(ACME, read=("*",), stamp="by"),))
+    request = Request("GET", "/topics/t/keys", {}, {}, scope=scope)
+    assert pickle.loads(pickle.dumps(request)).scope == scope  # noqa: S301 (our own)
 
 
 def test_no_cursor_has_a_key_of_a_row_outside(topic: ScopedTopic):

@@ -83,7 +83,7 @@ def parse_find(request: Request, topic: str, settings: QuerySettings) -> FindReq
     is_count = COUNT_ALONE.of(request)
     of_keys = (span.low,) if span.low else ()
     bounds = bounds_of(request, "typed find", asked, order, is_count, *of_keys)
-    earlier = cursors.Earlier(cursors.digest("find", asked, order, is_count, *of_keys), ANY_TYPES)
+    earlier = cursors.Earlier(bounds_of(request, "find", asked, order, is_count, *of_keys), ANY_TYPES)
     after, position = parse_cursor(request, name, bounds, earlier), MIN_POSITION.of(request)
     wait_ms = bounded_wait_ms(request, preferred_wait_ms(PREFER.of(request)), settings)
     scan = FindScan(asked, order, LIMIT.of(request), after, position, wait_ms, span)

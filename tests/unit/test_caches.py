@@ -121,6 +121,7 @@ BOUNDS = {
     "keylane.api.reads.change_sources:TopicChanges._seen": STORED,
     "keylane.adapters.issuers.verifier:TokenVerifier._sets": OPERATOR,
     "keylane.api.reads.envelope:Envelopes._common": REQUEST,
+    "keylane.query.row_scopes:RowScopes._known": "layouts of topics that one request, or one stream, names",
     "keylane.app.authorizer:build()": "one result",
     "keylane.formats.avro_schema:_Walk._types": "types of one schema",
     "keylane.formats.connect_keys:keys_with_schema": OPERATOR,

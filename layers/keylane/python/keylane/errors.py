@@ -25,6 +25,7 @@
     │   └── KeyAbsent
     ├── TopicNotServed
     ├── OutsideScope
+    ├── ScopeTooWide
     ├── TooLarge
     ├── NotKept
     │   ├── NoIndex
@@ -260,6 +261,16 @@ class OutsideScope(KeylaneError):
     def __init__(self, message: str, parameter: str | None = None) -> None:
         super().__init__(message)
         self.parameter = parameter
+
+
+class ScopeTooWide(KeylaneError):
+    """To find the rows that the caller may see takes longer than one request may take."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            f"too few of the records of {called(topic)} that one request may look at are of this caller: find"
+            " them by a field that tells them apart, or read them by their keys"
+        )
 
 
 class OffsetOutOfRange(NotFound):

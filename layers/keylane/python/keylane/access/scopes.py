@@ -54,7 +54,7 @@ class ScopeRule:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a caller may do. `caller`: their name in logs and limits, of a token's `issuer` and `sub`."""
+    """What a caller may do. `caller`: their name in logs and limits, of a token's issuer and `sub`."""
 
     caller: str
     rules: tuple[ScopeRule, ...] = ()

@@ -7,7 +7,7 @@ from keylane.errors import BadRequest
 from keylane.model.keys import check_key
 from keylane.model.records import Answer, Layout, Record
 from keylane.ports import Call, Deadline
-from keylane.query.store import Reading, ReadTerms, Store, newer_layout
+from keylane.query.store import Reading, ReadTerms, Store, begin_reading, newer_layout
 from keylane.state.lanes import Lane, decode_value, lane_of_key
 
 _MUST_AGREE = ("partition_count", "stripes", "partitioner", "partition_by")
@@ -32,7 +32,8 @@ def read_joined(
     """
     check_key(key)
     deadline = Deadline.after_ms(terms.timeout_ms, store.clock)
-    layouts = [store.layouts.get(topic, deadline) for topic in topics]
+    # As every read begins: a scope may need a newer layout.
+    layouts = [begin_reading(store, topic, deadline).layout for topic in topics]
     if _difference(layouts, atomic=atomic):
         layouts = [store.layouts.refresh(topic, deadline) for topic in topics]
     readings = [Reading(store, layout, deadline) for layout in layouts]
@@ -63,7 +64,10 @@ def _read(readings: Sequence[Reading], key: bytes, *, atomic: bool) -> list[tupl
         watermarks.update(zip(own, reply[len(own) :], strict=True))
     for reading, lane in zip(readings, lanes, strict=True):
         reading.watermarks.note(lane, watermarks[lane])
-    return [(lane, decode_value(lane, key, values[lane])) for lane in lanes]
+    return [
+        (lane, reading.permitted(decode_value(lane, key, values[lane])))
+        for reading, lane in zip(readings, lanes, strict=True)
+    ]
 
 
 def _get(lanes: Sequence[Lane], key: bytes) -> tuple[bytes, ...]:

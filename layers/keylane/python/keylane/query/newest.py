@@ -201,6 +201,10 @@ def _newest_of(reading: Reading, keys: Keys, found: dict[bytes, tuple[Lane, byte
     key = keys[times.index(max(times))]
     lane, data = found[key]
     record: Record | None = decode_value(lane, key, data)
+    if reading.scope is not None and record is not None and reading.permitted(record) is None:
+        # As if none of them had ever been written.
+        key, record = keys[0], None
+        lane, _ = found[key]
     return Found(key, reading.answer(lane, record))
 
 

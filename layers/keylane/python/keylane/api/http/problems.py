@@ -74,6 +74,7 @@ KINDS: dict[type[errors.KeylaneError], Problem] = {
         403, "topic-not-served", "The topic is not served here", "TOPIC_AUTHORIZATION_FAILED"
     ),
     errors.OutsideScope: Problem(403, "outside-scope", "The caller's rules do not permit this"),
+    errors.ScopeTooWide: Problem(409, "scope-too-wide", "The caller's records take too long to find"),
     errors.UnknownTopic: Problem(404, "unknown-topic", "The topic is unknown", "UNKNOWN_TOPIC_OR_PARTITION"),
     errors.UnknownPartition: Problem(
         404, "unknown-partition", "The topic has no such partition", "UNKNOWN_TOPIC_OR_PARTITION"

@@ -12,9 +12,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from keylane.api.http import problems, unknown_routes
+from keylane.api.http.common_parameters import EVENT
 from keylane.api.http.parameters import QUERY
 from keylane.api.http.preferences import accepts, accepts_document
 from keylane.api.http.response import ANSWER_LIMIT_BYTES, Response
+from keylane.api.http.scope_checks import NOT_FOR_SCOPES, check_scope
 from keylane.api.http.unknown_parameters import refuse_unknown
 from keylane.errors import BadRequest, NotAcceptable, NullKey, OutsideScope, TooLarge
 from keylane.model import routes
@@ -101,12 +103,12 @@ class Operation:
         object.__setattr__(self, "is_read", kind is PermissionKind.READ)
         object.__setattr__(self, "takes_any", self.is_value or kind is PermissionKind.WRITE)
 
-    def check_scope(self, request: Request, target: Target) -> None:  # noqa: ARG002 (merged with the rows)
+    def check_scope(self, request: Request, target: Target) -> None:
         """Raise OutsideScope where the rules that apply to the caller do not permit the request."""
-        if not self.takes_scope:
-            raise OutsideScope(
-                "rules of the access policy apply to this caller, and none can permit this route"
-            )
+        if not self.takes_scope or request.scope is None:
+            raise OutsideScope(NOT_FOR_SCOPES)
+        takes_events = EVENT in self.parameters
+        check_scope(request.scope, request, target, self.route.permission, takes_events=takes_events)
 
     def check(self, request: Request) -> None:
         """Raise BadRequest for an unknown parameter, NotAcceptable where no JSON document is accepted."""

@@ -8,7 +8,9 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.issuers import AUDIENCE, NAME, JwksServer, SigningKey, claims
+from tests.servers.own import fill
+from tests.support.builders import a_lane, a_layout
+from tests.support.issuers import AUDIENCE, NAME, JwksServer, SigningKey, claims, jwks
 from tests.support.server_process import Process
 
 from keylane_server.options import TOKENS
@@ -52,6 +54,28 @@ def test_a_row_outside_the_scope_is_not_answered_neither_by_the_fast_path_nor_by
         assert scoped.status in {403, 404}
         assert not scoped.is_fast
     assert process.get(path, bearer(LISTED)).is_fast
+
+
+def test_a_caller_reads_their_own_row_and_others_are_keys_that_do_not_exist(
+    variables: dict[str, str], redis_cluster: str
+):
+    layout = a_layout(partition_count=1)
+    fill(redis_cluster, a_lane(layout, b"ann", b"1"))
+    rule = {"name": "own", "issuer": NAME, "read": [layout.topic], "key": "${sub}"}
+    known = {"issuer": NAME, "audience": AUDIENCE, "algorithms": ["RS256"], "jwks": jwks(KEY)}
+    access = json.dumps({"issuers": [known], "rules": [rule]})
+    running = Process(variables | {"KEYLANE_ACCESS": access}, authorization=TOKENS)
+    try:
+        path = f"/topics/{layout.topic}/keys/ann"
+        found = running.get(path, bearer(KEY.token(claims())))
+        assert (found.status, found.body, found.is_fast) == (200, b"1", False)
+        absent = running.get(f"/topics/{layout.topic}/keys/bob", bearer(KEY.token(claims(sub="bob"))))
+        assert absent.status == 404
+        for other in ("bob", "Ann", "an", "*", "ann/"):
+            outside = running.get(path, bearer(KEY.token(claims(sub=other))))
+            assert outside.lasting == absent.lasting
+    finally:
+        running.close()
 
 
 def test_routes_that_know_no_rows_are_refused(process: Process, topic: str):

@@ -22,6 +22,7 @@ from keylane.errors import BadRequest
 from keylane.model.records import Layout, Options
 from keylane.query import find
 from keylane.query.conditions import RANGE, Asked
+from keylane.query.join import read_joined
 from keylane.query.newest import read_newest
 from keylane.query.row_scopes import RowScopes
 from keylane.query.store import ReadTerms
@@ -119,6 +120,14 @@ def test_a_key_that_no_rule_names_is_not_even_asked_for(topic: ScopedTopic, key:
     body = json.dumps({"keys": [key, "k00"]}).encode()
     records = json.loads(topic.ask(rows, "/keys:read", "POST", body=body).body)["records"]
     assert [record.get("absent", False) for record in records] == [True, False]
+    keys = (key.encode(), key.encode() + b"2")
+    scope = Scope("eve", (ScopeRule(rows, read=("*",)),))
+    parts = topic._application.parts().within(scope)
+    assert read_newest(parts.reading(topic.layout.topic), keys, ReadTerms(1000)).record is None
+    other = ScopedTopic({}).layout
+    topic.state.add(other, [])
+    (one, two) = read_joined(parts.store, [topic.layout.topic, other.topic], keys[0], ReadTerms(1000))
+    assert (one.record, two.record) == (None, None)
     asked = [name for names in topic.state.reads for name in names]
     asked += [word for run in topic.state.runs for words in run for word in words]
     assert [name for name in asked if name.endswith(b":" + key.encode())] == []

@@ -359,6 +359,13 @@ def test_a_rule_compares_a_long_text_that_it_does_not_show():
     assert json.loads(topic.ask(rows, "/find", query={"tenant": "acme", "count": "true"}).body)["count"] == 1
 
 
+def test_a_long_text_is_compared_whole_where_an_index_of_several_fields_counts():
+    options = replace(OPTIONS, indexes=(("both", ("tenant", "amount")),))
+    topic = ScopedTopic({"a": value_of(LONG, amount=1), "b": value_of(LONG + "y", amount=1)}, options)
+    rows = Rows("own", where=(("tenant", (LONG,)),))
+    assert json.loads(topic.ask(rows, "/find", query={"amount": "1", "count": "true"}).body)["count"] == 1
+
+
 def test_keys_of_several_fields_can_t_be_named_by_a_rule():
     options = Options(index=1, key_fields=(("tenant", "string"), ("id", "integer")))
     topic = ScopedTopic({'{"tenant":"acme","id":1}': value_of("acme")}, options)

@@ -22,6 +22,7 @@ from keylane.errors import BadRequest
 from keylane.model.records import Layout, Options
 from keylane.query import find
 from keylane.query.conditions import RANGE, Asked
+from keylane.query.join import read_joined
 from keylane.query.newest import read_newest
 from keylane.query.row_scopes import RowScopes
 from keylane.query.store import ReadTerms
@@ -119,6 +120,14 @@ def test_a_key_that_no_rule_names_is_not_even_asked_for(topic: ScopedTopic, key:
     body = json.dumps({"keys": [key, "k00"]}).encode()
     records = json.loads(topic.ask(rows, "/keys:read", "POST", body=body).body)["records"]
     assert [record.get("absent", False) for record in records] == [True, False]
+    keys = (key.encode(), key.encode() + b"2")
+    scope = Scope("eve", (ScopeRule(rows, read=("*",)),))
+    parts = topic._application.parts().within(scope)
+    assert read_newest(parts.reading(topic.layout.topic), keys, ReadTerms(1000)).record is None
+    other = ScopedTopic({}).layout
+    topic.state.add(other, [])
+    (one, two) = read_joined(parts.store, [topic.layout.topic, other.topic], keys[0], ReadTerms(1000))
+    assert (one.record, two.record) == (None, None)
     asked = [name for names in topic.state.reads for name in names]
     asked += [word for run in topic.state.runs for words in run for word in words]
     assert [name for name in asked if name.endswith(b":" + key.encode())] == []
@@ -348,6 +357,13 @@ def test_a_rule_compares_a_long_text_that_it_does_not_show():
     rows = Rows("own", where=(("tags", (LONG,)),), fields=("tenant",))
     assert keys_of(topic.ask(rows, "/find", query={"tenant": "acme"})) == ["a"]
     assert json.loads(topic.ask(rows, "/find", query={"tenant": "acme", "count": "true"}).body)["count"] == 1
+
+
+def test_a_long_text_is_compared_whole_where_an_index_of_several_fields_counts():
+    options = replace(OPTIONS, indexes=(("both", ("tenant", "amount")),))
+    topic = ScopedTopic({"a": value_of(LONG, amount=1), "b": value_of(LONG + "y", amount=1)}, options)
+    rows = Rows("own", where=(("tenant", (LONG,)),))
+    assert json.loads(topic.ask(rows, "/find", query={"amount": "1", "count": "true"}).body)["count"] == 1
 
 
 def test_keys_of_several_fields_can_t_be_named_by_a_rule():

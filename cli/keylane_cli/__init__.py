@@ -37,6 +37,10 @@ COMMANDS = {
         ".check:check",
         "Say what is wrong with keylane.toml and keylane.env, without starting anything.",
     ),
+    "access": (
+        ".access:access",
+        "Look at the access policy of KEYLANE_ACCESS.",
+    ),
     "new": (
         ".new:new",
         "Write keylane.toml and keylane.env into FOLDER, for a Kafka that exists.",

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal
 
+from keylane.adapters.aws import references
 from keylane.config import kafka_table, table
+from keylane.config.access import VARIABLE as ACCESS
+from keylane.config.access import read_policy
 from keylane.config.settings import SettingsTable
-from keylane.errors import BadConfig, SettingsError, WriterError, ask_meant
+from keylane.errors import BadConfig, SettingsError, SettingsUnavailable, WriterError, ask_meant
 from keylane.model.records import MAX_LANES
 from keylane_local import env_file
 from keylane_spark.config.topics import Config, InvalidConfigFile, line_of, load
@@ -104,8 +107,10 @@ def check_settings(file: Path) -> list[CheckFinding]:
             found.append(CheckFinding("wrong", str(file), f"{name} is no setting{ask_meant(name, known)}"))
             continue
         try:
-            if value:
+            if value and name == ACCESS and not references.has_references({name: value}):
+                read_policy(given)
+            elif value:
                 known[name].read(given, name)
-        except SettingsError as error:
+        except (SettingsError, SettingsUnavailable) as error:
             found.append(CheckFinding("wrong", str(file), str(error)))
     return found

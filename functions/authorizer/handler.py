@@ -1,13 +1,24 @@
-"""Which token may do what: API Gateway asks before each request (a REQUEST authorizer, not cached)."""
+"""Which token may do what: API Gateway asks before each request (a REQUEST authorizer, not cached).
 
+What a JWT permits of the request's topics travels in the context, as one string: API Gateway hands it to the
+function behind it, and no client can set it. It is of this one request, so results must not be cached: with a
+time to live, API Gateway would use it for the token's next request, whatever that is about.
+"""
+
+import json
+import logging
 import os
 from typing import Any
 
+from keylane.access.scope_codec import CONTEXT_NAME, encode_scope
 from keylane.app import authorizer
 from keylane.app.authorizer import AccessRequest, NotAuthorized
 from keylane.wiring.runtime import Runtime
 
+RESULT_LIMIT_BYTES = 8_000
+"""API Gateway takes 8 KB of an authorizer's result."""
 decider = authorizer.build(Runtime(), os.environ)
+_log = logging.getLogger("keylane")
 
 
 class Unauthorized(Exception):
@@ -23,12 +34,21 @@ def lambda_handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         found = decider.decide(AccessRequest(event["httpMethod"], event["path"], query, authorization))
     except NotAuthorized as error:
         raise Unauthorized("Unauthorized") from error
+    result = _result(event, found, is_allowed=found.is_allowed)
+    if len(json.dumps(result)) <= RESULT_LIMIT_BYTES:
+        return result
+    _log.error("%s is refused: what their token permits takes more than API Gateway hands on", found.caller)
+    return _result(event, found._replace(scope=None), is_allowed=False)
+
+
+def _result(event: dict[str, Any], found: authorizer.Decision, *, is_allowed: bool) -> dict[str, Any]:
     statement = {
         "Action": "execute-api:Invoke",
-        "Effect": "Allow" if found.is_allowed else "Deny",
+        "Effect": "Allow" if is_allowed else "Deny",
         "Resource": event["methodArn"],
     }
-    return {
+    result = {
         "principalId": found.caller,
         "policyDocument": {"Version": "2012-10-17", "Statement": [statement]},
     }
+    return result if found.scope is None else {**result, "context": {CONTEXT_NAME: encode_scope(found.scope)}}

@@ -1,17 +1,30 @@
-"""Who may do what: bearer tokens and API keys, by the grants of the authorizer function (KEYLANE_ACCESS)."""
+"""Who may do what: bearer tokens and API keys, by the policy of the authorizer function (KEYLANE_ACCESS)."""
 
 import logging
 import time
 from collections.abc import Mapping
 from concurrent.futures import Executor
 
-from keylane.access.grants import Grant, Need, grant_of
-from keylane.app.authorizer import AccessRequest, NotAuthorized, decide
+from keylane.access.grants import Need, grant_of
+from keylane.access.policy import Policy
+from keylane.access.tokens import BadToken
+from keylane.app.authorizer import (
+    AUDIT,
+    AccessRequest,
+    Decision,
+    NotAuthorized,
+    audit,
+    decide,
+    issued_token,
+)
+from keylane.config.table import ACCESS
 from keylane.errors import KeylaneError, SettingsUnavailable
+from keylane.metrics.meter import MetricSink
 from keylane.ports import Clock
-from keylane.wiring.authorizer import GrantsSource
+from keylane.wiring.authorizer import PolicySource
 from keylane_server.greenlets import begin, call_in_thread
-from keylane_server.received import ReceivedRequest
+from keylane_server.issued_tokens import IssuedAccess, IssuedTokens
+from keylane_server.received import Access, ReceivedRequest
 
 __all__ = ["NotAllowed", "NotAuthorized", "TokenAuthorizer"]
 GRANTED_LIMIT = 10_000
@@ -19,7 +32,8 @@ GRANTED_LIMIT = 10_000
 LONGEST_GRANTED = 1_024
 """Of a header whose grants are remembered: spaces before the token count."""
 LOOK_S = 5.0
-"""How often it is looked whether the grants are due to be read again."""
+"""How often it is looked whether the policy is due to be read again."""
+NO_RULE = "(none)"
 _log = logging.getLogger("keylane.serve")
 
 
@@ -28,52 +42,63 @@ class NotAllowed(Exception):
 
 
 class TokenAuthorizer:
-    """Decides as the authorizer function does. A thread reads the grants: they may be in a secret store."""
+    """Decides as the authorizer function does. A thread reads the policy: it may be in a secret store."""
 
-    def __init__(self, environment: Mapping[str, str], clock: Clock, executor: Executor) -> None:
-        self._source = GrantsSource(environment, clock)
+    def __init__(
+        self, environment: Mapping[str, str], clock: Clock, executor: Executor, metrics: MetricSink
+    ) -> None:
+        self._source = PolicySource(environment, clock)
+        self._clock = clock
         self._executor = executor
-        self._grants: Mapping[str, Grant] = {}
+        self._metrics = metrics
+        self._is_audited = bool(ACCESS.read(environment, AUDIT))
+        self._policy = Policy()
+        self._issued = IssuedTokens(clock)
         self._granted: set[tuple[bytes, Need]] = set()
         self._look_at_s = 0.0
 
     def reload(self) -> None:
-        """Read the grants where that is due, as a request. Raises SettingsError, SettingsUnavailable."""
+        """Read the policy where that is due, as a request. Raises SettingsError, SettingsUnavailable."""
         self._look_at_s = time.monotonic() + LOOK_S
         self._replace(call_in_thread(self._executor, self._source.current))
 
+    def close(self) -> None:
+        """End the threads that fetch keys."""
+        self._issued.close()
+
     @property
     def _is_due(self) -> bool:
-        """Whether to look now whether the grants are due to be read again."""
+        """Whether to look now whether the policy is due to be read again."""
         return time.monotonic() >= self._look_at_s
 
     def _reload_or_log(self) -> None:
-        """Read the grants where that is due; where they can't be read for long, nobody is allowed."""
+        """Read the policy where that is due; where it can't be read for long, nobody is allowed."""
         try:
             self.reload()
         except SettingsUnavailable as error:
-            self._replace({})
-            _log.error("every request is refused, because the grants can't be read: %s", error)
+            self._replace(Policy())
+            _log.error("every request is refused, because the policy can't be read: %s", error)
         except KeylaneError as error:
-            _log.error("the grants are not changed: %s", error)
+            _log.error("the policy is not changed: %s", error)
 
-    def _replace(self, grants: Mapping[str, Grant]) -> None:
-        if grants is not self._grants:
-            self._grants = grants
+    def _replace(self, policy: Policy) -> None:
+        if policy is not self._policy:
+            self._policy = policy
             self._granted.clear()
+            self._issued.use(policy)
 
     def is_granted(self, authorization: bytes, need: Need) -> bool:
-        """Return whether the token of an Authorization header grants what a request needs.
+        """Return whether the token of an Authorization header has a grant for all that a request needs.
 
-        What was granted is remembered until the grants are read again. False may mean only that `caller_of`
-        has to decide, or that it has to have the grants read again.
+        What was granted is remembered until the policy is read again. False may mean only that `authorize`
+        has to decide: for each JWT, since the scope of its rows has to travel with the request.
         """
         if self._is_due or len(authorization) > LONGEST_GRANTED:
             return False
         asked = authorization, need
         if asked in self._granted:
             return True
-        grant = grant_of(self._grants, authorization.decode("latin-1"))
+        grant = grant_of(self._policy.grants, authorization.decode("latin-1"))
         if grant is None or not grant.allows(need):
             return False
         if len(self._granted) >= GRANTED_LIMIT:
@@ -81,24 +106,86 @@ class TokenAuthorizer:
         self._granted.add(asked)
         return True
 
-    def caller_of(self, request: ReceivedRequest) -> str:
-        """Return the name of the token, from Authorization or x-api-key. Raises NotAuthorized, NotAllowed.
+    async def authorize(self, request: ReceivedRequest) -> Access:
+        """Return who sends a request, by its token in Authorization or x-api-key.
 
-        It has the grants read again where that is due, and does not wait for them.
+        Raises NotAuthorized, NotAllowed, IssuerUnavailable. It has the policy read again where that is due,
+        and does not wait for it; for the keys of an issuer it waits.
         """
+        authorization = self._begin(request)
+        found = self._issued.recall(authorization)
+        if found is None and (token := issued_token(self._policy, authorization)) is not None:
+            try:
+                found = await self._issued.find(authorization, token)
+            except BadToken as error:
+                raise NotAuthorized(str(error)) from error
+        return self._admit(request, authorization, found)
+
+    def authorize_again(self, request: ReceivedRequest) -> None:
+        """Raise as `authorize` where a stream would be refused now, or be permitted other rows."""
+        authorization = self._begin(request)
+        token = issued_token(self._policy, authorization)
+        found = None
+        if token is not None:
+            found = self._find_again(request, authorization, token)
+            if found is None:
+                return
+        _, decision = self._decide(request, authorization, found)
+        if not decision.is_allowed or (found and found.scope) != request.access.scope:
+            raise NotAllowed
+
+    def _find_again(self, request: ReceivedRequest, authorization: str, token: str) -> IssuedAccess | None:
+        """Return what a token permits now; None while keys are fetched: it has not expired."""
+        from keylane.adapters.issuers.verifier import KeysNeeded  # noqa: PLC0415 (loaded with the issuers)
+
+        try:
+            return self._issued.find_at_once(authorization, token)
+        except BadToken as error:
+            raise NotAuthorized(str(error)) from error
+        except KeysNeeded as needed:
+            if self._clock.now_ms() / 1000 >= request.access.until_s:
+                raise NotAuthorized("the token has expired") from None
+            self._issued.fetch(needed.issuer)
+            return None
+
+    def _begin(self, request: ReceivedRequest) -> str:
+        """Return the header with the token; have the policy read again where that is due."""
         if self._is_due:
             begin(self._reload_or_log, _ignore)
         headers = request.last
-        authorization = headers.get("authorization", "")
+        authorization: str = headers.get("authorization", "")
         if not authorization and (key := headers.get("x-api-key")):
             authorization = f"Bearer {key}"
-        # The query is parsed for those who have a token.
-        query = request.query if grant_of(self._grants, authorization) else {}
-        asked = AccessRequest(request.method, request.path, query, authorization)
-        caller, is_allowed = decide(self._grants, asked, request.target)
-        if not is_allowed:
+        return authorization
+
+    def _admit(self, request: ReceivedRequest, authorization: str, found: IssuedAccess | None) -> Access:
+        """Return who sends a request; count and log what was decided. Raises NotAuthorized, NotAllowed."""
+        asked, decision = self._decide(request, authorization, found)
+        if found is not None:
+            self._count(decision)
+        if self._is_audited:
+            audit(decision, asked, request.target)
+        if not decision.is_allowed:
             raise NotAllowed
-        return caller
+        return (
+            Access(decision.caller) if found is None else Access(decision.caller, found.scope, found.until_s)
+        )
+
+    def _decide(
+        self, request: ReceivedRequest, authorization: str, found: IssuedAccess | None
+    ) -> tuple[AccessRequest, Decision]:
+        """Return whether a request is granted. Raises NotAuthorized."""
+        # The query is parsed for those who have a token.
+        is_known = found is not None or grant_of(self._policy.grants, authorization) is not None
+        asked = AccessRequest(request.method, request.path, request.query if is_known else {}, authorization)
+        if found is None:
+            return asked, decide(self._policy.grants, asked, request.target)
+        return asked, found.decide(asked, request.target)
+
+    def _count(self, decision: Decision) -> None:
+        result = "allowed" if decision.is_allowed else "denied"
+        for rule in decision.rules or (NO_RULE,):
+            self._metrics.add_number("AccessDecisions", (rule, result), 1)
 
 
 def _ignore(_: object, error: BaseException | None) -> None:

@@ -209,12 +209,13 @@ class ServerApp:
             if self._sites is not None:
                 self._sites.check(request)
             is_preflight = request.method == "OPTIONS" and self._settings.cors_headers
-            caller = "" if is_preflight else self._authorize(request)
+            if self._authorizer is not None and not is_preflight:
+                request.access = await self._authorizer.authorize(request)
             if body is None:
-                complete = request.with_body(b"", caller)
+                complete = request.with_body(b"")
             else:
                 await body.read(receive, request.declared_bytes)
-                complete = request.with_body(body.data, caller)
+                complete = request.with_body(body.data)
             if is_preflight:
                 return await self._preflight()
             return await self._admit(request, complete, receive)
@@ -312,16 +313,13 @@ class ServerApp:
             self._admission.leave_long_poll()
 
     def _refuse_stream(self, request: ReceivedRequest) -> ChangeEvent | None:
-        """Return the last event of a stream whose token is no longer valid."""
+        """Return the last event of a stream whose token no longer permits what it did."""
         try:
-            self._authorize(request)
+            if self._authorizer is not None:
+                self._authorizer.authorize_again(request)
         except refusals.REFUSED as error:
             return ChangeEvent(PROBLEM, str(self._refused(error, request.id).body))
         return None
-
-    def _authorize(self, request: ReceivedRequest) -> str:
-        """Return the caller's name, empty where anyone may call. Raises NotAuthorized, NotAllowed."""
-        return "" if self._authorizer is None else self._authorizer.caller_of(request)
 
     def _begin(
         self,

@@ -1,12 +1,14 @@
 """A request as ASGI gives it to the server, before its body is read."""
 
+import math
 import re
 from collections.abc import Callable
 from random import getrandbits
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs, quote
 
 from keylane.access.callers import Caller
+from keylane.access.scopes import Scope as Rights
 from keylane.api.http.request import Request, is_host
 from keylane.model.routes import READS, Target, find
 
@@ -23,15 +25,42 @@ _ONCE = ("authorization", "x-api-key")
 _NO_QUERY: dict[str, list[str]] = {}
 
 
+class Access(NamedTuple):
+    """Who sends a request: whose token it has, empty without one.
+
+    `scope`: what a JWT permits, None for a token with a grant. `until_s`: when a JWT expires, in seconds
+    since 1970.
+    """
+
+    caller: str = ""
+    scope: Rights | None = None
+    until_s: float = math.inf
+
+
+ANYONE = Access()
+
+
 class ReceivedRequest:
     """The head of a request. `path` is percent-encoded; `query_string` is as it was sent.
 
     `headers` are by lower-case name, the values of a repeated one as a list with commas; of a repeated one
-    `last` has the last. `target`: where the request leads, once `find_target` has looked.
+    `last` has the last. `target`: where the request leads, once `find_target` has looked. `access`: who sends
+    it, once that is verified.
     """
 
     __slots__ = (
-        *("_query", "headers", "id", "last", "method", "path", "query_string", "source_ip", "target"),
+        *(
+            "_query",
+            "access",
+            "headers",
+            "id",
+            "last",
+            "method",
+            "path",
+            "query_string",
+            "source_ip",
+            "target",
+        ),
     )
 
     def __init__(self, scope: Scope, request_id: str) -> None:
@@ -47,6 +76,7 @@ class ReceivedRequest:
         self.source_ip: str = client[0] if client else ""
         self.id = request_id
         self.target = Target(self.path)
+        self.access = ANYONE
 
     @property
     def query(self) -> dict[str, list[str]]:
@@ -104,10 +134,10 @@ class ReceivedRequest:
             or "transfer-encoding" in self.headers
         )
 
-    def with_body(self, body: bytes, caller: str) -> Request:
-        """Return the complete request; `caller`: whose token it has, empty without one."""
-        sender = Caller(caller, source_ip=self.source_ip)
-        return Request(self.method, self.path, self.query, self.headers, body, sender, self.id)
+    def with_body(self, body: bytes) -> Request:
+        """Return the complete request, with what its sender may see and write."""
+        sender, scope = Caller(self.access.caller, source_ip=self.source_ip), self.access.scope
+        return Request(self.method, self.path, self.query, self.headers, body, sender, self.id, scope=scope)
 
 
 def plain_headers(

@@ -2,7 +2,7 @@
 
 from keylane.api.http.problems import BODY_TOO_LARGE, Problem, kind_of, problem
 from keylane.api.http.response import Response
-from keylane.errors import BadRequest
+from keylane.errors import BadRequest, IssuerUnavailable
 from keylane_server.access import NotAllowed, NotAuthorized
 from keylane_server.admission import AddressBusy, Overloaded
 from keylane_server.bodies import BodyBroken, BodyTimeout, BodyTooLarge
@@ -15,8 +15,11 @@ OVERLOADED = Problem(503, "overloaded", "The server has as many requests as it c
 THROTTLED = Problem(429, "throttled", "Too many requests")
 BODY_TIMEOUT = Problem(408, "body-timeout", "The request's body did not arrive in time")
 BAD_REQUEST = kind_of(BadRequest(""))
+ISSUER_UNAVAILABLE = kind_of(IssuerUnavailable(""))
 TIMEOUT = Problem(504, "timeout", "The request took too long")
 RETRY_AFTER_S = 1
+ISSUER_RETRY_AFTER_S = 60
+"""An issuer's keys are asked for once a minute."""
 
 
 class ServerStops(Exception):
@@ -25,6 +28,7 @@ class ServerStops(Exception):
 
 _PROBLEMS: dict[type[Exception], tuple[Problem, str, dict[str, str]]] = {
     NotAuthorized: (UNAUTHORIZED, "{error}", {"WWW-Authenticate": "Bearer"}),
+    IssuerUnavailable: (ISSUER_UNAVAILABLE, "{error}", {"Retry-After": str(ISSUER_RETRY_AFTER_S)}),
     NotAllowed: (FORBIDDEN, "the token does not grant this request", {}),
     ForeignSite: (FORBIDDEN, "{error}, and the server takes no tokens", {}),
     Overloaded: (OVERLOADED, "{error}: try again in a second", {"Retry-After": str(RETRY_AFTER_S)}),

@@ -81,6 +81,7 @@ class ServerProcess:
         self._applications = Applications(self._runtime, environment)
         self._app: ServerApp | None = None
         self._spans: RequestSpans | None = None
+        self._authorizer: TokenAuthorizer | None = None
 
     def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> Awaitable[None]:
         """Serve as an ASGI application."""
@@ -113,7 +114,9 @@ class ServerProcess:
         loop = asyncio.get_running_loop()
         authorizer = None
         if self._options.requires_tokens:
-            authorizer = TokenAuthorizer(self._environment, self._runtime.clock, self._executor)
+            sink = self._runtime.open_metrics("")
+            authorizer = TokenAuthorizer(self._environment, self._runtime.clock, self._executor, sink)
+            self._authorizer = authorizer
             await run_request(authorizer.reload)
         await self._applications.open()
         if self._options.workers > 1:
@@ -165,6 +168,8 @@ class ServerProcess:
         self._runtime.close()
         if self._spans is not None:
             self._spans.close()
+        if self._authorizer is not None:
+            self._authorizer.close()
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _flush_meters(self) -> None:

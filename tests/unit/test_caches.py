@@ -119,7 +119,9 @@ BOUNDS = {
     "keylane.api.http.router:BYTES": "nothing is added",
     "keylane.api.reads.change_conditions:ConditionedChanges._outside": "OUTSIDE_LIMIT of one stream",
     "keylane.api.reads.change_sources:TopicChanges._seen": STORED,
+    "keylane.adapters.issuers.verifier:TokenVerifier._sets": OPERATOR,
     "keylane.api.reads.envelope:Envelopes._common": REQUEST,
+    "keylane.query.row_scopes:RowScopes._known": "layouts of topics that one request, or one stream, names",
     "keylane.app.authorizer:build()": "one result",
     "keylane.formats.avro_schema:_Walk._types": "types of one schema",
     "keylane.formats.connect_keys:keys_with_schema": OPERATOR,
@@ -143,14 +145,14 @@ BOUNDS = {
     "keylane.state.lanes:_lane_at": STORED,
     "keylane.state.ordered:_known_number": "_LONGEST_KNOWN, 4,096",
     "keylane.state.ordered:_known_time": "_LONGEST_KNOWN, 4,096",
-    "keylane.wiring.authorizer:GrantsSource._grants": OPERATOR,
     "keylane.wiring.guards:build_checks()": "one result",
     "keylane.wiring.query:build_query()": "one result",
     "keylane.wiring.schemas:open_circuit()": "one result",
     "keylane.wiring.schemas:reading_schemas()": "one result",
     "keylane.wiring.schemas:writing_schemas()": "one result",
     "keylane_server.access:TokenAuthorizer._granted": "LONGEST_GRANTED of known tokens, GRANTED_LIMIT",
-    "keylane_server.access:TokenAuthorizer._grants": OPERATOR,
+    "keylane_server.issued_tokens:IssuedTokens._fetching": RUNNING,
+    "keylane_server.issued_tokens:IssuedTokens._remembered": "LONGEST_REMEMBERED, REMEMBERED_LIMIT",
     "keylane_server.admission:AdmissionControl._of_address": RUNNING,
     "keylane_server.admission:Places._waiting": RUNNING,
     "keylane_server.app:ServerApp._answering": RUNNING,
@@ -209,6 +211,6 @@ def test_a_long_text_of_a_client_is_not_kept(ask: Callable[[str], object], cache
 def test_a_token_behind_many_spaces_is_not_kept():
     found = object.__new__(access.TokenAuthorizer)
     found._look_at_s = float("inf")
-    found._grants, found._granted = {}, set()
+    found._granted = set()
     assert not found.is_granted(b"Bearer " + b" " * access.LONGEST_GRANTED + b"x" * 20, None)  # type: ignore[arg-type]
     assert not found._granted

@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 
 from keylane_local.tools import project_root
 
-EXTRAS = ("produce", "registry", "msk-iam", "validation")
+EXTRAS = ("produce", "registry", "msk-iam", "validation", "issuers")
 """The extras that functions import."""
 IN_THE_RUNTIME = frozenset({"boto3", "botocore", "s3transfer"})
 FOR_PROGRAMS = frozenset({"click"})

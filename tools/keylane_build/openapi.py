@@ -16,7 +16,7 @@ from keylane.api.http.schemas import TEXT, Schema
 from keylane.api.reads.explore import LAST_PARTITION
 from keylane.app import explore, produce, query
 from keylane.model.keys import KEY_LIMIT_BYTES
-from keylane.model.routes import EXPLORE, PRODUCE, QUERY, Names, PermissionKind, Route
+from keylane.model.routes import EXPLORE, PRODUCE, QUERY, PermissionKind, Route
 from keylane.state.windows import NAME_LIMIT
 from keylane_local.tools import project_root
 
@@ -38,7 +38,7 @@ NOT_ACCEPTABLE, CONFLICT, TOO_MANY, INTERNAL_ERROR = 406, 409, 429, 500
 OCTETS = "application/octet-stream"
 _TYPES = {str: "string", int: "integer", bool: "boolean", type(None): "null"}
 _BINARY = {"type": "string", "format": "binary"}
-_PROBLEMS = (400, 404, INTERNAL_ERROR, 503)
+_PROBLEMS = (400, 403, 404, INTERNAL_ERROR, 503)
 """Statuses of problems that every route may return."""
 _PROBLEM = {
     "description": "a problem; its type is stable",
@@ -210,7 +210,6 @@ def _responses(operation: Operation, method: str) -> dict[str, Any]:
     statuses = {
         *_PROBLEMS,
         *operation.refusals,
-        *_forbidden(operation.route),
         *([] if operation.route.permission.kind is PermissionKind.WRITE else [NOT_ACCEPTABLE]),
         *([412] if MAX_AGE_MS in operation.parameters else []),
         *([414] if "{key}" in operation.route.path else []),
@@ -233,12 +232,6 @@ def _with_headers(responses: dict[str, Any], operation: Operation) -> dict[str, 
         found = responses[str(status)]
         responses[str(status)] = {**(_PROBLEM if "$ref" in found else found), "headers": headers}
     return responses
-
-
-def _forbidden(route: Route) -> tuple[int, ...]:
-    """403 for a read that names its topics: KEYLANE_TOPICS may exclude them."""
-    kind, names = route.permission
-    return (403,) if kind is PermissionKind.READ and names not in {Names.ALL, Names.NONE} else ()
 
 
 def _content(content_type: str, schema: Schema) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from keylane.config import kafka_table, table
-from keylane.config.settings import REQUIRED, Choice, Integer, JsonObject, Setting
+from keylane.config.settings import REQUIRED, Choice, Integer, JsonObject, JsonOrFile, Setting
 from keylane_local.tools import project_root
 
 TEXT = Path(__file__).with_suffix(".txt")
@@ -47,7 +47,7 @@ def _value(setting: Setting) -> str:
         return ", ".join(f"`{word}`" for word in setting.words)
     if isinstance(setting, Integer):
         return f"{setting.least} or more" if setting.most is None else f"{setting.least} to {setting.most}"
-    return f"JSON: `{setting.example}`" if isinstance(setting, JsonObject) else setting.accepts
+    return f"JSON: `{setting.example}`" if isinstance(setting, JsonObject | JsonOrFile) else setting.accepts
 
 
 def _default(setting: Setting) -> str:

@@ -35,6 +35,7 @@ CONTENTS = {
             "docs/use/console",
             "docs/use/databases",
             "docs/use/transforms",
+            "docs/use/rights",
             "docs/use/find",
             "docs/guarantees",
             "docs/limits",

@@ -16,7 +16,7 @@ from keylane.model.routes import FUNCTIONS
 from keylane_build import templates
 
 RUNTIME = f"python{sys.version_info.major}.{sys.version_info.minor}"
-MOST_BYTES = 60_000_000
+MOST_BYTES = 65_000_000
 ARM64 = b"\xb7\x00"
 """The machine of an ELF file, at byte 18."""
 LOAD = """

@@ -19,6 +19,7 @@ from tests.support.builders import (
 )
 from tests.support.server_process import OTHER_WAY, Process, with_tokens
 
+from keylane.access.policy import Policy
 from keylane.api.http.parameters import HEADER
 from keylane.api.reads.key import READ
 from keylane.model.records import Options
@@ -210,7 +211,7 @@ def test_a_token_that_is_revoked_ends_the_fast_path(guarded: Callable[..., Proce
     assert process.get(path, bearer).is_fast
     authorizer = process.app._authorizer
     assert authorizer is not None
-    authorizer._replace({})
+    authorizer._replace(Policy())
     found = process.get(path, bearer)
     assert (found.status, found.is_fast) == (401, False)
 

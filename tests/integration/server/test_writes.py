@@ -11,6 +11,7 @@ from tests.servers.own import create_topic, eventually, messages_of, suspended
 from tests.support.builders import a_topic
 from tests.support.server_process import Process, with_tokens
 
+from keylane.access.policy import Policy
 from keylane_server.admission import MIB, Limits
 from keylane_server.app import LARGE_BODY_BYTES
 from keylane_server.options import TOKENS
@@ -223,7 +224,7 @@ def test_a_token_writes_what_it_is_granted_alone(variables: dict[str, str], kafk
             assert problem_of(found) == (403, "forbidden")
         authorizer = process.app._authorizer
         assert authorizer is not None
-        authorizer._replace({})
+        authorizer._replace(Policy())
         assert problem_of(put(process, topic, "k", b"1", bearer)) == (401, "unauthorized")
     finally:
         process.close()

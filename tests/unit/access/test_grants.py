@@ -177,7 +177,7 @@ def test_a_grant_of_everything_allows_every_operation_and_an_empty_one_none():
     [
         ("", "is not set"),
         ("{", "is not valid JSON"),
-        ("{}", "has no token"),
+        ("{}", "has no token and no rule"),
         ('{"secret-token": {"name": "a"}}', "name \\(number 1\\) that is not a SHA-256"),
         (json.dumps({digest(TOKEN): ["a"]}), "grant \\(number 1\\)"),
         (json.dumps({digest(TOKEN): {"name": "a", "reads": []}}), "grant \\(number 1\\)"),
@@ -187,25 +187,25 @@ def test_a_grant_of_everything_allows_every_operation_and_an_empty_one_none():
 )
 def test_error_of_a_faulty_grant_shows_no_secret(given, fault):
     with pytest.raises(SettingsError, match=fault) as raised:
-        access.read_grants({"KEYLANE_ACCESS": given})
+        access.read_policy({"KEYLANE_ACCESS": given})
     assert "secret-token" not in str(raised.value)
     assert digest(TOKEN) not in str(raised.value)
 
 
 def test_grants_are_read_again_after_a_while(ask, monkeypatch):
     time = FakeTime()
-    source = authorizer.GrantsSource(os.environ, time.clock)
-    assert source.current()[digest(TOKEN)].read == ("orders*", "rates")
+    source = authorizer.PolicySource(os.environ, time.clock)
+    assert source.current().grants[digest(TOKEN)].read == ("orders*", "rates")
     monkeypatch.setenv("KEYLANE_ACCESS", json.dumps({digest(TOKEN): {"name": "billing"}}))
-    time.move(authorizer.GRANTS_TTL_S - 1)
-    assert source.current()[digest(TOKEN)].read == ("orders*", "rates")
+    time.move(authorizer.POLICY_TTL_S - 1)
+    assert source.current().grants[digest(TOKEN)].read == ("orders*", "rates")
     time.move(1)
-    assert source.current()[digest(TOKEN)].read == ()
+    assert source.current().grants[digest(TOKEN)].read == ()
 
 
 def test_grants_stay_valid_for_minutes_while_their_store_is_away(ask, monkeypatch, caplog):
     time = FakeTime()
-    source = authorizer.GrantsSource(os.environ, time.clock)
+    source = authorizer.PolicySource(os.environ, time.clock)
     known = source.current()
 
     def away(_environment):
@@ -215,13 +215,13 @@ def test_grants_stay_valid_for_minutes_while_their_store_is_away(ask, monkeypatc
     for _ in range(14):
         time.move(60)
         assert source.current() is known
-    assert "the grants of 840 s ago are used" in caplog.text
+    assert "the policy of 840 s ago is used" in caplog.text
     time.move(61)
     with pytest.raises(SettingsUnavailable):
         source.current()
     monkeypatch.undo()
     monkeypatch.setenv("KEYLANE_ACCESS", json.dumps({digest(TOKEN): {"name": "billing"}}))
-    assert source.current()[digest(TOKEN)].read == ()
+    assert source.current().grants[digest(TOKEN)].read == ()
 
 
 def test_first_request_fails_while_the_store_of_the_grants_is_away(ask, monkeypatch):

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.proxy_events import HttpRequest, build_proxy_event
 
+from keylane.access.scopes import Scope
 from keylane.api.http.gateway import request_of
-from keylane_server.received import ReceivedRequest, new_request_id
+from keylane_server.received import Access, ReceivedRequest, new_request_id
 
 if TYPE_CHECKING:
     from keylane.api.http.request import Request
@@ -50,14 +51,18 @@ def of_gateway(method: str, target: bytes, headers: tuple[tuple[bytes, bytes], .
     ],
 )
 def test_the_servers_request_is_that_of_api_gateways_event(method, target, headers, body):
-    own = received(method, target, headers).with_body(body, "")
+    own = received(method, target, headers).with_body(body)
     other = of_gateway(method, target, headers, body)
     assert own._replace(id="id-1", root_path="/local", caller=other.caller) == other
     assert own.caller.name() == other.caller.name() == "source-ip:10.0.0.7"
 
 
 def test_a_token_names_the_caller():
-    assert received("GET", b"/").with_body(b"", "billing").caller.name() == "authorizer:billing"
+    request = received("GET", b"/")
+    assert request.with_body(b"").scope is None
+    request.access = Access("billing", Scope("billing"))
+    assert request.with_body(b"").caller.name() == "authorizer:billing"
+    assert request.with_body(b"").scope == Scope("billing")
 
 
 def test_of_a_repeated_header_the_server_itself_goes_by_the_last():
@@ -67,7 +72,7 @@ def test_of_a_repeated_header_the_server_itself_goes_by_the_last():
 
 
 def test_a_request_has_an_id_of_its_own_which_is_a_uuid():
-    assert received("GET", b"/").with_body(b"", "").id == "request-1"
+    assert received("GET", b"/").with_body(b"").id == "request-1"
     ids = [new_request_id() for _ in range(100)]
     assert len(set(ids)) == len(ids)
     for found in ids:

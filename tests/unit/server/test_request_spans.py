@@ -115,7 +115,7 @@ def test_records_of_a_request_get_the_context_of_its_span(traced: Traced):
     traced.answer(received)
     [span] = traced.finished
     own = f"00-{TRACE}-{span.context.span_id:016x}-01"
-    assert dict(trace_headers(received.with_body(b"", ""))) == {
+    assert dict(trace_headers(received.with_body(b""))) == {
         "traceparent": own.encode(),
         "tracestate": b"vendor=1",
     }
@@ -129,7 +129,7 @@ def test_repeated_headers_give_way_to_those_of_the_span(traced: Traced):
     own = f"00-{TRACE}-{span.context.span_id:016x}-01"
     assert received.headers == {"traceparent": own, "tracestate": "b=2", "accept": "*/*"}
     passed_on = {"traceparent": own.encode(), "tracestate": b"b=2"}
-    assert dict(trace_headers(received.with_body(b"", ""))) == passed_on
+    assert dict(trace_headers(received.with_body(b""))) == passed_on
 
 
 def test_an_invalid_parent_begins_a_new_trace_without_its_state(traced: Traced):
@@ -140,13 +140,13 @@ def test_an_invalid_parent_begins_a_new_trace_without_its_state(traced: Traced):
     # The flags may say that the trace's id is random, too (03).
     flags = int(span.context.trace_flags)
     own = f"00-{span.context.trace_id:032x}-{span.context.span_id:016x}-{flags:02x}"
-    assert dict(trace_headers(received.with_body(b"", ""))) == {"traceparent": own.encode()}
+    assert dict(trace_headers(received.with_body(b""))) == {"traceparent": own.encode()}
 
 
 def test_what_the_caller_does_not_sample_is_passed_on_and_not_exported(traced: Traced):
     received = request("PUT", traceparent=f"00-{TRACE}-{PARENT}-00")
     traced.answer(received)
-    [(_, passed_on)] = trace_headers(received.with_body(b"", ""))
+    [(_, passed_on)] = trace_headers(received.with_body(b""))
     assert passed_on.startswith(f"00-{TRACE}-".encode())
     assert passed_on.endswith(b"-00")
     assert traced.finished == ()

@@ -20,7 +20,7 @@ class Unresolvable(LookupError):
     """A function's arguments do not exist, or are not what it takes; the text is a sentence."""
 
 
-class Scope(Protocol):
+class TemplateScope(Protocol):
     """What functions refer to. Its methods raise Unresolvable for what does not exist."""
 
     def reference(self, name: str) -> Any:
@@ -36,7 +36,7 @@ class Scope(Protocol):
         """Return a mapping of the template."""
 
 
-def resolve(node: Any, scope: Scope) -> Any:
+def resolve(node: Any, scope: TemplateScope) -> Any:
     """Return a value of the template without functions; NO_VALUE if it is left out. Raises Unresolvable."""
     if isinstance(node, list):
         found = [resolve(each, scope) for each in node]
@@ -63,17 +63,17 @@ def as_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _if(argument: Any, scope: Scope) -> Any:
+def _if(argument: Any, scope: TemplateScope) -> Any:
     name, then, otherwise = argument
     return resolve(then if scope.condition(name) else otherwise, scope)
 
 
-def _get_att(argument: Any, scope: Scope) -> Any:
+def _get_att(argument: Any, scope: TemplateScope) -> Any:
     name, attribute = argument if isinstance(argument, list) else argument.split(".", 1)
     return scope.attribute(name, attribute)
 
 
-def _sub(argument: Any, scope: Scope) -> str:
+def _sub(argument: Any, scope: TemplateScope) -> str:
     text, own = argument if isinstance(argument, list) else (argument, {})
 
     def value(match: re.Match[str]) -> str:
@@ -91,7 +91,7 @@ def _sub(argument: Any, scope: Scope) -> str:
     return _VARIABLE.sub(value, text)
 
 
-def _find_in_map(argument: Any, scope: Scope) -> Any:
+def _find_in_map(argument: Any, scope: TemplateScope) -> Any:
     name, first, second = (resolve(each, scope) for each in argument)
     try:
         return scope.mapping(name)[as_text(first)][as_text(second)]
@@ -126,7 +126,7 @@ def _cidr(argument: Any) -> list[str]:
     return [str(next(subnets)) for _ in range(int(count))]
 
 
-_LAZY: dict[str, Callable[[Any, Scope], Any]] = {
+_LAZY: dict[str, Callable[[Any, TemplateScope], Any]] = {
     "Condition": lambda name, scope: scope.condition(name),
     "Fn::FindInMap": _find_in_map,
     "Fn::GetAtt": _get_att,

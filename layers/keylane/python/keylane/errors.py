@@ -24,6 +24,8 @@
     │   ├── OffsetOutOfRange
     │   └── KeyAbsent
     ├── TopicNotServed
+    ├── OutsideScope
+    ├── ScopeTooWide
     ├── TooLarge
     ├── NotKept
     │   ├── NoIndex
@@ -45,6 +47,7 @@
     │   ├── LaneBuilding
     │   ├── StateTooOld
     │   ├── SettingsUnavailable
+    │   ├── IssuerUnavailable
     │   ├── RegistryUnavailable
     │   ├── QueueUnavailable
     │   │   └── Unconfirmed
@@ -250,6 +253,24 @@ class TopicNotServed(KeylaneError):
             f"topic {topic!r} can't be {use} here: the setting KEYLANE_TOPICS does not include it"
         )
         self.topic = topic
+
+
+class OutsideScope(KeylaneError):
+    """The rules of the access policy that apply to the caller do not permit this; it names no row."""
+
+    def __init__(self, message: str, parameter: str | None = None) -> None:
+        super().__init__(message)
+        self.parameter = parameter
+
+
+class ScopeTooWide(KeylaneError):
+    """To find the rows that the caller may see takes longer than one request may take."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            f"too few of the records of {called(topic)} that one request may look at are of this caller: find"
+            " them by a field that tells them apart, or read them by their keys"
+        )
 
 
 class OffsetOutOfRange(NotFound):
@@ -486,6 +507,10 @@ class StateTooOld(Unavailable):
         super().__init__(f"the state {age}, the request accepts {max_age_ms} ms")
         self.age_ms = age_ms
         self.max_age_ms = max_age_ms
+
+
+class IssuerUnavailable(Unavailable):
+    """The keys of a token's issuer are not known, and can't be fetched: who asks is not known."""
 
 
 class RegistryUnavailable(Unavailable):

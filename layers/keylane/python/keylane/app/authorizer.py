@@ -1,5 +1,10 @@
-"""Which token may do what, by the grants of KEYLANE_ACCESS: for Lambda's authorizer and for the server."""
+"""Which token may do what, by the policy of KEYLANE_ACCESS: for Lambda's authorizer and for the server.
 
+A token of the policy's list has a grant. A JWT of one of its issuers has a scope instead: here only whether
+some rule names what the request is about, and the application decides on its rows.
+"""
+
+import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
@@ -13,13 +18,23 @@ from keylane.access.grants import (
     short_token_of,
     why_unknown,
 )
+from keylane.access.policy import Policy, scope_of
+from keylane.access.scoped_requests import narrow, permits, rule_names
+from keylane.access.scopes import Scope
+from keylane.access.tokens import BadToken, jwt_in
 from keylane.config.api import ApiSettings
+from keylane.config.table import ACCESS
 from keylane.model.routes import Target, find
 from keylane.wiring.application import read_api_settings
-from keylane.wiring.authorizer import GrantsSource
+from keylane.wiring.authorizer import BlockingVerifier, PolicySource
 from keylane.wiring.runtime import Runtime
 
 _log = logging.getLogger("keylane")
+_audit_log = logging.getLogger("keylane.audit")
+_audit_log.setLevel(logging.INFO)
+AUDIT = "KEYLANE_ACCESS_AUDIT"
+AUDITED_NAMES, NAME_CHARACTERS = 20, 249
+"""Of the topics that a request names, in a line of the audit: a client chooses them."""
 
 
 class NotAuthorized(Exception):
@@ -36,31 +51,74 @@ class AccessRequest(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """Whose token it is, and whether it grants the request."""
+    """Whose token it is, and whether it grants the request.
+
+    `scope`: what a JWT permits, nothing where the request is refused; None for a token with a grant.
+    `rules`: the names of the rules that decided.
+    """
 
     caller: str
     is_allowed: bool
+    scope: Scope | None = None
+    rules: tuple[str, ...] = ()
 
 
 def build(runtime: Runtime, environment: Mapping[str, str]) -> "Authorizer":
-    """Return what decides. The grants are read by the first request."""
-    source = GrantsSource(environment, runtime.clock)
-    return Authorizer(source.current, cache(partial(read_api_settings, environment)))
+    """Return what decides. The policy is read by the first request."""
+    source = PolicySource(environment, runtime.clock)
+    verifier = BlockingVerifier(runtime.clock)
+    return Authorizer(
+        source.current,
+        verifier,
+        cache(partial(read_api_settings, environment)),
+        cache(partial(ACCESS.read, environment, AUDIT)),
+    )
 
 
 class Authorizer:
-    """Decides by the grants that `read_grants` returns. What the two functions raise, it raises."""
+    """Decides by the policy that `read_policy` returns. What the functions raise, it raises."""
 
     def __init__(
-        self, read_grants: Callable[[], Mapping[str, Grant]], read_settings: Callable[[], ApiSettings]
+        self,
+        read_policy: Callable[[], Policy],
+        verifier: BlockingVerifier,
+        read_settings: Callable[[], ApiSettings],
+        is_audited: Callable[[], bool],
     ) -> None:
-        self._read_grants = read_grants
+        self._read_policy = read_policy
+        self._verifier = verifier
         self._read_settings = read_settings
+        self._is_audited = is_audited
 
     def decide(self, request: AccessRequest) -> Decision:
-        """Return whether the token grants the request. Raises NotAuthorized."""
-        path = self._read_settings().path_of(request.path)
-        return decide(self._read_grants(), request, find(request.method, path))
+        """Return whether the token grants the request. Raises NotAuthorized, IssuerUnavailable."""
+        target = find(request.method, self._read_settings().path_of(request.path))
+        policy = self._read_policy()
+        decision = self._decide(policy, request, target)
+        if self._is_audited():
+            audit(decision, request, target)
+        return decision
+
+    def _decide(self, policy: Policy, request: AccessRequest, target: Target) -> Decision:
+        token = issued_token(policy, request.authorization)
+        if token is None:
+            return decide(policy.grants, request, target)
+        try:
+            verified = self._verifier.verify(policy, token)
+        except BadToken as error:
+            raise NotAuthorized(str(error)) from error
+        decision = decide_scoped(scope_of(policy, verified.claims), request, target)
+        need = need_of(target, request.query)
+        if decision.scope is None or need is None:
+            return decision
+        return decision._replace(scope=narrow(decision.scope, need))
+
+
+def issued_token(policy: Policy, authorization: str) -> str | None:
+    """Return the token of an Authorization header if an issuer has to have signed it."""
+    if not policy.issuers or grant_of(policy.grants, authorization) is not None:
+        return None
+    return jwt_in(authorization)
 
 
 def decide(grants: Mapping[str, Grant], request: AccessRequest, target: Target) -> Decision:
@@ -73,5 +131,35 @@ def decide(grants: Mapping[str, Grant], request: AccessRequest, target: Target) 
     need = need_of(target, request.query)
     is_allowed = need is not None and grant.allows(need)
     if not is_allowed:
-        _log.warning("%s may not %s %s", grant.name, request.method[:20], target.path[:300])
+        _log_refusal(grant.name, request, target)
     return Decision(grant.name, is_allowed)
+
+
+def decide_scoped(scope: Scope, request: AccessRequest, target: Target) -> Decision:
+    """Return whether some rule of a scope names all that a request is about."""
+    need = need_of(target, request.query)
+    is_allowed = need is not None and permits(scope, need)
+    if need is None or not is_allowed:
+        _log_refusal(scope.caller, request, target)
+        return Decision(scope.caller, False, Scope(scope.caller))
+    return Decision(scope.caller, True, scope, rule_names(scope, need))
+
+
+def audit(decision: Decision, request: AccessRequest, target: Target) -> None:
+    """Log a decision as a line of JSON: who, by which rules, what, and the result; no key and no value."""
+    need = need_of(target, request.query)
+    names = None if need is None or need.names is None else need.names[:AUDITED_NAMES]
+    line = {
+        "caller": decision.caller,
+        "rules": decision.rules,
+        "route": target.route.name if target.route else None,
+        "method": request.method[:20],
+        "kind": need.kind.value if need else None,
+        "names": None if names is None else [name[:NAME_CHARACTERS] for name in names],
+        "result": "allowed" if decision.is_allowed else "denied",
+    }
+    _audit_log.info("%s", json.dumps(line))
+
+
+def _log_refusal(caller: str, request: AccessRequest, target: Target) -> None:
+    _log.warning("%s may not %s %s", caller, request.method[:20], target.path[:300])

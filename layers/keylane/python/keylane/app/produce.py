@@ -36,11 +36,12 @@ from keylane.api.writes.key import (
 )
 from keylane.api.writes.record_bodies import parse_json
 from keylane.app import build_application
-from keylane.errors import BadRequest
+from keylane.errors import BadRequest, OutsideScope
 from keylane.model.records import NewRecord
 from keylane.model.routes import PRODUCE, PermissionKind
 from keylane.ports import RecordResult, WaitBudget
 from keylane.produce.put import put_all
+from keylane.produce.write_scopes import scoped_records
 from keylane.wiring.produce import ProduceParts, build_produce, preload_clients
 from keylane.wiring.runtime import Runtime
 
@@ -80,6 +81,7 @@ def build(runtime: Runtime, environment: Mapping[str, str]) -> ProduceApp:
     status=201,
     accepted=ACCEPTED_SCHEMA,
     refusals=(403, 409, 413, 415, 422, 429, 502),
+    takes_scope=True,
 )
 def put_key(app: ProduceApp, request: Request, topic: str, key: str) -> Response[str]:
     """Write the body as the key's value."""
@@ -96,6 +98,7 @@ def put_key(app: ProduceApp, request: Request, topic: str, key: str) -> Response
     parameters=(KEY_FORMAT, RAW, PREFER_ASYNC, IDEMPOTENCY_KEY),
     accepted=ACCEPTED_SCHEMA,
     refusals=(403, 409, 413, 422, 429, 502),
+    takes_scope=True,
 )
 def delete_key(app: ProduceApp, request: Request, topic: str, key: str) -> Response[str]:
     """Write a tombstone for the key."""
@@ -122,7 +125,8 @@ def push(app: ProduceApp, request: Request) -> Response[str]:
     return response
 
 
-_rest_proxy = OPERATIONS.operation(
+_rest_proxy = partial(
+    OPERATIONS.operation,
     v2_answers.OFFSETS_SCHEMA,
     parameters=(v2_records.KEY_FORMAT, RAW, PREFER_ASYNC, IDEMPOTENCY_KEY),
     bodies=v2_records.BODIES,
@@ -134,13 +138,13 @@ _rest_proxy = OPERATIONS.operation(
 )
 
 
-@_rest_proxy
+@_rest_proxy(takes_scope=True)
 def post_records(app: ProduceApp, request: Request, topic: str) -> Response[str]:
     """Write records to the topic, as with Confluent's REST Proxy."""
     return _post(app, request, topic)
 
 
-@_rest_proxy
+@_rest_proxy()
 def post_records_to_partition(app: ProduceApp, request: Request, topic: str, partition: str) -> Response[str]:
     """Write records to one partition of the topic, as with Confluent's REST Proxy."""
     return _post(app, request, topic, partition)
@@ -207,6 +211,8 @@ def _by_schema(app: ProduceApp, record: NewRecord, schema: str, registry_wait: W
 def _post(app: ProduceApp, request: Request, topic: str, partition: str | None = None) -> Response[str]:
     terms = _parse_terms(request)._replace(is_async=wants_async(request))
     target = v2_records.parse_target(request, topic, partition)
+    if request.scope is not None and target.media_type in MEDIA_TYPES:
+        raise OutsideScope("rules of the access policy apply to this caller: its records can't bring schemas")
     # Before the body, which may register a schema for the topic.
     app.settings().topics.check(target.topic, PermissionKind.WRITE)
     registry_wait = app.parts().registry_wait()
@@ -231,7 +237,11 @@ def _write(
     app: ProduceApp, request: Request, records: Sequence[NewRecord], render: Render, terms: _Terms
 ) -> Response[str]:
     """Write the records that no guard refuses, with the headers that name their request and its trace."""
-    use, named = app.parts(), records
+    use = app.parts()
+    if request.scope is not None:
+        readers = use.writer.readers
+        records = scoped_records(request.scope, records, readers.formats if readers else None)
+    named = records
     if use.has_trace_headers and (trace := trace_headers(request)):
         named = [each if has_trace(each) else _with_headers(each, trace) for each in named]
     if use.request_id_header:

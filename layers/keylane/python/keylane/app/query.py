@@ -13,6 +13,7 @@ from keylane.api.reads.change_conditions import ConditionedChanges, check_condit
 from keylane.api.reads.change_sources import KeyChanges, TopicChanges
 from keylane.api.reads.envelope import Envelopes
 from keylane.api.reads.key import READ, RECORD_SCHEMA, parse_read_key, render_record
+from keylane.api.reads.scoped_changes import ScopedChanges
 from keylane.app import build_application
 from keylane.model.routes import QUERY
 from keylane.ports import WaitBudget
@@ -44,10 +45,12 @@ def build(runtime: Runtime, environment: Mapping[str, str]) -> QueryApp:
     return build_application(OPERATIONS, build_query, runtime, environment)
 
 
-@OPERATIONS.operation(RECORD_SCHEMA, parameters=READ, is_value=True, refusals=(409, 410, 412, 413, 422))
+@OPERATIONS.operation(
+    RECORD_SCHEMA, parameters=READ, is_value=True, refusals=(409, 410, 412, 413, 422), takes_scope=True
+)
 def get_key(app: QueryApp, request: Request, topic: str, key: str) -> Response[Any]:
     """Answer with the record's own bytes, or say that there is none."""
-    use = app.parts()
+    use = _parts(app, request)
     read, registry_wait = parse_read_key(request, topic, key, use.settings), use.registry_wait()
     reading = use.reading(read.topic)
     keys = (read.key,) if read.raw_keys else use.keys(registry_wait).keys_of(reading, read.key)
@@ -59,10 +62,10 @@ def get_key(app: QueryApp, request: Request, topic: str, key: str) -> Response[A
     return render_record(answer, read, decoder, use.now_ms)
 
 
-@OPERATIONS.operation(pages.PAGE_SCHEMA, parameters=pages.RANGE, refusals=(409, 413))
+@OPERATIONS.operation(pages.PAGE_SCHEMA, parameters=pages.RANGE, refusals=(409, 413), takes_scope=True)
 def get_keys(app: QueryApp, request: Request, topic: str) -> Response[Any]:
     """Answer with a page of the topic's keys in order."""
-    use = app.parts()
+    use = _parts(app, request)
     read = pages.parse_range(request, topic, use.settings)
     span = _span_of(use, read.topic, read.scan.span, raw_keys=read.values.raw_keys)
     scan = replace(read.scan, span=span)
@@ -70,19 +73,23 @@ def get_keys(app: QueryApp, request: Request, topic: str) -> Response[Any]:
     return pages.render_range(page, read, _envelopes(use, read.values, use.registry_wait()))
 
 
-@OPERATIONS.operation(topics.KEY_COUNT_SCHEMA, parameters=topics.COUNT_OF_KEYS, refusals=(409,))
+@OPERATIONS.operation(
+    topics.KEY_COUNT_SCHEMA, parameters=topics.COUNT_OF_KEYS, refusals=(409,), takes_scope=True
+)
 def get_key_count(app: QueryApp, request: Request, topic: str) -> Response[Any]:
     """Answer with the number of the topic's keys."""
-    use = app.parts()
+    use = _parts(app, request)
     read = topics.parse_count(request, topic, use.settings)
     found = read_key_count(use.store, read.topic, read.terms)
     return topics.render_count(found, use.now_ms)
 
 
-@OPERATIONS.operation(find.FOUND_SCHEMA, parameters=find.FIND, refusals=(409, 413), takes_conditions=True)
+@OPERATIONS.operation(
+    find.FOUND_SCHEMA, parameters=find.FIND, refusals=(409, 413), takes_conditions=True, takes_scope=True
+)
 def find_records(app: QueryApp, request: Request, topic: str) -> Response[Any]:
     """Answer with a page of the records that meet conditions on their fields, or with their number."""
-    use = app.parts()
+    use = _parts(app, request)
     read, registry_wait = find.parse_find(request, topic, use.settings), use.registry_wait()
     decode = use.decoder(registry_wait, as_bytes=False).decode
     span = _span_of(use, read.topic, read.scan.span, raw_keys=read.values.raw_keys)
@@ -90,17 +97,21 @@ def find_records(app: QueryApp, request: Request, topic: str) -> Response[Any]:
     if read.is_count:
         count = count_found(use.store, read.topic, scan, read.terms, decode)
         app.meter.count("FindScanned", count.scanned, read.topic, count.index)
+        if request.scope is not None:
+            count = replace(count, scanned=count.count)
         return find.render_found_count(count, read, use.now_ms)
     page = find_page(use.store, read.topic, scan, read.terms, decode)
     app.meter.count("FindScanned", page.scanned, read.topic, page.index)
     app.meter.count("FindReturned", len(page.rows), read.topic, page.index)
+    if request.scope is not None:
+        page = replace(page, scanned=len(page.rows))  # how many others there are is not theirs to know
     return find.render_found(page, read, _envelopes(use, read.values, registry_wait))
 
 
-@OPERATIONS.operation(pages.HISTORY_SCHEMA, parameters=pages.HISTORY, refusals=(409, 413))
+@OPERATIONS.operation(pages.HISTORY_SCHEMA, parameters=pages.HISTORY, refusals=(409, 413), takes_scope=True)
 def get_history(app: QueryApp, request: Request, topic: str, key: str) -> Response[Any]:
     """Answer with a page of a key's records, newest first."""
-    use = app.parts()
+    use = _parts(app, request)
     read, registry_wait = pages.parse_history(request, topic, key, use.settings), use.registry_wait()
     keys = _keys_of(use, request, read.topic, read.key, registry_wait)
     page = read_all_history(use.store, read.topic, keys, read.scan, read.terms)
@@ -109,11 +120,15 @@ def get_history(app: QueryApp, request: Request, topic: str, key: str) -> Respon
 
 
 @OPERATIONS.operation(
-    changes.CHANGES_SCHEMA, parameters=changes.KEY, answer_type=changes.EVENT_STREAM, refusals=(501,)
+    changes.CHANGES_SCHEMA,
+    parameters=changes.KEY,
+    answer_type=changes.EVENT_STREAM,
+    refusals=(501,),
+    takes_scope=True,
 )
 def get_key_changes(app: QueryApp, request: Request, topic: str, key: str) -> Response[Any]:
     """Answer with a key's record and each change as it comes, as Server-Sent Events."""
-    use = app.parts()
+    use = _parts(app, request)
     read = changes.parse_key_changes(request, topic, key, use.settings)
     read = read._replace(keys=_keys_of(use, request, read.topic, read.key, use.registry_wait()))
     source = KeyChanges(use.change_reader, read)
@@ -126,26 +141,32 @@ def get_key_changes(app: QueryApp, request: Request, topic: str, key: str) -> Re
     answer_type=changes.EVENT_STREAM,
     refusals=(409, 501),
     takes_conditions=True,
+    takes_scope=True,
 )
 def get_changes(app: QueryApp, request: Request, topic: str) -> Response[Any]:
     """Answer with the changes of a topic's keys as they come, as Server-Sent Events."""
-    use = app.parts()
+    use = _parts(app, request)
     read = changes.parse_topic_changes(request, topic, use.settings)
     span = _span_of(use, read.topic, Span.of_prefix(read.key), raw_keys=read.raw_keys)
     read = read._replace(key=span.low)
-    source, choose = TopicChanges(use.change_reader, read), None
+    # Of all listeners, whatever their scopes: each chooses.
+    every = app.parts()
+    source, choose = TopicChanges(every.change_reader, read), None
     if read.asked:
         check_conditions(use.store, read)
-        choose = ConditionedChanges(read.asked, use.change_reader.decoder).choose
+        choose = ConditionedChanges(read.asked, every.change_reader.decoder).choose
+    if use.store.scopes is not None:
+        scoped = ScopedChanges(use.change_reader, read, use.store.scopes, choose)
+        return changes.render_stream(scoped.open(use.open_stream, source, changes.keys_from(read.key)))
     return changes.render_stream(use.open_stream(source, read.since, changes.keys_from(read.key), choose))
 
 
 @OPERATIONS.operation(
-    many.RECORDS_SCHEMA, parameters=many.MANY, body=many.MANY_BODY, refusals=(413, 414, 415)
+    many.RECORDS_SCHEMA, parameters=many.MANY, body=many.MANY_BODY, refusals=(413, 414, 415), takes_scope=True
 )
 def read_keys(app: QueryApp, request: Request, topic: str) -> Response[Any]:
     """Answer with the latest records of many keys."""
-    use = app.parts()
+    use = _parts(app, request)
     read, registry_wait = many.parse_read_many(request, topic, use.settings), use.registry_wait()
     envelopes = _envelopes(use, read.values, registry_wait)
     wanted: list[tuple[bytes, ...]] = [(key,) for key in read.keys]
@@ -160,28 +181,28 @@ def read_keys(app: QueryApp, request: Request, topic: str) -> Response[Any]:
     return many.render_found(newest, watermarks, envelopes)
 
 
-@OPERATIONS.operation(many.JOINED_SCHEMA, parameters=many.JOIN, refusals=(413,))
+@OPERATIONS.operation(many.JOINED_SCHEMA, parameters=many.JOIN, refusals=(413,), takes_scope=True)
 def join_topics(app: QueryApp, request: Request, key: str) -> Response[Any]:
     """Answer with the latest records of one key in several topics."""
-    use = app.parts()
+    use = _parts(app, request)
     read, registry_wait = many.parse_join(request, key, use.settings), use.registry_wait()
     keys = [_keys_of(use, request, topic, read.key, registry_wait) for topic in read.topics]
     found = join_newest(use.store, read.topics, keys, read.terms, atomic=read.atomic)
     return many.render_join(found, _envelopes(use, read.values, registry_wait))
 
 
-@OPERATIONS.operation(views.WINDOWS_SCHEMA, parameters=views.KEY, refusals=(413,))
+@OPERATIONS.operation(views.WINDOWS_SCHEMA, parameters=views.KEY, refusals=(409, 413), takes_scope=True)
 def get_windows(app: QueryApp, request: Request, view: str, key: str) -> Response[Any]:
     """Answer with a page of a key's windows, by their starts."""
-    use = app.parts()
+    use = _parts(app, request)
     read = views.parse_windows_of_key(request, view, key, use.settings)
     return views.render_windows(read_windows(use.store, read.scan, read.terms), read, use.now_ms)
 
 
-@OPERATIONS.operation(views.WINDOWS_SCHEMA, parameters=views.KEYS, refusals=(413,))
+@OPERATIONS.operation(views.WINDOWS_SCHEMA, parameters=views.KEYS, refusals=(409, 413), takes_scope=True)
 def get_view_keys(app: QueryApp, request: Request, view: str) -> Response[Any]:
     """Answer with a page of the windows of a range of keys, by keys and starts."""
-    use = app.parts()
+    use = _parts(app, request)
     read = views.parse_windows_of_span(request, view, use.settings)
     return views.render_windows(read_windows(use.store, read.scan, read.terms), read, use.now_ms)
 
@@ -189,14 +210,14 @@ def get_view_keys(app: QueryApp, request: Request, view: str) -> Response[Any]:
 @OPERATIONS.operation(views.VIEWS_SCHEMA)
 def get_views(app: QueryApp, request: Request) -> Response[Any]:
     """Answer with all views: their topics, windows and columns."""
-    use = app.parts()
+    use = _parts(app, request)
     return views.render_views(list_views(use.store, use.settings.state_timeout_ms))
 
 
 @OPERATIONS.operation(views.VIEW_SCHEMA)
 def get_view(app: QueryApp, request: Request, view: str) -> Response[Any]:
     """Answer with what a view computes, and how far its lanes are."""
-    use = app.parts()
+    use = _parts(app, request)
     name = views.parse_view(view)
     found = describe_view(use.store, name, use.settings.state_timeout_ms)
     return views.render_view(name, found, use.now_ms)
@@ -205,9 +226,15 @@ def get_view(app: QueryApp, request: Request, view: str) -> Response[Any]:
 @OPERATIONS.operation(topics.PARTITIONS_SCHEMA, parameters=topics.METADATA)
 def get_partitions(app: QueryApp, request: Request) -> Response[Any]:
     """Answer with the nodes of a topic's partitions."""
-    use = app.parts()
+    use = _parts(app, request)
     topic = topics.parse_metadata(request)
     return topics.render_partitions(partitions_by_node(use.store, topic, use.settings.state_timeout_ms))
+
+
+def _parts(app: QueryApp, request: Request) -> QueryParts:
+    """Return what a request reads with: the records that its caller may read alone."""
+    use = app.parts()
+    return use if request.scope is None else use.within(request.scope)
 
 
 def _keys_of(

@@ -1,41 +1,183 @@
-"""`KEYLANE_ACCESS`: the tokens that the authorizer accepts, and what each grants."""
+"""`KEYLANE_ACCESS`: the tokens and the issuers that are accepted, and what each of them grants.
 
+The value is a JSON object, `file:PATH` of a JSON or TOML file, or a reference to one of AWS's stores:
+
+    {"<SHA-256 of a token>": {"name": "billing", "read": ["orders*"]}, "issuers": [...], "rules": [...]}
+
+A TOML file has the same as the table `[access]`. `access_rules` has what an issuer and a rule consist of.
+"""
+
+import json
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from keylane.access.grants import Grant
+from keylane.access.policy import AccessRule, Issuer, Policy, PolicyFault, PolicyPath
+from keylane.access.tokens import once
+from keylane.config.settings import FILE
 from keylane.config.table import ACCESS
-from keylane.errors import SettingsError
+from keylane.errors import SettingsError, SettingsUnavailable
 from keylane.model.patterns import are_patterns
 from keylane.model.routes import PermissionKind
 
-_VARIABLE = "KEYLANE_ACCESS"
+VARIABLE = "KEYLANE_ACCESS"
+TABLE = "access"
+MOST_ISSUERS, MOST_RULES = 20, 500
+_LISTS = ("issuers", "rules")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-def read_grants(environment: Mapping[str, str]) -> dict[str, Grant]:
-    """Return the grants by the SHA-256 of their tokens. Raises SettingsError, which shows neither."""
-    given = ACCESS.read(environment, _VARIABLE)
-    if not given:
-        raise SettingsError(_VARIABLE, "has no token: it must be " + ACCESS[_VARIABLE].accepts)
-    return {digest: _grant(number, digest, each) for number, (digest, each) in enumerate(given.items(), 1)}
+class _WrittenPolicy(NamedTuple):
+    """A policy as it is written: its object, and the file and the text of TOML, if it is in such a file."""
+
+    given: dict[str, Any]
+    file: str = ""
+    toml: str = ""
+
+    def fault(self, error: PolicyFault) -> SettingsError:
+        """Return the error that says where a fault is."""
+        path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.path)[1:]
+        if self.toml:
+            line = line_of(self.toml, (TABLE, *error.path))
+            return SettingsError(VARIABLE, f"is wrong at {self.file}:{line}: {TABLE}.{path} {error.fault}")
+        where = f" at {self.file}" if self.file else ""
+        return SettingsError(VARIABLE, f"is wrong{where}: {path} {error.fault}")
+
+
+def read_policy(environment: Mapping[str, str]) -> Policy:
+    """Return the policy. Raises SettingsError, which shows no token's hash, and SettingsUnavailable."""
+    source = _read_source(environment)
+    issuers, rules = (_list_of(source, name) for name in _LISTS)
+    digests = {name: each for name, each in source.given.items() if name not in _LISTS}
+    if not digests and not rules:
+        raise SettingsError(VARIABLE, "has no token and no rule: it must be " + ACCESS[VARIABLE].accepts)
+    grants = {
+        digest: _grant(number, digest, each) for number, (digest, each) in enumerate(digests.items(), 1)
+    }
+    try:
+        return Policy(grants, *_read_rules(issuers, rules))
+    except PolicyFault as error:
+        raise source.fault(error) from None
+
+
+def _read_rules(
+    issuers: Sequence[Any], rules: Sequence[Any]
+) -> tuple[tuple[Issuer, ...], tuple[AccessRule, ...]]:
+    if not issuers and not rules:
+        return (), ()
+    from keylane.config.access_rules import issuer_of, rule_of  # noqa: PLC0415 (not for tokens alone)
+
+    known = tuple(issuer_of(("issuers", number), each) for number, each in enumerate(issuers))
+    names = [each.name for each in known]
+    _check_once(names, "issuers", "issuer")
+    made = tuple(rule_of(number, each, names) for number, each in enumerate(rules))
+    _check_once([each.name for each in made], "rules", "name")
+    return known, made
+
+
+def _check_once(names: Sequence[str], part: str, field: str) -> None:
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            raise PolicyFault((part, number, field), "is there twice")
+
+
+def line_of(text: str, path: PolicyPath) -> int:
+    """Return the line of a TOML document that sets a field, else that of its table, else 1.
+
+    `path`: names of tables and fields, and the number of a table in its array behind the array's name.
+    """
+    best, counts = 1, dict[str, int]()
+    table: PolicyPath = ()
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := re.match(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]", line):
+            name = header[2]
+            if header[1] == "[[":
+                counts[name] = counts.get(name, -1) + 1
+            table = _numbered(name, counts)
+            if table == path[: len(table)]:
+                best = number
+        elif field := re.match(r"""\s*("[^"]*"|'[^']*'|[A-Za-z0-9_-]+)\s*=""", line):
+            here = (*table, field[1].strip("\"'"))
+            if here == path[: len(here)]:
+                return number
+    return best
+
+
+def _numbered(header: str, counts: Mapping[str, int]) -> PolicyPath:
+    """Return the path of a table, with the number of the present one behind each array's name."""
+    path: list[str | int] = []
+    name = ""
+    for part in header.split("."):
+        name = f"{name}.{part}" if name else part
+        path.append(part.strip().strip("\"'"))
+        if name in counts:
+            path.append(counts[name])
+    return tuple(path)
+
+
+def _read_source(environment: Mapping[str, str]) -> _WrittenPolicy:
+    text = str(ACCESS.read(environment, VARIABLE))
+    if not text.startswith(FILE):
+        return _WrittenPolicy(_json_of(text, ""))
+    file = text.removeprefix(FILE)
+    try:
+        with open(file, encoding="utf-8") as opened:  # noqa: PTH123 (pathlib takes a cold start 2 ms)
+            text = opened.read()
+    except OSError as error:
+        raise SettingsUnavailable(f"{VARIABLE}: {file} can't be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(VARIABLE, f"is wrong at {file}: it is not UTF-8") from error
+    if not file.endswith(".toml"):
+        return _WrittenPolicy(_json_of(text, f" at {file}"), file)
+    import tomllib  # noqa: PLC0415 (for such a file alone)
+
+    try:
+        given = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(VARIABLE, f"is wrong at {file}: it is not valid TOML: {error}") from None
+    access = given.get(TABLE)
+    if given.keys() != {TABLE} or not isinstance(access, dict):
+        raise SettingsError(VARIABLE, f"is wrong at {file}: it has one table, [{TABLE}], with all in it")
+    return _WrittenPolicy(access, file, text)
+
+
+def _json_of(text: str, where: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text, object_pairs_hook=once)
+    except json.JSONDecodeError as error:
+        # Without the error itself, which holds the text: there may be a secret in it.
+        what = f"is not valid JSON{where}: {error.msg} at character {error.pos}"
+        raise SettingsError(VARIABLE, what) from None
+    except (ValueError, RecursionError):
+        raise SettingsError(VARIABLE, f"is not valid JSON{where}: a name is there twice") from None
+    if not isinstance(found, dict):
+        raise SettingsError(VARIABLE, f"is not {ACCESS[VARIABLE].accepts}")
+    return found
+
+
+def _list_of(source: _WrittenPolicy, name: str) -> list[Any]:
+    found = source.given.get(name, [])
+    most = {"issuers": MOST_ISSUERS, "rules": MOST_RULES}[name]
+    if not isinstance(found, list) or len(found) > most:
+        raise source.fault(PolicyFault((name,), f"is not an array of at most {most}"))
+    return found
 
 
 def _grant(number: int, digest: str, given: Any) -> Grant:
     if not _DIGEST.fullmatch(digest):
         what = f"has a name (number {number}) that is not a SHA-256: 64 hexadecimal digits in lower case"
-        raise SettingsError(_VARIABLE, what)
+        raise SettingsError(VARIABLE, what)
     fields = {"name", *(kind.value for kind in PermissionKind)}
     if not isinstance(given, dict) or not given.keys() <= fields:
         what = f"has a grant (number {number}) that is not an object of {', '.join(sorted(fields))}"
-        raise SettingsError(_VARIABLE, what)
+        raise SettingsError(VARIABLE, what)
     name = given.get("name")
     if not isinstance(name, str) or not name:
-        raise SettingsError(_VARIABLE, f"has a grant (number {number}) without a name")
+        raise SettingsError(VARIABLE, f"has a grant (number {number}) without a name")
     lists = [given.get(kind.value, []) for kind in PermissionKind]
     if not all(map(are_patterns, lists)):
         raise SettingsError(
-            _VARIABLE, f"has a grant (number {number}) with a field that is not an array of patterns"
+            VARIABLE, f"has a grant (number {number}) with a field that is not an array of patterns"
         )
     return Grant(name, *map(tuple, lists))

@@ -11,6 +11,8 @@ from typing import Any
 from keylane.errors import SettingsError
 
 REQUIRED = "must be set"
+FILE = "file:"
+"""Before the path of a file that has a setting's value."""
 _LONGEST_INTEGER = 18
 """Digits. No bound has more, and parsing takes time by the square of their number."""
 
@@ -156,6 +158,15 @@ class JsonObject(Setting):
         if not isinstance(found, dict):
             raise self.fault(f"is not {self.accepts}")
         return found
+
+
+class JsonOrFile(Setting):
+    """The text of a JSON object, or FILE and the path of one: who reads it parses it."""
+
+    def __init__(self, name: str, text: str, example: str, default: Any = None, **more: str) -> None:
+        super().__init__(name, text, default, **more)
+        self.example = example
+        self.accepts = f"a JSON object like {example}, or {FILE}PATH of a JSON or TOML file"
 
 
 class Addresses(Setting):

@@ -6,6 +6,7 @@ from keylane.config.settings import (
     ExactChoice,
     Integer,
     JsonObject,
+    JsonOrFile,
     Pattern,
     Raw,
     Setting,
@@ -251,11 +252,17 @@ GUARDS = SettingsTable(
 )
 
 ACCESS = SettingsTable(
-    JsonObject(
+    JsonOrFile(
         "KEYLANE_ACCESS",
-        "Tokens by their SHA-256, and what each grants. Read again each minute, so best a reference.",
+        "Tokens by their SHA-256, and what each grants; issuers of JWTs, and rules for them. Read again each "
+        "minute, so best a reference, or `file:PATH` of a JSON or TOML file: see [rights](../use/rights.md).",
         '{"SHA-256 of a token": {"name": "billing", "read": ["orders*"], "write": ["invoices"]}}',
         REQUIRED,
+    ),
+    Switch(
+        "KEYLANE_ACCESS_AUDIT",
+        "Whether each decision on a request is logged: the caller, the rules, the topics and the result.",
+        False,
     ),
     parts="authorizer",
 )

@@ -90,6 +90,12 @@ FUNCTIONS: dict[str, Metric] = {
     "DeadLetters": counter(
         "keylane_dead_letters", "Records of the write-ahead log that Kafka never accepts", "reason"
     ),
+    "AccessDecisions": counter(
+        "keylane_access_decisions",
+        "Requests with a JWT, by the rule that decided and by the result: allowed or denied",
+        "rule",
+        "result",
+    ),
     "FindScanned": counter(
         "keylane_find_scanned", "Entries of an index of fields that finds looked at", "topic", "index"
     ),

@@ -220,6 +220,15 @@ def read_as_of_position(
     return record if record is not None and record.position == head.position else too_short
 
 
+def absent_as_of(reading: Reading, lane: Lane, moment: int | Position) -> HistoryTooShort | None:
+    """Return what is known of a key that never had a record, as of a time or a position; the lane is read."""
+    reading.watermarks.note(lane, *reading.run([Call(lane.slot, (b"GET", lane.watermark_key))]))
+    too_short = _too_short(reading, 0, None)
+    if too_short and (isinstance(moment, Position) or moment < too_short.since_ms):
+        return too_short
+    return None
+
+
 def read_entries(
     reading: Reading, lane: Lane, key: bytes, scan: HistoryScan
 ) -> tuple[list[HistoryEntry], bytes | None]:

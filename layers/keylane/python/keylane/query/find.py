@@ -28,7 +28,7 @@ from hashlib import blake2b
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from keylane.errors import BadRequest, PositionNotReached, ValueNotDecodable
+from keylane.errors import BadRequest, PositionNotReached, ScopeTooWide, ValueNotDecodable
 from keylane.model.records import MAX_LANES, Answer, Layout, Position, Record
 from keylane.ports import Call, Deadline
 from keylane.query.conditions import Asked, Drive, FieldQuestion, Order, question_of
@@ -158,7 +158,7 @@ def _read_at_position(
 def _find(
     reading: Reading, scan: FindScan, terms: ReadTerms, decode: Decode
 ) -> tuple[list[_Row], bytes | None, int, str]:
-    question = question_of(reading.layout, scan.asked, scan.order)
+    question, scan, _ = _within_scope(reading, scan)
     finder = _Finder(reading, question, scan, terms, decode)
     return *finder.find(), finder.index
 
@@ -166,14 +166,26 @@ def _find(
 def _count(
     reading: Reading, scan: FindScan, terms: ReadTerms, decode: Decode
 ) -> tuple[int, bytes | None, int, str]:
-    question = question_of(reading.layout, scan.asked, scan.order)
-    exact = [drive for drive in question.drives(scan.span) if drive.is_exact]
+    question, scan, is_said = _within_scope(reading, scan)
+    exact = [drive for drive in question.drives(scan.span) if drive.is_exact and is_said]
     # Members of what has expired are removed by later writes: only their records tell.
     if exact and scan.after is None and reading.layout.options.ttl_ms is None:
         return _counts(reading, exact[:1], lanes_of_topic(reading.layout))[0], None, 0, exact[0].index.name
     finder = _Finder(reading, question, scan._replace(limit=MOST_SCANNED), terms, decode)
     rows, next_after, scanned = finder.find()
     return len(rows), next_after, scanned, finder.index
+
+
+def _within_scope(reading: Reading, scan: FindScan) -> tuple[FieldQuestion, FindScan, bool]:
+    """Return what is asked of the records that the caller may read, and whether it says all of that."""
+    question = question_of(reading.layout, scan.asked, scan.order)
+    if reading.scope is None:
+        return question, scan, True
+    for condition in question.conditions:
+        reading.scope.check_condition(condition.field)
+    conditions, span, is_said = reading.scope.narrow(scan.span)
+    question = question._replace(conditions=(*question.conditions, *conditions))
+    return question, scan._replace(span=span), is_said
 
 
 class _Finder:
@@ -227,6 +239,8 @@ class _Finder:
     def _driven(self, drive: Drive, after: bytes | None) -> tuple[list[_Row], bytes | None, int]:
         """Read rows in the order of the driving index."""
         self.index = drive.index.name
+        if self._reading.scope is not None:
+            return self._driven_in_scope(drive, after)
         limit = self._scan.limit
         members = self._members(drive, after, limit)
         rows: dict[bytes, _Row] = {}
@@ -245,6 +259,39 @@ class _Finder:
                 break
         next_after = self._position(drive, found) if found and members.has_more() else None
         return list(rows.values()), next_after, members.scanned
+
+    def _driven_in_scope(self, drive: Drive, after: bytes | None) -> tuple[list[_Row], bytes | None, int]:
+        """As `_driven`, of a caller with a scope: the page ends at a record of theirs, as the cursor says it.
+
+        Raises ScopeTooWide where as much was read as may be, and none was theirs.
+        """
+        limit, size = self._scan.limit, 0
+        members = self._members(drive, after, limit + 1)
+        rows: dict[bytes, _Row] = {}
+        last: FoundMember | None = None
+        while (found := members.next(len(rows))) is not None:
+            record = self._record(found)
+            row = None
+            if record is not None:
+                row = None if found.key in rows else self._row(drive, found)
+                if row is not None and last is not None and (len(rows) == limit or size > PAGE_BYTES):
+                    return list(rows.values()), self._position(drive, last), members.scanned
+                last = found
+            if row is not None:
+                rows[found.key] = row
+                size += len(found.data or b"")
+            is_late = members.is_read_next and self._reading.deadline.remaining_s < self._least_s
+            if members.scanned >= MOST_SCANNED or members.read_bytes > MOST_BYTES or is_late:
+                if not members.has_more():
+                    break
+                if last is None:
+                    raise ScopeTooWide(self._reading.layout.topic)
+                return list(rows.values()), self._position(drive, last), members.scanned
+        return list(rows.values()), None, members.scanned
+
+    def _record(self, found: FoundMember) -> Record | None:
+        """Return the record of a member, if the caller may read it."""
+        return self._reading.permitted(decode_value(found.lane, found.key, found.data))
 
     def _sorted(self, drive: Drive) -> tuple[list[_Row], bytes | None, int] | None:
         """Read all rows that the driving index leads to, and sort them; None where they are too many."""
@@ -298,7 +345,7 @@ class _Finder:
         """Return the row of a member; None where its record does not meet the conditions."""
         if not self._scan.span.has(found.key):
             return None
-        record = decode_value(found.lane, found.key, found.data)
+        record = self._record(found)
         if record is None or not self._is_at(drive, found, record):
             return None
         return _Row(found.lane, record) if drive.is_exact or self._is_met_by(record) else None

@@ -5,10 +5,19 @@ from dataclasses import dataclass
 from keylane.errors import HistoryTooShort, PositionNotReached
 from keylane.model.keys import check_key
 from keylane.model.records import Answer, HistoryEntry, Position, Record
-from keylane.query.as_of import HistoryScan, read_as_of_position, read_as_of_time, read_entries
+from keylane.query.as_of import (
+    HistoryScan,
+    absent_as_of,
+    read_as_of_position,
+    read_as_of_time,
+    read_entries,
+)
 from keylane.query.kept import check_history, read_kept
 from keylane.query.store import Reading, ReadTerms, Store, Watermarks
 from keylane.state.lanes import lane_of_key
+
+LATEST = 1 << 62
+"""A time after all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +58,23 @@ def read_as_of(store: Store, topic: str, key: bytes, moment: int | Position, ter
 
 def _read_page(reading: Reading, key: bytes, scan: HistoryScan) -> tuple[list[HistoryEntry], bytes | None]:
     check_history(reading.layout)
-    return read_entries(reading, lane_of_key(reading.layout, key), key, scan)
+    lane = lane_of_key(reading.layout, key)
+    if not _is_permitted(reading, key):
+        absent_as_of(reading, lane, LATEST)
+        return [], None
+    return read_entries(reading, lane, key, scan)
 
 
 def _read_moment(reading: Reading, key: bytes, moment: int | Position) -> Record | HistoryTooShort | None:
     check_history(reading.layout)
     lane = lane_of_key(reading.layout, key)
+    if not _is_permitted(reading, key):
+        return absent_as_of(reading, lane, moment)
     if isinstance(moment, Position):
         return read_as_of_position(reading, lane, key, moment)
     return read_as_of_time(reading, {key: lane}, moment)[key]
+
+
+def _is_permitted(reading: Reading, key: bytes) -> bool:
+    """Return whether the caller may read earlier records of a key. Raises OutsideScope as `of_history`."""
+    return reading.scope is None or reading.scope.of_history().has_key(key)

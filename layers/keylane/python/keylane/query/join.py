@@ -7,7 +7,7 @@ from keylane.errors import BadRequest
 from keylane.model.keys import check_key
 from keylane.model.records import Answer, Layout, Record
 from keylane.ports import Call, Deadline
-from keylane.query.store import Reading, ReadTerms, Store, newer_layout
+from keylane.query.store import Reading, ReadTerms, Store, begin_reading, newer_layout
 from keylane.state.lanes import Lane, decode_value, lane_of_key
 
 _MUST_AGREE = ("partition_count", "stripes", "partitioner", "partition_by")
@@ -32,7 +32,8 @@ def read_joined(
     """
     check_key(key)
     deadline = Deadline.after_ms(terms.timeout_ms, store.clock)
-    layouts = [store.layouts.get(topic, deadline) for topic in topics]
+    # As every read begins: a scope may need a newer layout.
+    layouts = [begin_reading(store, topic, deadline).layout for topic in topics]
     if _difference(layouts, atomic=atomic):
         layouts = [store.layouts.refresh(topic, deadline) for topic in topics]
     readings = [Reading(store, layout, deadline) for layout in layouts]
@@ -55,19 +56,33 @@ def _read(readings: Sequence[Reading], key: bytes, *, atomic: bool) -> list[tupl
     by_slot: defaultdict[int, list[Lane]] = defaultdict(list)
     for lane in lanes:
         by_slot[lane.slot].append(lane)
-    calls = [Call(slot, _get(own, key), atomic) for slot, own in by_slot.items()]
-    values: dict[Lane, bytes | None] = {}
+    # A key that no rule of the caller names is not asked for.
+    unasked = {
+        lane
+        for reading, lane in zip(readings, lanes, strict=True)
+        if reading.scope is not None and not reading.scope.has_key(key)
+    }
+    asked = [[lane for lane in own if lane not in unasked] for own in by_slot.values()]
+    calls = [
+        Call(slot, _get(of_values, own, key), atomic)
+        for (slot, own), of_values in zip(by_slot.items(), asked, strict=True)
+    ]
+    values: dict[Lane, bytes | None] = dict.fromkeys(unasked)
     watermarks: dict[Lane, bytes | None] = {}
-    for own, reply in zip(by_slot.values(), readings[0].run(calls), strict=True):
-        values.update(zip(own, reply[: len(own)], strict=True))
-        watermarks.update(zip(own, reply[len(own) :], strict=True))
+    for own, of_values, reply in zip(by_slot.values(), asked, readings[0].run(calls), strict=True):
+        values.update(zip(of_values, reply[: len(of_values)], strict=True))
+        watermarks.update(zip(own, reply[len(of_values) :], strict=True))
     for reading, lane in zip(readings, lanes, strict=True):
         reading.watermarks.note(lane, watermarks[lane])
-    return [(lane, decode_value(lane, key, values[lane])) for lane in lanes]
+    return [
+        (lane, reading.permitted(decode_value(lane, key, values[lane])))
+        for reading, lane in zip(readings, lanes, strict=True)
+    ]
 
 
-def _get(lanes: Sequence[Lane], key: bytes) -> tuple[bytes, ...]:
-    return (b"MGET", *(lane.value_prefix + key for lane in lanes), *(lane.watermark_key for lane in lanes))
+def _get(of_values: Sequence[Lane], lanes: Sequence[Lane], key: bytes) -> tuple[bytes, ...]:
+    names = (lane.value_prefix + key for lane in of_values)
+    return (b"MGET", *names, *(lane.watermark_key for lane in lanes))
 
 
 def _difference(layouts: Sequence[Layout], *, atomic: bool) -> str | None:

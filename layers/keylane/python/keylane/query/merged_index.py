@@ -39,6 +39,7 @@ class MergedIndex:
     """The keys of several lanes in order; each part of an index is read in batches, so memory is bounded.
 
     `index_key`: names a lane's index, as `redis_keys.index_key`; `bounds`: as ZRANGEBYLEX takes them.
+    `prefix`: what its members have before the keys, the same in all of them.
 
     A batch is a part's share of a page and three standard deviations more: most pages take one round. One
     that has more than its share, as where keys share partition keys, is read in larger batches.
@@ -51,8 +52,10 @@ class MergedIndex:
         index_key: IndexKey,
         bounds: tuple[bytes, bytes],
         limit: int,
+        prefix: bytes = b"",
     ) -> None:
         low, self._high = bounds
+        self._cut = len(prefix)
         self._reading = reading
         parts = max(1, reading.layout.options.index)
         share = -(-limit // (len(lanes) * parts))
@@ -75,8 +78,8 @@ class MergedIndex:
         """Return the next keys in order with their lanes; fewer than `count` only at the end."""
         taken: list[tuple[bytes, Lane]] = []
         while len(taken) < count and self.has_more():
-            key, number = heappop(self._heap)
-            taken.append((key, self._sources[number].lane))
+            member, number = heappop(self._heap)
+            taken.append((member[self._cut :], self._sources[number].lane))
             self._push(number)
         if taken:
             self.last = taken[-1][0]

@@ -178,7 +178,14 @@ def _read_data(
     reading: Reading, wanted: Sequence[Keys], *, primary_only: bool
 ) -> dict[bytes, tuple[Lane, bytes | None]]:
     """Return what the lanes store under each key."""
-    lanes = keys_by_lane(reading.layout, list(dict.fromkeys(key for keys in wanted for key in keys)))
+    every = list(dict.fromkeys(key for keys in wanted for key in keys))
+    scope, lanes = reading.scope, keys_by_lane(reading.layout, every)
+    unasked: dict[bytes, tuple[Lane, bytes | None]] = {}
+    if scope is not None:  # keys that no rule of the caller names are not asked for
+        unasked = {
+            key: (lane, None) for lane, keys in lanes.items() for key in keys if not scope.has_key(key)
+        }
+        lanes = {lane: [key for key in keys if key not in unasked] for lane, keys in lanes.items()}
     names = {
         lane: [*(lane.value_prefix + key for key in keys), lane.watermark_key] for lane, keys in lanes.items()
     }
@@ -187,7 +194,7 @@ def _read_data(
         replies = [read(lane.slot, own, reading.deadline, primary_only=True) for lane, own in names.items()]
     else:
         replies = reading.run([Call(lane.slot, (b"MGET", *own)) for lane, own in names.items()])
-    found: dict[bytes, tuple[Lane, bytes | None]] = {}
+    found = unasked
     for (lane, keys), reply in zip(lanes.items(), replies, strict=True):
         *values, watermark = reply
         reading.watermarks.note(lane, watermark)
@@ -201,6 +208,10 @@ def _newest_of(reading: Reading, keys: Keys, found: dict[bytes, tuple[Lane, byte
     key = keys[times.index(max(times))]
     lane, data = found[key]
     record: Record | None = decode_value(lane, key, data)
+    if reading.scope is not None and record is not None and reading.permitted(record) is None:
+        # As if none of them had ever been written.
+        key, record = keys[0], None
+        lane, _ = found[key]
     return Found(key, reading.answer(lane, record))
 
 

@@ -30,6 +30,13 @@ class Span:
         """Return whether the key is one of the span."""
         return self.low <= key and (self.high is None or key < self.high)
 
+    def common(self, other: Span) -> Span | None:
+        """Return the span of the keys that are in both; None where no key can be."""
+        low = max(self.low, other.low)
+        highs = [high for high in (self.high, other.high) if high is not None]
+        high = min(highs, default=None)
+        return None if high is not None and high <= low else Span(low, high)
+
     def bounds(self, after: bytes | None) -> tuple[bytes, bytes]:
         """Return the bounds of ZRANGEBYLEX for the span's keys that come after `after`."""
         low = b"(" + after if after is not None else b"[" + self.low if self.low else b"-"

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
-from keylane.errors import LaneBuilding, StateTooOld, UnknownTopic
+from keylane.errors import LaneBuilding, OutsideScope, StateTooOld, UnknownTopic
 from keylane.model.records import Answer
 from keylane.ports import Deadline
 from keylane.state.lanes import Lane, decode_watermark
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from keylane.model.records import Layout, Record, Watermark
     from keylane.ports import Call, Clock, State
     from keylane.query.layouts import Layouts
+    from keylane.query.row_scopes import RowScopes, TopicScope
 
 Found = TypeVar("Found")
 What = ParamSpec("What")
@@ -28,11 +29,15 @@ What = ParamSpec("What")
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """The state as a reader uses it: the state in Redis, the layouts of its topics, the time."""
+    """The state as a reader uses it: the state in Redis, the layouts of its topics, the time.
+
+    `scopes`: what the caller may read of it; None for one who may read all.
+    """
 
     state: State
     layouts: Layouts
     clock: Clock
+    scopes: RowScopes | None = None
 
     @property
     def of_primaries(self) -> Store:
@@ -157,16 +162,27 @@ def check_age(found: Answer | Watermarks, now_ms: int, max_age_ms: int | None) -
 class Reading:
     """One attempt at a read, by one layout; it collects the watermarks of the lanes that it reads from.
 
-    `deadline`: of all that it asks of the state, the layout included.
+    `deadline`: of all that it asks of the state, the layout included. `scope`: what the caller may read of
+    the topic, None for all of it.
     """
 
-    __slots__ = ("deadline", "layout", "store", "watermarks")
+    __slots__ = ("deadline", "layout", "scope", "store", "watermarks")
 
     def __init__(self, store: Store, layout: Layout, deadline: Deadline) -> None:
         self.store = store
         self.layout = layout
         self.deadline = deadline
         self.watermarks = Watermarks(layout)
+        self.scope: TopicScope | None = None
+        if store.scopes is not None:
+            with self.paused():  # keys of a Schema Registry may have to be asked for
+                self.scope = store.scopes.of(layout)
+
+    def permitted(self, record: Record | None) -> Record | None:
+        """Return a record of the topic; None, as for an absent one, where the caller may not read it."""
+        if self.scope is None or record is None:
+            return record
+        return record if self.scope.permits_record(record) else None
 
     def again(self, timeout_ms: float) -> Reading:
         """Begin a further round: by the layout that is known then. Raises as `Layouts.get`."""
@@ -204,8 +220,15 @@ class Reading:
 
 
 def begin_reading(store: Store, topic: str, deadline: Deadline) -> Reading:
-    """Begin to read a topic by its layout. Raises as `Layouts.get`."""
-    return Reading(store, store.layouts.get(topic, deadline), deadline)
+    """Begin to read a topic by its layout. Raises as `Layouts.get`, and OutsideScope."""
+    layout = store.layouts.get(topic, deadline)
+    if store.scopes is None:
+        return Reading(store, layout, deadline)
+    try:
+        return Reading(store, layout, deadline)
+    except OutsideScope:
+        # The layout at hand may be older than the fields that a rule compares.
+        return Reading(store, store.layouts.refresh(topic, deadline), deadline)
 
 
 def read_current(

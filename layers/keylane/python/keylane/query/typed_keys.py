@@ -39,6 +39,10 @@ class KeyFinder(NamedTuple):
                 return self._keys_by_schemas(layout, keys)
         return [(record_key(layout.options, key),) for key in keys]
 
+    def keys_by_schemas(self, layout: Layout, key: bytes) -> tuple[bytes, ...]:
+        """As `keys_of`, of a topic whose keys are of a Schema Registry."""
+        return self._keys_by_schemas(layout, (key,))[0]
+
     def span_of(self, reading: Reading, span: Span) -> Span:
         """Return the span of keys of records that a client's span means.
 

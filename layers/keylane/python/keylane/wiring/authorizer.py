@@ -1,46 +1,106 @@
-"""The grants that the authorizer goes by."""
+"""The policy that the authorizer goes by, and what verifies the tokens of its issuers."""
+
+from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from keylane.access.grants import Grant
+from keylane.access.policy import Policy
 from keylane.adapters.aws import references
-from keylane.config.access import read_grants
-from keylane.errors import SettingsUnavailable
-from keylane.ports import Clock
+from keylane.config.access import read_policy
+from keylane.errors import IssuerUnavailable, SettingsUnavailable
 
-GRANTS_TTL_S = 60.0
-"""How long the grants are used before they are read again."""
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from keylane.access.policy import Issuer
+    from keylane.adapters.issuers.jwk import IssuerKey
+    from keylane.adapters.issuers.verifier import TokenVerifier, VerifiedToken
+    from keylane.ports import Clock
+
+POLICY_TTL_S = 60.0
+"""How long the policy is used before it is read again."""
 STALE_S = 15 * 60.0
-"""How long they are used at most while they can't be read again."""
+"""How long it is used at most while it can't be read again."""
 RETRY_S = 5.0
 _log = logging.getLogger("keylane")
 
 
-class GrantsSource:
-    """The grants of the environment, re-read each minute: the value of a reference may have changed.
+class PolicySource:
+    """The policy of the environment, re-read each minute: the value of a reference may have changed.
 
-    While Secrets Manager or Parameter Store does not answer, the last grants stay valid for STALE_S.
+    While Secrets Manager, Parameter Store or a file can't be read, the last policy stays valid for STALE_S.
+    One that has not changed stays the same object.
     """
 
     def __init__(self, environment: Mapping[str, str], clock: Clock) -> None:
         self._environment = environment
         self._clock = clock
-        self._grants: dict[str, Grant] = {}
+        self._policy = Policy()
         self._read_s: float | None = None
         self._next_read_s = 0.0
 
-    def current(self) -> dict[str, Grant]:
-        """Return the grants by the SHA-256 of their tokens. Raises SettingsError, SettingsUnavailable."""
+    def current(self) -> Policy:
+        """Return the policy. Raises SettingsError, SettingsUnavailable."""
         now_s = self._clock.monotonic_s()
         if self._read_s is None or now_s >= self._next_read_s:
             try:
-                self._grants = read_grants(references.resolved(self._environment))
+                found = read_policy(references.resolved(self._environment))
             except SettingsUnavailable as error:
                 if self._read_s is None or now_s - self._read_s > STALE_S:
                     raise
-                _log.warning("the grants of %.0f s ago are used: %s", now_s - self._read_s, error)
+                _log.warning("the policy of %.0f s ago is used: %s", now_s - self._read_s, error)
                 self._next_read_s = now_s + RETRY_S
-                return self._grants
-            self._read_s, self._next_read_s = now_s, now_s + GRANTS_TTL_S
-        return self._grants
+                return self._policy
+            self._policy = self._policy if found == self._policy else found
+            self._read_s, self._next_read_s = now_s, now_s + POLICY_TTL_S
+        return self._policy
+
+
+def open_verifier(clock: Clock) -> TokenVerifier:
+    """Return what verifies tokens. It imports `cryptography`, so only where a policy has issuers."""
+    from keylane.adapters.issuers.verifier import TokenVerifier  # noqa: PLC0415
+
+    return TokenVerifier(lambda: clock.now_ms() / 1000)
+
+
+def fetch_or_log(issuer: Issuer, clock: Clock) -> tuple[IssuerKey, ...] | None:
+    """Return the keys of an issuer, None where they can't be fetched, which is logged. It blocks."""
+    from keylane.adapters.issuers.jwks_http import fetch_keys  # noqa: PLC0415
+
+    try:
+        return fetch_keys(issuer, clock)
+    except IssuerUnavailable as error:
+        _log.error(
+            "the keys of %s can't be fetched from %s: %r", issuer.name, issuer.jwks_uri, error.__cause__
+        )
+        return None
+
+
+class BlockingVerifier:
+    """Verifies tokens, and fetches keys meanwhile where that is due: for one request at a time."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        fetch: Callable[[Issuer, Clock], tuple[IssuerKey, ...] | None] = fetch_or_log,
+    ) -> None:
+        self._clock = clock
+        self._fetch = fetch
+        self._verifier: TokenVerifier | None = None
+        self._policy: Policy | None = None
+
+    def verify(self, policy: Policy, token: str) -> VerifiedToken:
+        """Return what a token says. Raises BadToken, IssuerUnavailable."""
+        from keylane.adapters.issuers.verifier import KeysNeeded  # noqa: PLC0415
+
+        verifier = self._verifier = self._verifier or open_verifier(self._clock)
+        if policy is not self._policy:
+            verifier.use(policy.issuers)
+            self._policy = policy
+        try:
+            return verifier.verify(policy, token)
+        except KeysNeeded as needed:
+            if verifier.begin_fetch(needed.issuer):
+                verifier.end_fetch(needed.issuer, self._fetch(needed.issuer, self._clock))
+        return verifier.verify(policy, token)

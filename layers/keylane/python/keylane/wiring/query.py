@@ -1,16 +1,18 @@
 """Builds what the query function works with. It imports nothing of Kafka, of the log, or of AWS."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
 import keylane.adapters.redis.cluster  # noqa: F401 (the client library loads in the init phase)
+from keylane.access.scopes import Scope
 from keylane.adapters.aws import references
 from keylane.adapters.redis.state import RedisState
 from keylane.config.functions import QuerySettings, renewable_redis
 from keylane.metrics.meter import Meter
 from keylane.model.changes import ChangeSource, Choose
+from keylane.model.records import Layout, Record
 from keylane.ports import Deadline, LogReader, Schemas, WaitBudget
 from keylane.query.changes import ChangeReader
 from keylane.query.decoding import ValueDecoder
@@ -42,6 +44,18 @@ class QueryParts:
         """The wall-clock time, ms since 1970."""
         return self.store.clock.now_ms()
 
+    def within(self, scope: Scope) -> "QueryParts":
+        """Return what a caller with this scope reads with: as if there were nothing else."""
+        from keylane.query.row_scopes import RowScopes  # noqa: PLC0415 (few callers have one)
+
+        def decode(layout: Layout, record: Record) -> Record:
+            return self.decoder(self.registry_wait(), as_bytes=False).decode(layout, record)
+
+        def keys_of(layout: Layout, key: bytes) -> tuple[bytes, ...]:
+            return self.keys(self.registry_wait()).keys_by_schemas(layout, key)
+
+        return replace(self, store=replace(self.store, scopes=RowScopes(scope, decode, keys_of)))
+
     def reading(self, topic: str) -> Reading:
         """Begin to read a topic. Raises UnknownTopic, StateUnavailable, CorruptState."""
         deadline = Deadline.after_ms(self.settings.state_timeout_ms, self.store.clock)
@@ -56,7 +70,12 @@ class QueryParts:
     ) -> ValueDecoder:
         """Return a decoder for the values and keys of one request."""
         given = {"as_bytes": as_bytes, "events": events, "raw_keys": raw_keys}
-        return ValueDecoder(self.schemas, registry_wait, **given)
+        asked = ValueDecoder(self.schemas, registry_wait, **given)
+        if self.store.scopes is None:
+            return asked
+        from keylane.query.scoped_decoding import ScopedDecoder  # noqa: PLC0415 (as above)
+
+        return ScopedDecoder(asked, ValueDecoder(self.schemas, registry_wait), self.store.scopes)
 
     def keys(self, registry_wait: WaitBudget) -> KeyFinder:
         """Return what finds the keys of records, from those of one request."""

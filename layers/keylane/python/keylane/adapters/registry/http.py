@@ -6,7 +6,6 @@ connection of its own: a function asks for a schema once in its life.
 
 import base64
 import http.client
-import io
 import json
 import socket
 import ssl
@@ -15,6 +14,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
+from keylane.adapters.deadline_sockets import DeadlineSocket, open_socket, remaining_s
 from keylane.adapters.registry.circuit import Circuit
 from keylane.adapters.registry.login import RegistrySettings
 from keylane.adapters.rotated_login import RotatedLogin
@@ -70,7 +70,7 @@ class JsonHttp:
             closing(self._connect(deadline)) as sock,
         ):
             connection = self._conversation()
-            connection.sock = _DeadlineSocket(sock, deadline)
+            connection.sock = DeadlineSocket(sock, deadline)
             connection.request(method, self._path + path, sent, headers)
             response = connection.getresponse()
             body = _read_body(response)
@@ -86,35 +86,17 @@ class JsonHttp:
 
     def _connect(self, deadline: Deadline) -> socket.socket:
         default_port = http.client.HTTPS_PORT if self._is_tls else http.client.HTTP_PORT
-        sock = _open_socket(self._host, self._port or default_port, deadline)
+        sock = open_socket(self._host, self._port or default_port, deadline)
         if not self._is_tls:
             return sock
         try:
             if self._context is None:
                 self._context = ssl.create_default_context(cafile=self._ca_file)
-            sock.settimeout(_remaining_s(deadline))
+            sock.settimeout(remaining_s(deadline))
             return self._context.wrap_socket(sock, server_hostname=self._host)
         except BaseException:
             sock.close()
             raise
-
-
-def _open_socket(host: str, port: int, deadline: Deadline) -> socket.socket:
-    """Connect to the first address of a name that answers: each has its share of the time."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    fault = OSError("the name has no address")
-    for left, (family, kind, protocol, _, address) in zip(range(len(found), 0, -1), found, strict=True):
-        sock = socket.socket(family, kind, protocol)
-        try:
-            sock.settimeout(_remaining_s(deadline) / left)
-            sock.connect(address)
-        except OSError as error:
-            sock.close()
-            fault = error
-        else:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return sock
-    raise fault
 
 
 @contextmanager
@@ -142,12 +124,6 @@ def _headers(settings: RegistrySettings) -> dict[str, str]:
     return headers
 
 
-def _remaining_s(deadline: Deadline) -> float:
-    if not deadline.remaining_s:
-        raise TimeoutError
-    return deadline.remaining_s
-
-
 def _read_body(response: http.client.HTTPResponse) -> bytes:
     body = bytearray()
     while part := response.read(_READ_BYTES):
@@ -157,34 +133,3 @@ def _read_body(response: http.client.HTTPResponse) -> bytes:
     if response.length:
         raise http.client.IncompleteRead(b"", response.length)
     return bytes(body)
-
-
-class _DeadlineSocket:
-    """A socket whose reads and writes all end by the deadline: its own timeout bounds each one alone."""
-
-    def __init__(self, sock: socket.socket, deadline: Deadline) -> None:
-        self._sock = sock
-        self._deadline = deadline
-
-    def sendall(self, data: bytes) -> None:
-        self._sock.settimeout(_remaining_s(self._deadline))
-        self._sock.sendall(data)
-
-    def makefile(self, _mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_DeadlineStream(self._sock, self._deadline))
-
-    def close(self) -> None:
-        """Do nothing: http.client closes its socket before it has read the response."""
-
-
-class _DeadlineStream(io.RawIOBase):
-    def __init__(self, sock: socket.socket, deadline: Deadline) -> None:
-        self._sock = sock
-        self._deadline = deadline
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        self._sock.settimeout(_remaining_s(self._deadline))
-        return self._sock.recv_into(buffer)

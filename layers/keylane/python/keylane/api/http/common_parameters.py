@@ -111,6 +111,11 @@ def has_base64_keys(request: Request) -> bool:
     return bool(KEY_FORMAT.of(request) == "base64")
 
 
+def bounds_of(request: Request, *bounds: object) -> bytes:
+    """Return what a page's cursor holds of its request: these bounds, and the scope of its caller."""
+    return cursors.digest(*bounds) if request.scope is None else cursors.digest(request.scope, *bounds)
+
+
 def parse_cursor(
     request: Request, topic: str, bounds: bytes, earlier: cursors.Earlier | None = None
 ) -> bytes | None:

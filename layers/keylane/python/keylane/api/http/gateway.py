@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keylane.access.callers import SOURCES, Caller
+from keylane.access.scope_codec import CONTEXT_NAME, decode_scope
+from keylane.access.scopes import Scope
 from keylane.api.http.request import Request
 from keylane.api.http.response import Response
 from keylane.api.http.router import Application
@@ -49,7 +51,21 @@ def request_of(event: Mapping[str, Any], deadline: Deadline | None = None) -> Re
         str(context.get("requestId") or "unknown"),
         deadline,
         f"/{context.get('stage', '')}",
+        scope_in(context),
     )
+
+
+def scope_in(context: Mapping[str, Any]) -> Scope | None:
+    """Return the scope that the authorizer has put into an event's context; None for an unscoped caller.
+
+    Raises ValueError for one that can't be read: nobody is unscoped by mistake.
+    """
+    found = _object(context, "authorizer").get(CONTEXT_NAME)
+    if found is None:
+        return None
+    if not isinstance(found, str):
+        raise ValueError("the scope of the authorizer is no text")  # noqa: TRY004 (as of any other bad text)
+    return decode_scope(found)
 
 
 def request_id_of(event: Mapping[str, Any]) -> str:

@@ -73,6 +73,8 @@ KINDS: dict[type[errors.KeylaneError], Problem] = {
     errors.TopicNotServed: Problem(
         403, "topic-not-served", "The topic is not served here", "TOPIC_AUTHORIZATION_FAILED"
     ),
+    errors.OutsideScope: Problem(403, "outside-scope", "The caller's rules do not permit this"),
+    errors.ScopeTooWide: Problem(409, "scope-too-wide", "The caller's records take too long to find"),
     errors.UnknownTopic: Problem(404, "unknown-topic", "The topic is unknown", "UNKNOWN_TOPIC_OR_PARTITION"),
     errors.UnknownPartition: Problem(
         404, "unknown-partition", "The topic has no such partition", "UNKNOWN_TOPIC_OR_PARTITION"
@@ -112,6 +114,9 @@ KINDS: dict[type[errors.KeylaneError], Problem] = {
     errors.StateUnavailable: Problem(503, "state-unavailable", "The state is unavailable"),
     errors.LaneBuilding: Problem(503, "lane-building", "The state is being built"),
     errors.StateTooOld: Problem(412, "state-too-old", "The state is older than the request accepts"),
+    errors.IssuerUnavailable: Problem(
+        503, "issuer-unavailable", "The keys of the token's issuer could not be fetched"
+    ),
     errors.RegistryUnavailable: Problem(503, "registry-unavailable", "The Schema Registry is unavailable"),
     errors.SettingsUnavailable: Problem(503, "settings-unavailable", "A setting could not be fetched"),
     errors.QueueUnavailable: QUEUE_UNAVAILABLE,

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from keylane.access.callers import Caller, Sender
+from keylane.access.scopes import Scope
 from keylane.api.http.content_coding import inflate
 from keylane.errors import BadRequest
 from keylane.model.records import is_topic_name
@@ -28,6 +29,7 @@ class Request(NamedTuple):
     `headers`: by lower-case name, the values of a repeated one as a list with commas. `body`: as it was sent,
     perhaps compressed. `deadline`: until when the host waits for the response, None without end.
     `root_path`: what the host took off the path's beginning, as API Gateway takes the stage.
+    `scope`: what the caller may see and write; None for one who may all of what the route is about.
     """
 
     method: str
@@ -39,6 +41,7 @@ class Request(NamedTuple):
     id: str = "unknown"
     deadline: Deadline | None = None
     root_path: str = ""
+    scope: Scope | None = None
 
     def content(self) -> bytes:
         """Return the body, inflated where the client compressed it.

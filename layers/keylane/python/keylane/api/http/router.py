@@ -12,11 +12,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from keylane.api.http import problems, unknown_routes
+from keylane.api.http.common_parameters import EVENT
 from keylane.api.http.parameters import QUERY
 from keylane.api.http.preferences import accepts, accepts_document
 from keylane.api.http.response import ANSWER_LIMIT_BYTES, Response
+from keylane.api.http.scope_checks import NOT_FOR_SCOPES, check_scope
 from keylane.api.http.unknown_parameters import refuse_unknown
-from keylane.errors import BadRequest, NotAcceptable, NullKey, TooLarge
+from keylane.errors import BadRequest, NotAcceptable, NullKey, OutsideScope, TooLarge
 from keylane.model import routes
 from keylane.model.routes import PermissionKind
 
@@ -65,6 +67,7 @@ class Operation:
     202. `other_answers`: schemas of answers of further media types, among which `Accept` chooses.
     `render_error` makes the response to an error that the handler raises, as `problems.response_to` if None.
     `takes_conditions`: what is no parameter in its query is a condition on a field.
+    `takes_scope`: it keeps to the scope of a caller that rules apply to; all others refuse such callers.
     `compatible` changes request and answer where `KEYLANE_REST_COMPATIBILITY` asks for another server's.
     """
 
@@ -85,6 +88,7 @@ class Operation:
     render_error: Callable[[Request, Exception], Response[str]] | None = None
     compatible: Compatibility | None = None
     takes_conditions: bool = False
+    takes_scope: bool = False
     query_names: frozenset[str] = field(init=False)
     """The names of its query parameters."""
     is_read: bool = field(init=False)
@@ -98,6 +102,13 @@ class Operation:
         object.__setattr__(self, "query_names", names)
         object.__setattr__(self, "is_read", kind is PermissionKind.READ)
         object.__setattr__(self, "takes_any", self.is_value or kind is PermissionKind.WRITE)
+
+    def check_scope(self, request: Request, target: Target) -> None:
+        """Raise OutsideScope where the rules that apply to the caller do not permit the request."""
+        if not self.takes_scope or request.scope is None:
+            raise OutsideScope(NOT_FOR_SCOPES)
+        takes_events = EVENT in self.parameters
+        check_scope(request.scope, request, target, self.route.permission, takes_events=takes_events)
 
     def check(self, request: Request) -> None:
         """Raise BadRequest for an unknown parameter, NotAcceptable where no JSON document is accepted."""
@@ -181,14 +192,13 @@ class Application(Generic[Parts]):
             if operation is None:
                 response: Response[Any] = self._refuse(request, found.path)
             else:
+                if request.scope is not None:
+                    operation.check_scope(request, found)
                 if operation.compatible and (compatibility := settings.rest_compatibility):
                     request = operation.compatible.adapt_request(request)
                 operation.check(request)
                 if operation.is_read:
-                    # Of a repeated parameter the operation reads the last value, too.
-                    query = request.query and {name: values[-1:] for name, values in request.query.items()}
-                    for topic in found.names(query) or ():
-                        settings.topics.check(topic)
+                    _check_served(settings, request, found)
                 response = _within_bounds(operation.handler(self, request, *found.parts), request.id)
         except Exception as error:  # noqa: BLE001 (all are answered, the unforeseen ones logged)
             render = None if operation is None else operation.render_error
@@ -252,6 +262,14 @@ def _check_segments(path: str) -> None:
     """Raise BadRequest for a path that others read as another one (RFC 3986, 5.2.4)."""
     if "/." in path and not _DOTS.isdisjoint(path.split("/")):
         raise BadRequest("the path has a segment . or ..: ask for such a key with key_format=base64")
+
+
+def _check_served(settings: ApiSettings, request: Request, target: Target) -> None:
+    """Raise TopicNotServed for a topic that the request names, and that is not read here."""
+    # Of a repeated parameter the operation reads the last value, too.
+    query = request.query and {name: values[-1:] for name, values in request.query.items()}
+    for topic in target.names(query) or ():
+        settings.topics.check(topic)
 
 
 def _within_bounds(response: Response[Any], request_id: str) -> Response[Any]:

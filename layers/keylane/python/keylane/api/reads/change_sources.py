@@ -27,7 +27,9 @@ class KeyChanges:
 
     def __init__(self, reader: ChangeReader, request: ChangesRequest) -> None:
         own = request.topic, request.keys or request.key, request.terms, request.fields, request.raw_keys
-        self.identity: Hashable = (KEY, *own)
+        # What a scope shows of the key is another feed.
+        scopes = reader.store.scopes
+        self.identity: Hashable = (KEY, *own, scopes and scopes.scope)
         self.instead = "poll the key with If-None-Match and `Prefer: wait=20`"
         self._reader = reader
         self._request = request

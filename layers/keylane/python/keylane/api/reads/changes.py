@@ -65,7 +65,8 @@ def _parse_key_id(given: str) -> str:
     return given.strip()
 
 
-def _parse_topic_id(given: str) -> TopicPosition:
+def parse_topic_id(given: str) -> TopicPosition:
+    """Return the position that an id of a topic's stream says. Raises ValueError."""
     if re.match(_TOPIC_ID, given.strip(), re.ASCII) is None:
         raise ValueError("not an id of this stream: it looks like 0:41611,1:38588@1795311449754")
     offsets, _, incarnation = given.strip().partition("@")
@@ -85,7 +86,7 @@ LAST_OFFSETS = Parameter(
     LAST_EVENT_ID,
     "the `id` that came last: changes from there on",
     {"type": "string", "pattern": _TOPIC_ID, "examples": ["0:41611,1:38588@1795311449754"]},
-    _parse_topic_id,
+    parse_topic_id,
     place=HEADER,
 )
 KEY = (KEY_FORMAT, FIELDS, PARTIAL, LAST_POSITION)

@@ -26,6 +26,7 @@ from keylane.api.http.common_parameters import (
     MIN_POSITION,
     TERMS_OF_LISTS,
     ValueOptions,
+    bounds_of,
     parse_cursor,
     parse_terms,
     parse_value_options,
@@ -81,8 +82,8 @@ def parse_find(request: Request, topic: str, settings: QuerySettings) -> FindReq
     asked, order, span = parse_conditions(request, _NAMES), _order(request), parse_prefix(request)
     is_count = COUNT_ALONE.of(request)
     of_keys = (span.low,) if span.low else ()
-    bounds = cursors.digest("typed find", asked, order, is_count, *of_keys)
-    earlier = cursors.Earlier(cursors.digest("find", asked, order, is_count, *of_keys), ANY_TYPES)
+    bounds = bounds_of(request, "typed find", asked, order, is_count, *of_keys)
+    earlier = cursors.Earlier(bounds_of(request, "find", asked, order, is_count, *of_keys), ANY_TYPES)
     after, position = parse_cursor(request, name, bounds, earlier), MIN_POSITION.of(request)
     wait_ms = bounded_wait_ms(request, preferred_wait_ms(PREFER.of(request)), settings)
     scan = FindScan(asked, order, LIMIT.of(request), after, position, wait_ms, span)

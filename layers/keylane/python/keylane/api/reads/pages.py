@@ -10,6 +10,7 @@ from keylane.api.http.common_parameters import (
     LIMIT,
     TERMS_OF_LISTS,
     ValueOptions,
+    bounds_of,
     has_base64_keys,
     parse_cursor,
     parse_key,
@@ -87,7 +88,7 @@ def parse_range(request: Request, topic: str, settings: QuerySettings) -> RangeR
     name = topic_of(topic)
     span = parse_span(request)
     as_of_ms = AS_OF_TIME.of(request)
-    bounds = cursors.digest("keys", span.low, span.high, as_of_ms)
+    bounds = bounds_of(request, "keys", span.low, span.high, as_of_ms)
     after = parse_cursor(request, name, bounds)
     scan = RangeScan(span, LIMIT.of(request), after, KEYS_ONLY.of(request), as_of_ms)
     return RangeRequest(name, scan, bounds, parse_terms(request, settings), parse_value_options(request))
@@ -127,7 +128,7 @@ def parse_history(request: Request, topic: str, key: str, settings: QuerySetting
     """Parse a GET of a key's history. Raises BadRequest, which names the parameter at fault."""
     name, data = topic_of(topic), parse_key(request, key)
     from_ms, to_ms = parse_times(request, FROM_TIME, TO_TIME)
-    bounds = cursors.digest("history", data, from_ms, to_ms)
+    bounds = bounds_of(request, "history", data, from_ms, to_ms)
     after = parse_cursor(request, name, bounds)
     scan = HistoryScan(LIMIT.of(request), from_ms, to_ms, after)
     terms, values = parse_terms(request, settings), parse_value_options(request)

@@ -22,6 +22,7 @@ from keylane.api.http.common_parameters import (
     LIMIT,
     MAX_AGE_MS,
     PARTIAL,
+    bounds_of,
     parse_cursor,
     parse_key,
     parse_terms,
@@ -110,7 +111,7 @@ def _parse_windows(
 ) -> WindowsRequest:
     from_ms, to_ms = parse_times(request, FROM, TO)
     named = (b"", keys.low, keys.high) if isinstance(keys, Span) else (keys,)
-    bounds = cursors.digest("windows", *named, from_ms, to_ms)
+    bounds = bounds_of(request, "windows", *named, from_ms, to_ms)
     after = parse_cursor(request, windows.state_name(view), bounds)
     is_final, limit = FINAL.of(request), LIMIT.of(request)
     scan = WindowScan(view, keys, limit, from_ms, to_ms, is_final, after)

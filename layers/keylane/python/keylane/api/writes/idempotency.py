@@ -1,6 +1,7 @@
 """`Idempotency-Key`: a request that is sent again with its key gets the saved response and writes nothing.
 
-A key belongs to its caller: two callers may use the same key. Unidentified callers share their keys, so keys
+A key belongs to its caller: two callers may use the same key. Where rules of the access policy apply to a
+caller, that is the name by which they do. Unidentified callers share their keys, so keys
 should be hard to guess, such as UUIDs. A key stands for one request: its method, path, query, media type and
 body. The response to
 
@@ -62,8 +63,10 @@ def claim(guards: Guards, request: Request, key: str) -> Claim:
         )
     store = guards.idempotency()
     # An address does not identify a caller: a client may repeat its request from another one.
-    scope = request.caller.name([source for source in guards.caller if source != SOURCE_IP])
-    name = hashlib.sha256(f"{scope}\0{key}".encode()).hexdigest()
+    owner = request.caller.name([source for source in guards.caller if source != SOURCE_IP])
+    if request.scope is not None:
+        owner = f"scope:{request.scope.caller}"
+    name = hashlib.sha256(f"{owner}\0{key}".encode("utf-8", "surrogatepass")).hexdigest()
     token, saved = store.claim(name, _fingerprint(request))
     return Claim(store, name, token, None if saved is None else _replay(saved))
 

@@ -1,0 +1,46 @@
+"""What a scope says of a request before it is answered: whether any rule names what the request is about.
+
+Which rows of it the caller may have, the application decides.
+"""
+
+from dataclasses import replace
+
+from keylane.access.grants import Need
+from keylane.access.scopes import Scope, ScopeRule
+from keylane.model.patterns import fits
+from keylane.model.routes import PermissionKind
+
+
+def permits(scope: Scope, need: Need) -> bool:
+    """Return whether some rule names each topic or view of the need, for its kind.
+
+    A request about all of them, or that names them in its body alone, is never permitted: no rule says which
+    of their rows that would be.
+    """
+    return need.names is not None and all(rules_of(scope, need.kind, name) for name in need.names)
+
+
+def rules_of(scope: Scope, kind: PermissionKind, name: str) -> tuple[ScopeRule, ...]:
+    """Return the rules that name a topic or view, for reading, writing or as a view."""
+    return tuple(rule for rule in scope.rules if any(fits(each, name) for each in getattr(rule, kind.value)))
+
+
+def rule_names(scope: Scope, need: Need) -> tuple[str, ...]:
+    """Return the names of the rules that decide on a need, in the policy's order."""
+    found = {rule.rows.rule for name in need.names or () for rule in rules_of(scope, need.kind, name)}
+    return tuple(rule.rows.rule for rule in scope.rules if rule.rows.rule in found)
+
+
+def narrow(scope: Scope, need: Need) -> Scope:
+    """Return the scope with the rules alone that name what a request is about, whatever they let do with it.
+
+    A request of a topic may read it and write it, so both kinds of rules stay.
+    """
+    names = need.names or ()
+    kinds = (
+        (PermissionKind.VIEWS,)
+        if need.kind is PermissionKind.VIEWS
+        else (PermissionKind.READ, PermissionKind.WRITE)
+    )
+    named = [rule for kind in kinds for name in names for rule in rules_of(scope, kind, name)]
+    return replace(scope, rules=tuple(rule for rule in scope.rules if rule in named))

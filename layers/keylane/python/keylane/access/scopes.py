@@ -1,0 +1,76 @@
+"""What one caller may see and write: the rules of the access policy that apply, with their claims in place.
+
+Rules are made into a scope where a token is verified; use cases that read or write take the scope of a topic.
+A row outside of it is answered as a key that does not exist.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from keylane.model.patterns import fits
+
+Value: TypeAlias = str | int | float | bool
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRule:
+    """Keys, as callers write them (of typed keys, as answers show them): one key, or all that begin so."""
+
+    text: str
+    is_prefix: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PermittedRows:
+    """Rows that one rule permits. They meet all that is there; several rules add up.
+
+    `key`: None for all keys. `where`: fields of the topic, and the values of which one must be the field's.
+    `fields`: paths of what is shown of a value, None for all of it. `rule`: which rule it is, for logs and
+    explanations.
+    """
+
+    rule: str
+    key: KeyRule | None = None
+    where: tuple[tuple[str, tuple[Value, ...]], ...] = ()
+    fields: tuple[str, ...] | None = None
+
+
+Rows: TypeAlias = PermittedRows
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeRule:
+    """A rule that applies to a caller: patterns of names, and the rows of the topics that they name.
+
+    `stamp`: the header that a write gets, with the caller's name; None for none.
+    """
+
+    rows: Rows
+    read: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+    views: tuple[str, ...] = ()
+    stamp: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a caller may do. `caller`: their name in logs and limits, of a token's issuer and `sub`."""
+
+    caller: str
+    rules: tuple[ScopeRule, ...] = ()
+
+    def reads(self, topic: str) -> tuple[Rows, ...]:
+        """Return the rows of a topic that may be read, by each rule; () for none."""
+        return tuple(rule.rows for rule in self.rules if _names(rule.read, topic))
+
+    def writes(self, topic: str) -> tuple[ScopeRule, ...]:
+        """Return the rules by which a topic may be written; () for none."""
+        return tuple(rule for rule in self.rules if _names(rule.write, topic))
+
+    def views(self, view: str) -> tuple[Rows, ...]:
+        """Return the rows of a view that may be read, by each rule; () for none."""
+        return tuple(rule.rows for rule in self.rules if _names(rule.views, view))
+
+
+def _names(patterns: tuple[str, ...], name: str) -> bool:
+    return any(fits(pattern, name) for pattern in patterns)

@@ -1,0 +1,117 @@
+"""JWTs in a process of the server: who is let through, and that no path ignores what a token permits."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.servers.own import fill
+from tests.support.builders import a_lane, a_layout
+from tests.support.issuers import AUDIENCE, NAME, JwksServer, SigningKey, claims, jwks
+from tests.support.server_process import Process
+
+from keylane_server.options import TOKENS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+KEY = SigningKey("RS256")
+LISTED = "a-listed-token-of-these-tests"
+
+
+@pytest.fixture(scope="module")
+def issuer() -> Iterator[JwksServer]:
+    with JwksServer(KEY) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def process(variables: dict[str, str], topic: str, issuer: JwksServer) -> Iterator[Process]:
+    known = {"issuer": NAME, "audience": AUDIENCE, "algorithms": ["RS256"], "jwks_uri": issuer.uri}
+    rule = {"name": "own", "issuer": NAME, "read": [topic], "key": "${sub}/*"}
+    listed = {hashlib.sha256(LISTED.encode()).hexdigest(): {"name": "listed", "read": [topic]}}
+    access = json.dumps(listed | {"issuers": [known], "rules": [rule]})
+    running = Process(variables | {"KEYLANE_ACCESS": access}, authorization=TOKENS)
+    yield running
+    running.close()
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def test_a_row_outside_the_scope_is_not_answered_neither_by_the_fast_path_nor_by_another(
+    process: Process, topic: str
+):
+    path, token = f"/topics/{topic}/keys/k", KEY.token(claims())
+    for _ in range(3):
+        listed = process.get(path, bearer(LISTED))
+        assert (listed.status, listed.body) == (200, b"1")
+        scoped = process.get(path, bearer(token))
+        assert scoped.status in {403, 404}
+        assert not scoped.is_fast
+    assert process.get(path, bearer(LISTED)).is_fast
+
+
+def test_a_caller_reads_their_own_row_and_others_are_keys_that_do_not_exist(
+    variables: dict[str, str], redis_cluster: str
+):
+    layout = a_layout(partition_count=1)
+    fill(redis_cluster, a_lane(layout, b"ann", b"1"))
+    rule = {"name": "own", "issuer": NAME, "read": [layout.topic], "key": "${sub}"}
+    known = {"issuer": NAME, "audience": AUDIENCE, "algorithms": ["RS256"], "jwks": jwks(KEY)}
+    access = json.dumps({"issuers": [known], "rules": [rule]})
+    running = Process(variables | {"KEYLANE_ACCESS": access}, authorization=TOKENS)
+    try:
+        path = f"/topics/{layout.topic}/keys/ann"
+        found = running.get(path, bearer(KEY.token(claims())))
+        assert (found.status, found.body, found.is_fast) == (200, b"1", False)
+        absent = running.get(f"/topics/{layout.topic}/keys/bob", bearer(KEY.token(claims(sub="bob"))))
+        assert absent.status == 404
+        for other in ("bob", "Ann", "an", "*", "ann/"):
+            outside = running.get(path, bearer(KEY.token(claims(sub=other))))
+            assert outside.lasting == absent.lasting
+    finally:
+        running.close()
+
+
+def test_routes_that_know_no_rows_are_refused(process: Process, topic: str):
+    token = bearer(KEY.token(claims()))
+    for path, kind in (
+        ("/brokers", "forbidden"),
+        ("/topics", "forbidden"),
+        ("/topics/another/keys/k", "forbidden"),
+        (f"/topics/{topic}", "outside-scope"),
+        (f"/topics/{topic}/partitions/0/records", "outside-scope"),
+        (f"/topics/{topic}/schemas", "outside-scope"),
+    ):
+        found = process.get(path, token)
+        assert found.status == 403, path
+        assert json.loads(found.body)["type"] == f"urn:keylane:problem:{kind}", path
+
+
+def test_a_token_that_is_refused_is_401_and_says_why(process: Process, topic: str):
+    for token, said in (
+        (KEY.token(claims(exp=int(time.time()) - 60)), "expired"),
+        (SigningKey("RS256").token(claims()), "signature"),
+        (KEY.token(claims(), alg="HS256"), "algorithm"),
+        (KEY.token(claims(), kid="../x"), "kid"),
+    ):
+        found = process.get(f"/topics/{topic}/keys/k", bearer(token))
+        assert found.status == 401
+        assert ("www-authenticate", "Bearer") in [(name.lower(), value) for name, value in found.headers]
+        assert said in json.loads(found.body)["detail"]
+
+
+def test_decisions_are_counted_by_rule_and_the_issuer_is_asked_once(
+    process: Process, topic: str, issuer: JwksServer
+):
+    token = bearer(KEY.token(claims()))
+    process.get(f"/topics/{topic}/keys/ann%2F1", token)
+    process.get("/brokers", token)
+    assert 'keylane_access_decisions_total{result="allowed",rule="own"}' in process.metrics
+    assert 'keylane_access_decisions_total{result="denied",rule="(none)"}' in process.metrics
+    assert issuer.asked == 1

@@ -1,0 +1,274 @@
+"""JWTs at the authorizer function: API Gateway's events, what it answers, and what functions make of that."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.builders import load_handler
+from tests.support.issuers import AUDIENCE, NAME, JwksServer, SigningKey, claims, jwks
+from tests.support.proxy_events import HttpRequest, build_proxy_event
+
+from keylane.access.scope_codec import CONTEXT_NAME, decode_scope
+from keylane.access.scopes import KeyRule
+from keylane.api.http.gateway import request_of, scope_in
+from keylane.errors import IssuerUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ARN = "arn:aws:execute-api:eu-central-1:123456789012:abcdef1234/v1/"
+KEY = SigningKey("EdDSA")
+RULES = [
+    {"name": "own", "issuer": NAME, "read": ["orders"], "write": ["orders"], "key": "${sub}/*"},
+    {"name": "rates", "issuer": NAME, "when": {"scope": "rates"}, "read": ["rates*"]},
+    {"name": "sums", "issuer": NAME, "views": ["sums"], "key": "${sub}"},
+    {"name": "tenants", "issuer": NAME, "read": ["invoices"], "where": {"tenant": "${tenants}"}},
+]
+
+
+def policy(**issuer: Any) -> str:
+    given = {"jwks": jwks(KEY)} if "jwks_uri" not in issuer else {}
+    known = {"issuer": NAME, "audience": AUDIENCE, "algorithms": ["EdDSA"], **given, **issuer}
+    return json.dumps({"issuers": [known], "rules": RULES})
+
+
+@pytest.fixture
+def ask(monkeypatch) -> Callable[..., dict[str, Any]]:
+    monkeypatch.setenv("KEYLANE_ACCESS", policy())
+    function = load_handler("authorizer")
+
+    def request(
+        method: str, path: str, token: str, query: dict[str, list[str]] | None = None
+    ) -> dict[str, Any]:
+        event = {
+            "type": "REQUEST",
+            "methodArn": f"{ARN}{method}{path}",
+            "path": path,
+            "httpMethod": method,
+            "headers": {"Authorization": f"Bearer {token}"},
+            "multiValueQueryStringParameters": query,
+            "requestContext": {"stage": "v1", "authorizer": {CONTEXT_NAME: "{}"}},
+        }
+        answer = function.lambda_handler(event, None)
+        assert answer["principalId"] == f"{NAME}|ann"
+        assert all(isinstance(each, str) for each in answer["context"].values())
+        return answer
+
+    request.function = function  # type: ignore[attr-defined]
+    return request
+
+
+def effect_of(answer: dict[str, Any]) -> str:
+    [statement] = answer["policyDocument"]["Statement"]
+    assert statement["Resource"].startswith(ARN)
+    return statement["Effect"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "query", "rules"),
+    [
+        ("GET", "/topics/orders/keys/ann%2F1", None, ["own"]),
+        ("GET", "/topics/orders/keys", None, ["own"]),
+        ("PUT", "/topics/orders/keys/bob%2F1", None, ["own"]),
+        ("POST", "/topics/orders", None, ["own"]),
+        ("GET", "/topics/rates.eu/find", {"a": ["b"]}, ["rates"]),
+        ("GET", "/join/1", {"topics": ["orders,rates"]}, ["own", "rates"]),
+        ("GET", "/views/sums/keys/ann", None, ["sums"]),
+        ("GET", "/health", None, []),
+    ],
+)
+def test_a_request_whose_topics_rules_name_goes_on_with_these_rules(ask, method, path, query, rules):
+    answer = ask(method, path, KEY.token(claims(scope="rates")), query)
+    assert effect_of(answer) == "Allow"
+    scope = decode_scope(answer["context"][CONTEXT_NAME])
+    assert [each.rows.rule for each in scope.rules] == rules
+    assert scope.caller == f"{NAME}|ann"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "query"),
+    [
+        ("GET", "/topics/customers/keys/1", None),
+        ("GET", "/topics/rates/keys/1", None),
+        ("PUT", "/topics/invoices/keys/1", None),
+        ("GET", "/topics/sums/keys/ann", None),
+        ("GET", "/views/orders/keys/ann", None),
+        ("GET", "/join/1", {"topics": ["orders,customers"]}),
+        ("GET", "/join/1", {"topics": ["customers", "orders"]}),
+        ("GET", "/topics/orders%2F..%2Fcustomers/keys/1", None),
+        ("GET", "/topics", None),
+        ("GET", "/views", None),
+        ("GET", "/brokers", None),
+        ("GET", "/v3/clusters", None),
+        ("POST", "/push", None),
+        ("GET", "/", None),
+    ],
+)
+def test_a_request_whose_topics_no_rule_names_is_denied(ask, method, path, query):
+    answer = ask(method, path, KEY.token(claims()), query)
+    assert effect_of(answer) == "Deny"
+    assert decode_scope(answer["context"][CONTEXT_NAME]).rules == ()
+
+
+def test_a_token_of_a_list_stays_unscoped_beside_issuers(monkeypatch):
+    import hashlib  # noqa: PLC0415
+
+    token = "eyJ0aGlz.aXMgbm90.YSBKV1Qh"  # a listed token may look like a JWT
+    digest = hashlib.sha256(token.encode()).hexdigest()
+    access = json.dumps(json.loads(policy()) | {digest: {"name": "billing", "read": ["orders"]}})
+    monkeypatch.setenv("KEYLANE_ACCESS", access)
+    function = load_handler("authorizer")
+    event = {
+        "methodArn": ARN,
+        "path": "/topics/orders/keys/1",
+        "httpMethod": "GET",
+        "headers": {"authorization": f"Bearer {token}"},
+    }
+    answer = function.lambda_handler(event, None)
+    assert answer["principalId"] == "billing"
+    assert "context" not in answer
+    assert effect_of(answer) == "Allow"
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        SigningKey("EdDSA").token(claims()),
+        KEY.token(claims(aud="other")),
+        KEY.token(claims(exp=1)),
+        KEY.token(claims(), alg="none"),
+        "a.b.c",
+    ],
+    ids=["signature", "audience", "expired", "algorithm", "form"],
+)
+def test_a_token_that_is_refused_is_unauthorized_in_the_word_that_api_gateway_knows(ask, token):
+    with pytest.raises(ask.function.Unauthorized, match=r"^Unauthorized$"):
+        ask("GET", "/topics/orders/keys/1", token)
+
+
+def test_the_scope_reaches_the_function_and_nothing_else_makes_one(ask):
+    answer = ask("GET", "/topics/orders/keys/ann%2F1", KEY.token(claims()))
+    http = HttpRequest(
+        "GET",
+        "/topics/orders/keys/ann%2F1?keylaneScope=x",
+        ((CONTEXT_NAME, "x"), ("authorization", "Bearer x")),
+        b"",
+        "10.0.0.7",
+    )
+    event = build_proxy_event(http, "id-1")
+    assert request_of(event).scope is None
+    event["requestContext"]["authorizer"] = {"principalId": answer["principalId"], **answer["context"]}
+    request = request_of(event)
+    assert request.scope is not None
+    assert request.scope.reads("orders")[0].key == KeyRule("ann/", is_prefix=True)
+    assert request.caller.name() == f"authorizer:{NAME}|ann"
+
+
+@pytest.mark.parametrize("text", ["", "{}", "null", 1, True, {"v": 1}])
+def test_a_scope_that_cannot_be_read_makes_nobody_unscoped(text):
+    with pytest.raises(ValueError, match="scope"):
+        scope_in({"authorizer": {CONTEXT_NAME: text}})
+
+
+def test_claims_of_cognito_make_no_scope():
+    assert scope_in({"authorizer": {"claims": {CONTEXT_NAME: "{}"}}}) is None
+
+
+def test_a_scope_that_api_gateway_would_not_take_is_denied(ask, caplog):
+    answer = ask("GET", "/topics/invoices/keys/1", KEY.token(claims(tenants=[f"t{n}" for n in range(100)])))
+    assert effect_of(answer) == "Allow"
+    many = KEY.token(claims(tenants=[f"tenant-{n:04}" for n in range(800)]))
+    event = {
+        "methodArn": ARN,
+        "path": "/topics/invoices/keys/1",
+        "httpMethod": "GET",
+        "headers": {"authorization": f"Bearer {many}"},
+    }
+    answer = ask.function.lambda_handler(event, None)
+    assert effect_of(answer) == "Deny"
+    assert "context" not in answer
+    assert "takes more than API Gateway hands on" in caplog.text
+
+
+def test_keys_are_fetched_by_the_first_token_and_an_issuer_that_is_away_is_no_wrong_token(monkeypatch, ask):
+    token = KEY.token(claims())
+    event = {
+        "methodArn": ARN,
+        "path": "/topics/orders/keys/1",
+        "httpMethod": "GET",
+        "headers": {"authorization": f"Bearer {token}"},
+    }
+    with JwksServer(KEY) as server:
+        monkeypatch.setenv("KEYLANE_ACCESS", policy(jwks_uri=server.uri))
+        function = load_handler("authorizer")
+        for _ in range(3):
+            assert effect_of(function.lambda_handler(event, None)) == "Allow"
+        assert server.asked == 1
+        thief = SigningKey("EdDSA")
+        for kid in ("a", "../b", "c"):
+            event["headers"]["authorization"] = f"Bearer {thief.token(claims(), kid=kid)}"
+            with pytest.raises(function.Unauthorized):
+                function.lambda_handler(event, None)
+        assert server.asked == 1
+    other = load_handler("authorizer")
+    event["headers"]["authorization"] = f"Bearer {token}"
+    for _ in range(2):
+        with pytest.raises(IssuerUnavailable):
+            other.lambda_handler(event, None)
+    assert effect_of(function.lambda_handler(event, None)) == "Allow"
+
+
+def test_an_audit_line_says_who_by_which_rule_and_nothing_of_keys(monkeypatch, caplog):
+    monkeypatch.setenv("KEYLANE_ACCESS", policy())
+    monkeypatch.setenv("KEYLANE_ACCESS_AUDIT", "true")
+    function = load_handler("authorizer")
+    for method in ("GET", "DELETE"):
+        event = {
+            "methodArn": ARN,
+            "path": "/topics/orders/keys/ann%2Fsecret" if method == "GET" else "/topics/rates/keys/secret",
+            "httpMethod": method,
+            "headers": {"authorization": f"Bearer {KEY.token(claims())}"},
+        }
+        function.lambda_handler(event, None)
+    lines = [each.getMessage() for each in caplog.records if each.name == "keylane.audit"]
+    assert [json.loads(line) for line in lines] == [
+        {
+            "caller": f"{NAME}|ann",
+            "rules": ["own"],
+            "route": "get_key",
+            "method": "GET",
+            "kind": "read",
+            "names": ["orders"],
+            "result": "allowed",
+        },
+        {
+            "caller": f"{NAME}|ann",
+            "rules": [],
+            "route": "delete_key",
+            "method": "DELETE",
+            "kind": "write",
+            "names": ["rates"],
+            "result": "denied",
+        },
+    ]
+
+
+def test_the_authorizer_loads_cryptography_for_issuers_alone(monkeypatch):
+    import subprocess  # noqa: PLC0415
+    import sys  # noqa: PLC0415
+
+    code = """
+import json, os, sys
+from keylane.app import authorizer
+from keylane.app.authorizer import AccessRequest, NotAuthorized
+from keylane.wiring.runtime import Runtime
+os.environ["KEYLANE_ACCESS"] = json.dumps({"0" * 64: {"name": "a"}})
+try:
+    authorizer.build(Runtime(), os.environ).decide(AccessRequest("GET", "/health", {}, "Bearer a.b.c"))
+except NotAuthorized:
+    pass
+assert not {"cryptography", "ssl", "http.client", "asyncio"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

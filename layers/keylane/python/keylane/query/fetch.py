@@ -19,9 +19,10 @@ def read_records(
         words = (b"MGET", *[prefix + key for key in keys], lane.watermark_key)
         calls.append(Call(lane.slot, words, atomic))
     records = {}
+    expand = reading.expander()
     for (lane, keys), reply in zip(keys_by_lane.items(), reading.run(calls), strict=True):
         reading.watermarks.note(lane, reply[-1])
-        records[lane] = decode_values(lane, keys, reply[:-1])
+        records[lane] = decode_values(lane, keys, reply[:-1], expand)
     return records
 
 

@@ -190,6 +190,8 @@ class _Finder:
         self._after = None if scan.after is None else scan.after[TYPES_BYTES:]
         self._lanes = scan.span.lanes(reading.layout)
         self.index = ""
+        self._expanded_bytes = 0
+        """Of values that were compressed: what was read counts as what it became."""
 
     def find(self) -> tuple[list[_Row], bytes | None, int]:
         """Return rows, the position after which the next page begins, and how many members were read."""
@@ -238,8 +240,8 @@ class _Finder:
             # What was met before has changed its value since.
             if found.key not in rows and (row := self._row(drive, found)):
                 rows[found.key] = row
-                size += len(found.data or b"")
-            if size > PAGE_BYTES or members.read_bytes > MOST_BYTES:
+                size += max(len(found.data or b""), len(row.record.value))
+            if size > PAGE_BYTES or members.read_bytes + self._expanded_bytes > MOST_BYTES:
                 break
             if members.is_read_next and self._reading.deadline.remaining_s < self._least_s:
                 break
@@ -255,7 +257,8 @@ class _Finder:
         )
         rows: dict[bytes, _Row] = {}
         while (found := members.next(len(rows))) is not None:
-            if members.scanned > 2 * SORTED_AT_ONCE or members.read_bytes > MOST_BYTES:
+            read_bytes = members.read_bytes + self._expanded_bytes
+            if members.scanned > 2 * SORTED_AT_ONCE or read_bytes > MOST_BYTES:
                 return None
             if found.key not in rows and (row := self._row(drive, found)):
                 rows[found.key] = row
@@ -298,7 +301,9 @@ class _Finder:
         """Return the row of a member; None where its record does not meet the conditions."""
         if not self._scan.span.has(found.key):
             return None
-        record = decode_value(found.lane, found.key, found.data)
+        record = decode_value(found.lane, found.key, found.data, self._reading.expander())
+        if record is not None and self._reading.layout.options.compression != "none":
+            self._expanded_bytes += len(record.value)
         if record is None or not self._is_at(drive, found, record):
             return None
         return _Row(found.lane, record) if drive.is_exact or self._is_met_by(record) else None

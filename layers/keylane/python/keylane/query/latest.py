@@ -105,7 +105,7 @@ def _read(reading: Reading, key: bytes, terms: ReadTerms, *, primary_only: bool 
 def _look_up(reading: Reading, key: bytes, *, primary_only: bool) -> Answer | None:
     lookup = plan_lookup(reading.layout, key)
     reply = reading.store.state.read(lookup.slot, lookup.names, reading.deadline, primary_only=primary_only)
-    answer = answer_of(lookup, reply)
+    answer = answer_of(lookup, reply, reading.expander())
     reading.watermarks.add(lookup.lane, answer and answer.watermark)
     return answer
 

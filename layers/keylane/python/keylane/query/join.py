@@ -63,7 +63,10 @@ def _read(readings: Sequence[Reading], key: bytes, *, atomic: bool) -> list[tupl
         watermarks.update(zip(own, reply[len(own) :], strict=True))
     for reading, lane in zip(readings, lanes, strict=True):
         reading.watermarks.note(lane, watermarks[lane])
-    return [(lane, decode_value(lane, key, values[lane])) for lane in lanes]
+    return [
+        (lane, decode_value(lane, key, values[lane], reading.expander()))
+        for reading, lane in zip(readings, lanes, strict=True)
+    ]
 
 
 def _get(lanes: Sequence[Lane], key: bytes) -> tuple[bytes, ...]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from keylane.model.records import Answer
-from keylane.state.codec import expand_none
 from keylane.state.lanes import decode_value, decode_watermark, lane_of_key
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def plan_lookup(layout: Layout, key: bytes) -> Lookup:
     return Lookup(layout, lane_of_key(layout, key), key)
 
 
-def answer_of(lookup: Lookup, reply: Sequence[bytes | None], expand: Expand = expand_none) -> Answer | None:
+def answer_of(lookup: Lookup, reply: Sequence[bytes | None], expand: Expand) -> Answer | None:
     """Return what the values of the look-up's names say; None where the lane has no watermark.
 
     The answer of a lane that is superseded, or that still builds, says so in its watermark. Raises

@@ -112,9 +112,7 @@ def decode_watermark(redis_key: bytes, data: bytes) -> Watermark:
         raise CorruptState(printable(redis_key), str(error)) from error
 
 
-def decode_value(
-    lane: Lane, key: bytes, data: bytes | None, expand: codec.Expand = codec.expand_none
-) -> Record | None:
+def decode_value(lane: Lane, key: bytes, data: bytes | None, expand: codec.Expand) -> Record | None:
     """Decode what a lane stores under a record's key: None for an absent key or a tombstone.
 
     Raises CorruptState, and what `expand` does.
@@ -129,7 +127,7 @@ def decode_values(
     lane: Lane,
     keys: Sequence[bytes],
     found: Sequence[bytes | None],
-    expand: codec.Expand = codec.expand_none,
+    expand: codec.Expand,
 ) -> list[Record | None]:
     """Return `decode_value` of each key. Errors as of that."""
     try:

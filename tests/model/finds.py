@@ -21,8 +21,8 @@ from keylane.query.conditions import EQUAL, RANGE, Asked, Order
 from keylane.query.find import FindScan, count_found, find
 from keylane.query.store import ReadTerms
 from keylane.state import codec
-from keylane.state.field_index import split_entries
 from keylane.state.codec import expand_none
+from keylane.state.field_index import split_entries
 from keylane.state.lanes import decode_value, lane_of_key
 from keylane.state.ordered import END
 

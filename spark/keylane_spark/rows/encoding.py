@@ -19,6 +19,7 @@ from keylane_spark.rows.records import Records, bounds_of, lengths_of
 _HEADER = np.dtype([("version", "u1"), ("flags", "u1"), ("offset", ">u8"), ("timestamp", ">u8")])
 _STRAY_HEADER = np.dtype([*_HEADER.descr, ("source", ">u4")])
 _OF_OTHER_VERSIONS = (codec.FIELDS, codec.COMPRESSED)
+"""In this order: where a record has both, the last one decides."""
 _HISTORY_HEADER = np.dtype([("offset", ">u8"), ("version", "u1"), ("flags", "u1"), ("timestamp", ">u8")])
 
 
@@ -110,10 +111,10 @@ class _OptionalFields:
             sizes = pc.binary_length(rows.headers).to_numpy(zero_copy_only=False)
             self._add(sizes > 0, codec.HEADERS, sizes, ">u4")
             self.columns.append(rows.headers)
-        if rows.compressed is not None:
-            self.flags.append((rows.compressed, codec.COMPRESSED))
         if rows.left_bytes is not None:
             self._add(rows.left_bytes > 0, codec.LEFT_IN_KAFKA, rows.left_bytes, ">u8")
+        if rows.compressed is not None:
+            self.flags.append((rows.compressed, codec.COMPRESSED))
 
     def _add(self, mask: NDArray[np.bool_], flag: int, numbers: NDArray[np.integer], kind: str) -> None:
         self.flags.append((mask, flag))
@@ -147,7 +148,7 @@ def _fixed_headers(
     for mask, flag in flags:
         headers["flags"][mask] |= flag
         if flag in _OF_OTHER_VERSIONS:
-            headers["version"][mask] = np.maximum(headers["version"][mask], codec.version_of(flag))
+            headers["version"][mask] = codec.version_of(flag)
     headers["offset"] = rows.offsets
     headers["timestamp"] = np.maximum(rows.timestamps_ms, 0)
     return binary_array(np.arange(0, (len(rows) + 1) * kind.itemsize, kind.itemsize, dtype=np.int32), headers)

@@ -7,7 +7,7 @@ local HEAD = 128
 -- Returns the version of envelopes with these flags.
 local function version_with(flags)
   if bit.band(flags, COMPRESSED) ~= 0 then
-    return 3
+    return 0
   end
   return bit.band(flags, FIELDS) ~= 0 and 2 or 1
 end

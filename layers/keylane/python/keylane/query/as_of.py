@@ -302,8 +302,10 @@ def _once_each(entries: list[HistoryEntry]) -> list[HistoryEntry]:
 
     A set and a deletion at its position are two.
     """
-    distinct = {(entry.position, entry.record is None): entry for entry in reversed(entries)}
-    return list(reversed(distinct.values()))
+    distinct: dict[tuple[Position, bool], HistoryEntry] = {}
+    for entry in entries:
+        distinct.setdefault((entry.position, entry.record is None), entry)
+    return list(distinct.values())
 
 
 def _history_key(layout: Layout, lane: Lane, key: bytes) -> bytes:

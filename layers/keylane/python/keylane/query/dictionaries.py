@@ -68,9 +68,7 @@ class Expander:
         dictionary_id, size_bytes = read_head(frame)
         limit_bytes = self._layout.options.max_value_bytes
         if size_bytes > limit_bytes:
-            raise CodecError(
-                f"a compressed value names {size_bytes} bytes, the topic's limit is {limit_bytes}"
-            )
+            raise CodecError(f"a compressed value names {size_bytes} bytes, the limit is {limit_bytes}")
         if size_bytes > self._left_bytes:
             expanded = MOST_EXPANDED_BYTES - self._left_bytes + size_bytes
             raise TooLarge("answer", expanded, MOST_EXPANDED_BYTES)

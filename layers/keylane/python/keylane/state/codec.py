@@ -2,7 +2,7 @@
 
 Envelope, before the value's own bytes. Numbers are big-endian; the fields of flags come in this order:
 
-    0       version         u8   1; 2 with fields; 3 where the value is compressed
+    0       version         u8   1; 2 with fields; 0 where the value is compressed
     1       flags           u8   bit 0: a source partition follows (the record is a stray)
                                  bit 1: tombstone (kept as a marker, and in histories)
                                  bit 2: an order timestamp follows
@@ -59,8 +59,11 @@ FIELDS = 0b10_0000
 COMPRESSED = 0b100_0000
 VERSION_WITH_FIELDS = 2
 """An older reader would take the fields for a part of the value: it refuses another version."""
-VERSION_COMPRESSED = 3
-"""With or without fields. An older reader would take the frame for the value."""
+VERSION_COMPRESSED = 0
+"""With or without fields. An older reader would take the frame for the value.
+
+In a history a set comes before the deletion at its position, as the bytes of other sets without headers do.
+"""
 WATERMARK_VERSION = 2
 SUPERSEDED = 0b01
 INCOMPLETE = 0b10

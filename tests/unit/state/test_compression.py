@@ -31,6 +31,12 @@ def test_a_frame_without_a_dictionary_names_none():
     assert no_dictionary().expand(frame, 600) == b"value " * 100
 
 
+def test_a_frame_has_its_golden_bytes():
+    golden = bytes.fromhex("208c4d00001063630100070a6001")
+    assert frame_of(b"c" * 140) == golden
+    assert value_of(golden) == b"c" * 140
+
+
 @pytest.mark.parametrize("cut", range(len(frame_of(order(3), ORDERS))))
 def test_a_frame_that_is_cut_off_is_refused(cut: int):
     frame = frame_of(order(3), ORDERS)[:cut]

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tests.model.job import Broken
 from tests.model.log import TOPIC
 from tests.model.shards import is_of, kind_of
+from tests.support.compressed import value_of
 
 from keylane.errors import LaneBuilding, UnknownTopic
 from keylane.query.conditions import EQUAL, RANGE, Asked, Order
 from keylane.query.find import FindScan, count_found, find
 from keylane.query.store import ReadTerms
 from keylane.state import codec
-from keylane.state.codec import expand_none
 from keylane.state.field_index import split_entries
 from keylane.state.lanes import decode_value, lane_of_key
 from keylane.state.ordered import END
@@ -122,7 +122,7 @@ def _search(layout: Layout, question: _Question, contents: Contents, keys: list[
     found = []
     for key in keys:
         lane = lane_of_key(layout, key)
-        record = decode_value(lane, key, contents.get(lane.value_prefix + key, (None, False))[0], expand_none)
+        record = decode_value(lane, key, contents.get(lane.value_prefix + key, (None, False))[0], value_of)
         if record is not None and question.is_met(json.loads(record.value)):
             found.append(key)
     return found

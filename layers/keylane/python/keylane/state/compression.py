@@ -4,7 +4,7 @@ A frame is one of RFC 8878 without the magic number: the envelope's flag says wh
 in values of a hundred. It names its dictionary by the id in the dictionary (0: it has none), and the size of
 its value. Both are checked before anything is decompressed.
 
-`zstandard` is imported at the first compressed value: that takes 15 ms of a cold start.
+`zstandard` is imported at the first compressed value: that takes 3 ms, which no other topic pays.
 """
 
 from __future__ import annotations

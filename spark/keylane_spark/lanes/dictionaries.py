@@ -21,7 +21,7 @@ from keylane.errors import StateUnavailable, called
 from keylane.model.records import Layout
 from keylane.ports import Clock
 from keylane.state import redis_keys
-from keylane.state.compression import MOST_DICTIONARIES
+from keylane.state.compression import MOST_DICTIONARIES, hash_id
 from keylane_spark.lanes.cluster import RedisSettings
 from keylane_spark.lanes.function_library import WriteOptions
 from keylane_spark.lanes.record_copies import RecordCopies
@@ -31,7 +31,6 @@ from keylane_spark.rows.compression import (
     RatioWatch,
     Samples,
     best_of,
-    dictionary_id,
     train,
 )
 from keylane_spark.rows.records import Records
@@ -42,7 +41,9 @@ PAUSE_MS = 600_000
 """Between two dictionaries of a generation."""
 _AWAITED_S = 2.0
 _POLL_S = 0.05
-_RETRY_S = 5.0
+_LOOK_AGAIN_S = 5.0
+_AFTER_FAILURE_S = 30.0
+"""A batch waits for a look: a shard that is away must not cost each of them its retry budget."""
 
 
 class DictionaryStore:
@@ -87,7 +88,7 @@ class DictionaryStore:
 
     def add(self, topic: str, generation: int, dictionary: bytes) -> None:
         """Store a dictionary."""
-        name = redis_keys.dictionary_field(generation, dictionary_id(dictionary))
+        name = redis_keys.dictionary_field(generation, hash_id(dictionary))
         self._copies.call(
             lambda tag: encode_command(b"HSET", redis_keys.dictionaries_key(topic, tag), name, dictionary)
         )
@@ -138,6 +139,7 @@ class GenerationCompressor:
     """Of values for another dictionary; None while the present one is good enough."""
     _watch: RatioWatch = field(default_factory=RatioWatch)
     _look_at_s: float = 0.0
+    _rests_until_s: float = 0.0
     _is_trained_for: bool = False
     """Whether it was tried to make a dictionary of these samples."""
     _has_waited: bool = False
@@ -145,7 +147,7 @@ class GenerationCompressor:
 
     def compress(self, records: Records) -> Records:
         """Return the records with those values compressed that get shorter by it."""
-        if self._samples is not None:
+        if self._samples is not None and self.clock.monotonic_s() >= self._rests_until_s:
             self._samples.add(records.values)
             if self._is_due(self._samples):
                 self._look(self._samples)
@@ -160,11 +162,12 @@ class GenerationCompressor:
         return is_enough or (bool(samples.values) and self.clock.monotonic_s() >= self._look_at_s)
 
     def _look(self, samples: Samples) -> None:
-        self._look_at_s = self.clock.monotonic_s() + _RETRY_S
+        self._look_at_s = self.clock.monotonic_s() + _LOOK_AGAIN_S
         try:
             self._find(samples)
             self._fault = ""
         except StateUnavailable as error:
+            self._rests_until_s = self.clock.monotonic_s() + _AFTER_FAILURE_S
             if not self._fault:
                 self.notify(f"{self._title}: dictionaries can't be read or stored: {error}")
             self._fault = str(error)
@@ -201,7 +204,7 @@ class GenerationCompressor:
         """Make a dictionary and store it, if it is worth it. Others then do not for a while."""
         topic, generation = self.layout.topic, self.layout.generation
         trained = train(samples)
-        if trained is not None and dictionary_id(trained) not in stored:
+        if trained is not None and hash_id(trained) not in stored:
             before = self._current
             if best_of([before, made := ColumnCompressor(trained)], samples) is made:
                 self.store.add(topic, generation, trained)
@@ -210,7 +213,7 @@ class GenerationCompressor:
         self.store.end_turn(topic, generation)
         if self._samples is not None:  # none is worth it: perhaps of later values
             self._samples, self._is_trained_for = Samples(), False
-            self._look_at_s = self.clock.monotonic_s() + PAUSE_MS / 1000
+            self._rests_until_s = self.clock.monotonic_s() + PAUSE_MS / 1000
 
     def _wait_for_first(self, samples: Samples) -> None:
         self._has_waited = True

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from keylane.model.records import Layout
-from keylane.state.compression import zstandard
+from keylane.state.compression import with_hash_id, zstandard
 from keylane_spark.rows.chunks import Folded
 from keylane_spark.rows.records import Records, bounds_of, lengths_of
 
@@ -159,17 +159,9 @@ def train(samples: Samples) -> bytes | None:
         return None
     try:
         trained: bytes = module.train_dictionary(DICTIONARY_BYTES, samples.values, level=LEVEL).as_bytes()
-        given = module.ZstdCompressionDict(trained, dict_type=module.DICT_TYPE_FULLDICT)
-        module.ZstdDecompressor(dict_data=given)
     except module.ZstdError:
         return None
-    return trained if given.dict_id() else None
-
-
-def dictionary_id(dictionary: bytes) -> int:
-    """The id that frames name."""
-    module = zstandard()
-    return int(module.ZstdCompressionDict(dictionary, dict_type=module.DICT_TYPE_FULLDICT).dict_id())
+    return with_hash_id(trained)
 
 
 def best_of(compressors: Sequence[ColumnCompressor], samples: Samples) -> ColumnCompressor:

@@ -77,6 +77,18 @@ def test_a_size_that_is_not_the_value_s_is_refused():
         no_dictionary().expand(frame, 599)
 
 
+def test_dictionaries_that_differ_in_anything_have_different_ids():
+    """Of these two Zstandard's own training gives the same content, and other tables."""
+    alike = [dictionary_of([b"x" * size for size in range(50, 50 + count)]) for count in (150, 400)]
+    assert alike[0] != alike[1]
+    assert Dictionary(alike[0]).id != Dictionary(alike[1]).id
+    changed = ORDERS[:100] + bytes((ORDERS[100] ^ 1,)) + ORDERS[101:]
+    with pytest.raises(CodecError, match="are not a dictionary"):
+        Dictionary(changed)
+    with pytest.raises(CodecError, match="are not a dictionary"):
+        Dictionary(ORDERS[:4] + (40_000).to_bytes(4, "little") + ORDERS[8:])
+
+
 @pytest.mark.parametrize("data", [b"no dictionary", ORDERS[:20], b"\x37\xa4\x30\xec" + b"\0" * 100])
 def test_bytes_that_are_not_a_dictionary_are_refused(data: bytes):
     with pytest.raises(CodecError, match="are not a dictionary"):

@@ -4,11 +4,16 @@ A frame is one of RFC 8878 without the magic number: the envelope's flag says wh
 in values of a hundred. It names its dictionary by the id in the dictionary (0: it has none), and the size of
 its value. Both are checked before anything is decompressed.
 
+A dictionary is Zstandard's: magic number, id (u32, little-endian), tables, content. Its id is a hash of all
+that follows it, so an id never stands for two dictionaries. Zstandard's own id is one of the content alone: two
+dictionaries that differ in their tables have the same one, and frames of one are damaged for the other.
+
 `zstandard` is imported at the first compressed value: that takes 3 ms, which no other topic pays.
 """
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,6 +27,22 @@ if TYPE_CHECKING:
 MOST_DICTIONARY_BYTES = 128 * 1024
 MOST_DICTIONARIES = 8
 """Of a generation: as many are kept as it has, and no more are made."""
+
+
+_ID_AT, _ID_ENDS = 4, 8
+_LOWEST_ID, _IDS = 32_768, (1 << 31) - 32_768
+"""Others are reserved for dictionaries that are registered."""
+
+
+def hash_id(dictionary: bytes) -> int:
+    """Return the id that a dictionary must have."""
+    digest = hashlib.blake2b(dictionary[_ID_ENDS:], digest_size=8).digest()
+    return _LOWEST_ID + int.from_bytes(digest) % _IDS
+
+
+def with_hash_id(dictionary: bytes) -> bytes:
+    """Return a dictionary of Zstandard's with the id that it must have."""
+    return dictionary[:_ID_AT] + hash_id(dictionary).to_bytes(4, "little") + dictionary[_ID_ENDS:]
 
 
 @cache
@@ -71,8 +92,8 @@ class Dictionary:
             except module.ZstdError as error:
                 raise CodecError(f"{len(data)} bytes are not a dictionary: {error}") from error
             self.id = int(given.dict_id())
-            if not self.id:
-                raise CodecError(f"{len(data)} bytes are not a dictionary: they have no id")
+            if self.id != hash_id(data):
+                raise CodecError(f"{len(data)} bytes are not a dictionary: their id is {self.id}")
         else:
             self._decompressor = _decompressor(None)
         self._lock = threading.Lock()

@@ -61,6 +61,18 @@ MUTANTS = (
         "    if False:\n",
         test=f"{_UNITS}::test_a_wrong_dictionary_is_never_used",
     ),
+    # Two dictionaries have one id: who has read one can't read the values of the other.
+    mutant(
+        "ids of dictionaries",
+        "spark/keylane_spark/rows/compression.py",
+        "    return with_hash_id(trained)\n",
+        "    return trained\n",
+        configuration="kept",
+        topics=("mixed",),
+        focus="empty-redis",
+        test="tests/unit/state/test_compression.py::"
+        "test_dictionaries_that_differ_in_anything_have_different_ids",
+    ),
     # A frame of a few bytes takes all memory of a reader.
     rare_mutant(
         "the size of a compressed value",

@@ -5,8 +5,8 @@ in values of a hundred. It names its dictionary by the id in the dictionary (0: 
 its value. Both are checked before anything is decompressed.
 
 A dictionary is Zstandard's: magic number, id (u32, little-endian), tables, content. Its id is a hash of all
-that follows it, so an id never stands for two dictionaries. Zstandard's own id is one of the content alone: two
-dictionaries that differ in their tables have the same one, and frames of one are damaged for the other.
+that follows it, so an id never stands for two dictionaries. Zstandard's own id is one of the content alone:
+two dictionaries that differ in their tables have the same one, and frames of one are damaged for the other.
 
 `zstandard` is imported at the first compressed value: that takes 3 ms, which no other topic pays.
 """

@@ -15,6 +15,7 @@ from keylane.model.records import MAX_LANES
 from keylane.state.field_index import indexes_of, split_entries
 from keylane_cli.check_config import CheckFinding, ValidConfig
 from keylane_cli.survey.cluster import describe_missing, reach
+from keylane_cli.survey.compression_saving import find_saving
 from keylane_cli.survey.key_memory import (
     END_BYTES,
     LARGEST_PART_MB,
@@ -230,9 +231,16 @@ def _check_memory(
     options, in_fields = topic.options, InFields.of(topic.options, keyed)
     of_fields = bytes_of_fields(key_bytes, in_fields.entries, in_fields.values)
     of_key = bytes_of_key(len(name), key_bytes, value_bytes, indexed=options.index > 0) + of_fields
+    saving = find_saving(keyed, of_key) if topic.definition is None else None
+    compressed = ""
+    if saving is not None and options.compression != "none":
+        compressed = f"; compression: {saving}"
+        of_key = saving.after
+    elif saving is not None and saving.is_worth_saying:
+        compressed = f'; compression = "zstd": {saving}'
     total = keyed.record_count * of_key * REBUILD / MEMORY_USED
     size = f"{of_key:.0f} bytes" + (f" ({of_fields:.0f} of them for its fields)" if of_fields else "")
-    what = f"at most {keyed.record_count:,} keys of {size}: {total / _GIB:.2f} GiB of nodes"
+    what = f"at most {keyed.record_count:,} keys of {size}: {total / _GIB:.2f} GiB of nodes{compressed}"
     yield CheckFinding("note", valid.place("topics", name), f"{what} (`keylane help sizing`)")
     if topic.definition is None:  # else other values than these are stored
         yield from _check_fields(valid, name, options, in_fields, keyed)

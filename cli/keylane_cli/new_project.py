@@ -9,6 +9,7 @@ from keylane.errors import UnknownTopic
 from keylane.formats.connect_keys import keys_with_schema
 from keylane.model.records import KeyFields
 from keylane_cli.survey.cluster import PARTITIONS, Survey, describe_missing, reach
+from keylane_cli.survey.compression_saving import CompressionSaving, find_saving
 from keylane_cli.survey.key_memory import BYTES_PER_ENTRY
 from keylane_cli.survey.lane_balance import FULLEST, WORTH_BYTES, Proposal, propose_stripes
 from keylane_cli.survey.partitioner_guess import USUAL, PartitionerGuess
@@ -65,7 +66,8 @@ class TopicFound:
     values are change events, as far as their schemas are known. `key_fields`: of keys that are JSON objects
     alike; `key_schema`: the schema that all keys have in them. `event_fault`, `key_fault`: why nothing is
     proposed though some values are change events, or the keys are objects. `times`: fields that may be times,
-    `others`: further ones that records can be found by; with their types.
+    `others`: further ones that records can be found by; with their types. `saving`: what compression saves;
+    None of too few records to say.
     """
 
     partitions: int | None
@@ -81,6 +83,7 @@ class TopicFound:
     key_fault: str = ""
     times: Sequence[tuple[str, str]] = ()
     others: Sequence[tuple[str, str]] = ()
+    saving: CompressionSaving | None = None
 
 
 _NOT_LOOKED_AT = TopicFound(None, PartitionerGuess(USUAL, is_guarded=False, reason="nothing was looked at"))
@@ -165,6 +168,7 @@ def _look_at_topic(
         key_fields=guess_key_fields(keys),
         key_schema=guess_key_schema(keys),
         has_registry_keys=has_registry_keys(keys),
+        saving=find_saving(sample, sample.bytes_per_key) if sample.records else None,
     )
     return found, sample
 
@@ -188,6 +192,7 @@ def summarize(found: Mapping[str, TopicFound]) -> list[dict[str, object]]:
             "event_fault": each.event_fault or None,
             "key_fault": each.key_fault or None,
             "times": dict(each.times),
+            "compressed_share": each.saving and round(each.saving.share, 3),
         }
         for name, each in found.items()
     ]
@@ -230,6 +235,11 @@ def _render_topic(name: str, found: TopicFound) -> str:
     lines += [
         "# index = true         # keys in order: ranges and prefixes",
         "# history_count = 100  # of each key",
+        *(
+            [f'# compression = "zstd" # {found.saving}']
+            if found.saving and found.saving.is_worth_saying
+            else []
+        ),
         f"# fields = {{ {_example_fields(found)} }}  # to find by: {_COST_OF_FIELDS}",
     ]
     return "\n".join(lines) + "\n"

@@ -11,6 +11,7 @@ import compileall
 import os
 import py_compile
 import shutil
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,8 @@ PLATFORMS = ("manylinux_2_28", "manylinux2014", "manylinux_2_17")
 MAX_BYTES = 65_000_000
 # Files that are never read at run time. METADATA stays: importlib.metadata reads it.
 _UNUSED_FILES = (
+    "_cffi.*.so",  # zstandard's other backend, for Pythons without its extension
+    "backend_cffi.py",
     "*.pyi",
     "*.pyx",
     "*.pxd",
@@ -51,6 +54,8 @@ def build(folder: Path, architecture: str, runtime: str) -> None:
     shutil.copytree(
         HERE / "python" / "keylane", target / "keylane", ignore=shutil.ignore_patterns("__pycache__")
     )
+    for library in target.rglob("zstandard/*.so"):
+        drop_sections(library)
     # keylane.BUILT_FOR
     (target / "keylane" / "built_for").write_text(f"{runtime} {architecture}\n", encoding="utf-8")
     _compile(target, runtime)
@@ -75,6 +80,23 @@ def _install(target: Path, architecture: str, version: str) -> None:
     for platform in PLATFORMS:
         command += ["--platform", f"{platform}_{ARCHITECTURES[architecture]}"]
     subprocess.run(command, check=True)
+
+
+def drop_sections(library: Path) -> None:
+    """Cut off what of a 64-bit ELF library is not loaded: of zstandard's it is 11 MB of symbols, of 12.
+
+    What a loader needs is in segments. The sections' headers, which go too, are for linkers and debuggers.
+    """
+    data = bytearray(library.read_bytes())
+    (headers,) = struct.unpack_from("<Q", data, 32)
+    size, count = struct.unpack_from("<HH", data, 54)
+    end = headers + size * count
+    for header in range(headers, end, size):
+        offset, _, _, length = struct.unpack_from("<4Q", data, header + 8)
+        end = max(end, offset + length)
+    struct.pack_into("<Q", data, 40, 0)
+    struct.pack_into("<3H", data, 58, 0, 0, 0)
+    library.write_bytes(data[:end])
 
 
 def _compile(target: Path, runtime: str) -> None:

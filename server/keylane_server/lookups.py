@@ -16,11 +16,13 @@ from keylane.adapters.redis.error_replies import RedisTimeoutError
 from keylane.api.http.preferences import prefers_bytes
 from keylane.api.http.request import is_host
 from keylane.api.reads.key import plain_read, render_record
-from keylane.errors import BadRequest, CorruptState, KeylaneError
+from keylane.errors import BadRequest, CorruptState, KeylaneError, TooLarge
 from keylane.model.keys import KEY_LIMIT_BYTES
 from keylane.model.routes import BY_NAME, PermissionKind
 from keylane.ports import Deadline
+from keylane.query.dictionaries import Expander
 from keylane.query.lookup import Lookup, answer_of, is_final, plan_lookup
+from keylane.state.codec import expand_none
 from keylane.state.json_keys import record_key
 from keylane_server.greenlets import Arrival
 from keylane_server.received import KEY_PATH, new_request_id, plain_headers, without_base
@@ -86,6 +88,7 @@ class PlainLookups:
         self._base_path = settings.base_path.encode()
         self._served = settings.topics
         self._layouts, self._clock = parts.store.layouts, parts.store.clock
+        self._dictionaries = parts.store.dictionaries
         self._timeout_ms = parts.settings.state_timeout_ms
         self._decoder = parts.decoder(parts.registry_wait(), as_bytes=False)
 
@@ -132,7 +135,7 @@ class PlainLookups:
             if isinstance(exchange.error, RedisTimeoutError):
                 self._state.note_late(sent.asked)
             return None
-        answer = _answer_of(lookup, exchange.replies[0])
+        answer = self._answer_of(lookup, exchange.replies[0])
         if answer is None:
             return None
         read = plain_read(answer.layout.topic, lookup.key, sent.request_id, sent.accept)
@@ -160,21 +163,28 @@ class PlainLookups:
         exchange = self._connections[asked.node].send(asked.packed, 1, asked.deadline.at_s)
         return SentLookup(new_request_id(), begun_s, accept, lookup, asked, exchange)
 
+    def _answer_of(self, lookup: Lookup, reply: Any) -> Answer | None:
+        """Return what a reply says; None where it is an error, or the key has to be read with more care.
+
+        So has one whose value is compressed with a dictionary that has not been read yet.
+        """
+        if not isinstance(reply, list):
+            return None
+        expand = expand_none
+        if lookup.layout.options.compression != "none":
+            expand = Expander(lookup.layout, self._dictionaries).expand
+        try:
+            answer = answer_of(lookup, reply, expand)
+        except (CorruptState, TooLarge):
+            return None
+        return answer if is_final(answer) else None
+
     def _may_read(self, headers: dict[bytes, bytes], topic: str) -> bool:
         authorizer = self._authorizer
         if authorizer is None:
             return True
         need = Need(PermissionKind.READ, (topic,))
         return authorizer.is_granted(headers.get(b"authorization", b""), need)
-
-
-def _answer_of(lookup: Lookup, reply: Any) -> Answer | None:
-    """Return what a reply says; None where it is an error, or the key has to be read with more care."""
-    try:
-        answer = answer_of(lookup, reply) if isinstance(reply, list) else None
-    except CorruptState:
-        return None
-    return answer if is_final(answer) else None
 
 
 def _accept_of(headers: dict[bytes, bytes]) -> str | None:

@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from keylane.errors import BadConfig
 from keylane.model.kafka import LogRecord, TopicPartition
@@ -21,9 +22,10 @@ from keylane_spark.generations.plan import difference, is_alike, wanted_layout
 from keylane_spark.lanes.lane_progress import LaneProgress
 from keylane_spark.log.kafka_admin import JobKafka
 from keylane_spark.rows.change_events import apply_events
+from keylane_spark.rows.compression import ColumnCompressor, Samples, train
 from keylane_spark.rows.fields import field_entries
 from keylane_spark.rows.record_function import read_code
-from keylane_spark.rows.records import Rows, RowsOfPartitions
+from keylane_spark.rows.records import Records, Rows, RowsOfPartitions
 from keylane_spark.rows.transforms import TopicTransform, transform_rows
 from keylane_spark.schemas.event_schemas import judge_none
 
@@ -32,6 +34,7 @@ __all__ = [
     "LaneProgress",
     "TransformPreview",
     "TransformedRecord",
+    "compressed_share",
     "difference",
     "field_entries",
     "is_alike",
@@ -75,6 +78,23 @@ def sql_faults(config: Config) -> Iterator[tuple[tuple[str, ...], str]]:
                 yield ("views", name, "where"), f"Spark can't compute it: {session.words_of(error)}"
     finally:
         session.stop(spark)
+
+
+def compressed_share(values: Sequence[bytes]) -> float | None:
+    """Return what part of their bytes compression leaves of values like these; None of too few to say.
+
+    It is measured on every second one, with a dictionary of the others.
+    """
+    samples = Samples()
+    samples.add(pa.array(values[::2], pa.binary()))
+    dictionary = train(samples)
+    if dictionary is None:
+        return None
+    others = pa.array(values[1::2], pa.binary())
+    nothing = np.zeros(len(others), np.int64)
+    records, _ = ColumnCompressor(dictionary).compress(Records(others, others, nothing, nothing))
+    before, after = (pc.sum(pc.binary_length(each)).as_py() for each in (others, records.values))
+    return float(after / before)
 
 
 @dataclass(frozen=True, slots=True)

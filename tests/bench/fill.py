@@ -15,6 +15,7 @@ from keylane.adapters.redis.cluster import Cluster
 from keylane.config.functions import redis_settings
 from keylane.ports import Clock
 from keylane.state import codec, redis_keys
+from keylane_spark.lanes.dictionaries import Compressors
 from keylane_spark.lanes.function_library import DEFAULTS, FunctionLibrary, WriteOptions
 from keylane_spark.lanes.lane import LaneTarget, OffsetRange
 from keylane_spark.lanes.lane_writer import LaneWriter
@@ -46,7 +47,9 @@ class TopicFiller:
         """Open the lanes and write the layout: readers find a complete topic without records."""
         self._layout = layout
         self._offsets = [0] * layout.partition_count
-        self._cluster = Cluster(redis_settings(state.environment(nodes)))
+        settings = redis_settings(state.environment(nodes))
+        self._cluster = Cluster(settings)
+        self._compressors = Compressors(settings, options, Clock(), lambda _: None)
         self._lanes = LaneWriter(FunctionLibrary(self._cluster, Clock(), options), 1)
         self._lanes.open((LaneTarget.of(layout, *place), 0) for place in _places(layout))
         with state.client(nodes) as client:
@@ -57,6 +60,7 @@ class TopicFiller:
 
     def __exit__(self, *_: object) -> None:
         self._cluster.close()
+        self._compressors.close()
 
     def add(self, records: Iterable[Record]) -> None:
         """Write the records (key, value) behind those before; readers find them on return."""
@@ -76,7 +80,7 @@ class TopicFiller:
             (layout.topic, partition): OffsetRange(begins[partition], end, now_ms, end)
             for partition, end in enumerate(self._offsets)
         }
-        writer = BatchWriter(self._lanes, {layout.topic: layout}, ranges)
+        writer = BatchWriter(self._lanes, {layout.topic: layout}, ranges, compress=self._compressors)
         for partition, rows in enumerate(by_partition):
             for first in range(0, len(rows), AT_ONCE):
                 chunk = rows[first : first + AT_ONCE]

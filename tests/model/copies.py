@@ -9,8 +9,11 @@ import threading
 from types import FunctionType
 from typing import Any, NamedTuple
 
+from keylane_spark.rows.compression import ColumnCompressor
+
 for _new in (threading.Lock, threading.RLock):
     copyreg.pickle(type(_new()), lambda _, new=_new: (new, ()))
+copyreg.pickle(ColumnCompressor, lambda each: (ColumnCompressor, (each.dictionary,)))
 _STAND_INS = {threading.Thread: threading.Thread(), threading.Event: threading.Event()}
 """What copies have in place of these: nothing runs by itself, and a thread would keep what it is to run."""
 

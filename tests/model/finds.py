@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tests.model.job import Broken
 from tests.model.log import TOPIC
 from tests.model.shards import is_of, kind_of
+from tests.support.compressed import value_of
 
 from keylane.errors import LaneBuilding, UnknownTopic
 from keylane.query.conditions import EQUAL, RANGE, Asked, Order
@@ -121,7 +122,7 @@ def _search(layout: Layout, question: _Question, contents: Contents, keys: list[
     found = []
     for key in keys:
         lane = lane_of_key(layout, key)
-        record = decode_value(lane, key, contents.get(lane.value_prefix + key, (None, False))[0])
+        record = decode_value(lane, key, contents.get(lane.value_prefix + key, (None, False))[0], value_of)
         if record is not None and question.is_met(json.loads(record.value)):
             found.append(key)
     return found

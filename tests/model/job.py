@@ -19,9 +19,10 @@ from tests.model.log import TOPIC
 from keylane.errors import Fenced, KeylaneError, LaneBehind, TopicChanged, Unavailable
 from keylane_spark.config.topics import Config
 from keylane_spark.generations import ownership, sweeper
-from keylane_spark.lanes import index_sizes, lane
+from keylane_spark.lanes import dictionaries, index_sizes, lane
 from keylane_spark.lanes.function_library import FunctionLibrary, WriteOptions
 from keylane_spark.log.log_watch import LeaderAnswers
+from keylane_spark.rows import compression
 from keylane_spark.serving import open_topics, switch
 from keylane_spark.stream import batch_writer, heartbeat, partition_chunks, topic_query
 from keylane_spark.telemetry.metrics import JobMetrics
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from keylane_spark.stream.topic_query import TopicQuery
 
 Ends = dict[tuple[str, int], int]
-MODULES = (open_topics, ownership, topic_query, heartbeat, switch, sweeper, index_sizes)
+MODULES = (open_topics, ownership, topic_query, heartbeat, switch, sweeper, index_sizes, dictionaries)
 
 
 class Broken(AssertionError):
@@ -120,6 +121,10 @@ class Jobs:
         enter(patch(partition_chunks, "COMPARED_RECORDS", 1))
         enter(patch(batch_writer, "MAX_RECORDS", 1))
         enter(patch(lane, "PAYS_FROM_RECORDS", 1))
+        # Every value of a topic with compression is a frame, and no dictionary is ever made.
+        enter(patch(compression, "_SHORTEST", 1))
+        enter(patch(compression, "_LEAST_GAIN", -1000))
+        enter(patch(dictionaries.DictionaryStore, "read", return_value={}))
         enter(patch(open_topics, "check_eviction_policy"))
         enter(patch(topic_query, "batch_ends", side_effect=lambda *_: self._ends))
         return self

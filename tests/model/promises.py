@@ -12,6 +12,7 @@ from tests.model.finds import check_entries
 from tests.model.job import Broken
 from tests.model.log import TOPIC
 from tests.model.shards import kind_of
+from tests.support.compressed import value_of
 
 from keylane import routing
 from keylane.errors import LaneBuilding, UnknownTopic
@@ -241,7 +242,7 @@ def _check_indexes(contents: Contents) -> None:
         place = key[: key.index(b"}")], generation
         if kind == b"i":
             kept[place] += value
-        elif kind == b"v" and codec.decode_record(name, value, 0) is not None:
+        elif kind == b"v" and codec.decode_record(name, value, 0, value_of) is not None:
             live[place].add(name)
         has_index |= {place} if current and current.options.index else set()
     late = overdue(contents)

@@ -193,6 +193,13 @@ SPACES = (
         ),
         topic=TopicConfig(index_parts=2, fields=FIELDS, indexes=INDEXES),
     ),
+    # The same of values that are compressed: the functions see envelopes of their own version.
+    Space(
+        *("compressed", Bounds(2, 1), Bounds(3, 1)),
+        (*_logs(2), *_GROWING),
+        (Start((STRAY, DELETE), 1),),
+        topic=TopicConfig(index_parts=2, fields=FIELDS, indexes=INDEXES, compression="zstd"),
+    ),
     Space(
         *("expiry", Bounds(2, 1), Bounds(3, 1)),
         tuple(Start(kinds, 0, EXPIRED, last=(last,)) for kinds in _PAIRS for last in KINDS),

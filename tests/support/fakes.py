@@ -138,6 +138,9 @@ class FakeState:
             b"GET": entries.get,
             b"GETRANGE": lambda key, first, last: self.entries.get(key, b"")[int(first) : int(last) + 1],
             b"HGETALL": lambda key: [word for pair in self.hashes.get(key, {}).items() for word in pair],
+            b"HGET": lambda key, name: (
+                None if entries.get(key, b"") is None else self.hashes.get(key, {}).get(name)
+            ),
             b"ZCARD": lambda key: len(self.sorted_sets.get(key, {})),
             b"ZCOUNT": lambda key, low, high: len(self._by_score(key, high, low)),
             b"ZRANGE": lambda key, first, last: self._ranked(key)[int(first) : int(last) + 1],

@@ -138,8 +138,9 @@ def held(cluster: Cluster, lane: LaneTarget, keys: Sequence[bytes]) -> Held:
         *((b"ZRANGE", base + b"h:" + key, b"0", b"-1", b"WITHSCORES") for key in keys),
     )
     values, histories = {}, {}
+    expand = t.expand_of(cluster, lane)
     for key, data, entries in zip(keys, replies[: len(keys)], replies[len(keys) :], strict=True):
-        record = None if data is None else codec.decode_record(key, data, lane.partition)
+        record = None if data is None else codec.decode_record(key, data, lane.partition, expand)
         if record is not None:
             values[key] = record.partition, record.offset, record.value
         if entries:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +15,7 @@ from keylane.adapters.redis.cluster import Cluster, Node, RedisSettings
 from keylane.adapters.redis.state import RedisState
 from keylane.model.records import Layout, Options
 from keylane.ports import Clock, Deadline
+from keylane.query.dictionaries import Dictionaries, Expander, load_dictionary
 from keylane.state import codec
 from keylane_spark.lanes.function_library import FunctionLibrary, WriteOptions
 from keylane_spark.lanes.lane import LaneTarget, OffsetRange
@@ -176,15 +178,24 @@ def complete(lanes: LaneWriter, lane: LaneTarget, next_offset: int, now_ms: int)
     lanes.flush()
 
 
+def expand_of(cluster: Cluster, lane: LaneTarget) -> codec.Expand:
+    """What makes values of those that are compressed in this lane."""
+    generation = int(lane.key_prefix.split(b":")[-3])
+    layout = Layout(lane.topic, 1, generation=generation, options=lane.options)
+    load = partial(load_dictionary, RedisState(cluster), layout, deadline=Deadline.after_ms(5000, CLOCK))
+    return Expander(layout, Dictionaries(), load).expand
+
+
 def held(nodes: str, lane: LaneTarget, keys: Sequence[bytes]) -> tuple[dict[bytes, Record], Watermark | None]:
     """What the lane holds of these keys, and its watermark."""
     names = [lane.watermark_key, *(lane.key_prefix + key for key in keys)]
-    state = RedisState(Cluster(settings(nodes)))
+    state = RedisState(cluster := Cluster(settings(nodes)))
     watermark, *values = state.read(lane.slot, names, Deadline.after_ms(5000, CLOCK))
-    state.close()
+    expand = expand_of(cluster, lane)
     records = {}
     for key, value in zip(keys, values, strict=True):
-        record = None if value is None else codec.decode_record(key, value, lane.partition)
+        record = None if value is None else codec.decode_record(key, value, lane.partition, expand)
         if record is not None:
             records[key] = record
+    state.close()
     return records, codec.decode_watermark(watermark) if watermark is not None else None

@@ -53,7 +53,7 @@ What compaction removes of a topic, and when, follows from settings that the eve
 _SIDE_TOML = (
     f"[topics.{SIDE}]\n[topics.{COMPACTED}]\n[topics.{RETAINED}]\nguarded = true\n"
     f'[topics.{TABLE}]\nenvelope = "debezium"\n'
-    f'[topics.{LARGE}]\nindex_parts = 8\n[topics.{LARGE}.fields]\ns = "text"\n'
+    f'[topics.{LARGE}]\nindex_parts = 8\ncompression = "zstd"\n[topics.{LARGE}.fields]\ns = "text"\n'
 )
 
 _VIEWS = {
@@ -111,6 +111,7 @@ def settings_of(shape: Shape) -> str:
         "headers": options.headers and "true",
         "guarded": options.guarded and "true",
         "insert_once": options.insert_once and "true",
+        "compression": options.compression != "none" and f'"{options.compression}"',
         "tombstone_marker": f'"{options.marker_ms}ms"' if options.marker_ms != Options().marker_ms else None,
     }
     return "".join(f"{name} = {value}\n" for name, value in settings.items() if value) + _found_by(shape)
@@ -139,7 +140,7 @@ STANDARD = Configuration(
 )
 CONFIGURATIONS = (
     STANDARD,
-    # Strays in lanes that keep everything, and histories by age.
+    # Strays in lanes that keep everything, and histories by age; values are compressed.
     Configuration(
         "kept",
         (
@@ -148,10 +149,12 @@ CONFIGURATIONS = (
                 6,
                 mixed=True,
                 stripes=2,
-                options=Options(history_count=5, index=2, headers=True, **FOUND),
+                options=Options(history_count=5, index=2, headers=True, compression="zstd", **FOUND),
                 partition_by=BY_PREFIX,
             ),
-            Shape("aged", 4, options=Options(history_age_ms=HOUR_MS, index=1, fields=FIELDS)),
+            Shape(
+                "aged", 4, options=Options(history_age_ms=HOUR_MS, index=1, compression="zstd", fields=FIELDS)
+            ),
         ),
     ),
     # Records that expire, and keys that keep their first value; replicas must have each batch. Spark's JVM

@@ -27,7 +27,7 @@ _OF_LANE = re.compile(
     rb"\{(?P<tag>[0-9a-z]{1,4})\}:(?P<name>[^:]+):(?P<generation>\d+):(?P<kind>.)(?::(?P<rest>.*))?",
     re.DOTALL,
 )
-_OF_TOPIC = re.compile(rb"\{keylane(?:-[hv])?\}:(?:views|[a-z]+:(?P<name>[^:]+))", re.DOTALL)
+_OF_TOPIC = re.compile(rb"\{keylane(?:-[hv])?\}:(?:views|[a-z]+:(?P<name>[^:]+)(?::\d+)?)", re.DOTALL)
 _LANE = re.compile(rb"(\d+)\.(\d+)(?:\.(\d+))?(?:\.(\d+))?")
 
 Content = tuple[str, Any]

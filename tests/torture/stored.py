@@ -12,9 +12,13 @@ from tests.torture.oracle import is_same, show
 from tests.torture.stack import slot_of
 
 from keylane import routing
+from keylane.ports import Deadline
+from keylane.query.store import Reading
 from keylane.state import codec, redis_keys
 from keylane.state.lanes import lane_at, lane_of_key
 
+READ_MS = 5_000
+"""Of a dictionary."""
 CLEANED_MS = 5_000
 """How long an expired key may stay in an index: a heartbeat removes some hundred."""
 
@@ -31,16 +35,19 @@ def check_state(
     keys: Mapping[str, Iterable[bytes]], log: Log, layouts: Mapping[str, Layout], stack: TortureStack
 ) -> Iterator[str]:
     """Compare what the primaries have of these keys with the fold of the whole log."""
-    with stack.primaries() as clients:
+    with stack.primaries() as clients, stack.store() as store:
         for topic, names in keys.items():
             layout = layouts[topic]
             for key in names:
+                expand = Reading(store, layout, Deadline.after_ms(READ_MS, CLOCK)).expander()
                 slot = slot_of(layout, key)
                 client = clients[stack.shard_of(slot)]
                 tag = routing.hash_tag(slot)
                 data = client.get(redis_keys.value_key(tag, topic, layout.generation, key))
                 key_log = log.of(topic, key)
-                record = None if data is None else codec.decode_record(key, data, key_log.own_partition)
+                record = (
+                    None if data is None else codec.decode_record(key, data, key_log.own_partition, expand)
+                )
                 expected = key_log.newest()
                 if not _is_expected(record, expected, key_log, CLOCK.now_ms()):
                     yield f"{topic}/{key.decode()}: the state has {show(record)}, the log {show(expected)}"
@@ -50,7 +57,7 @@ def check_state(
                     stored = client.zrange(
                         redis_keys.history_key(tag, topic, layout.generation, key), 0, -1, withscores=True
                     )
-                    yield from _check_history(topic, key, stored, key_log.history())
+                    yield from _check_history(topic, key, stored, key_log.history(), expand)
             if layout.options.index:
                 yield from _check_indexes(topic, list(names), log, layout, clients, stack)
 
@@ -72,13 +79,17 @@ def _check_headers(topic: str, record: Record, expected: Logged) -> Iterator[str
 
 
 def _check_history(
-    topic: str, key: bytes, stored: list[tuple[bytes, float]], expected: list[Logged]
+    topic: str,
+    key: bytes,
+    stored: list[tuple[bytes, float]],
+    expected: list[Logged],
+    expand: codec.Expand,
 ) -> Iterator[str]:
     held = [
         (
             int.from_bytes(member[:8]),
             int(score),
-            None if member[9] & codec.TOMBSTONE else _value(key, member),
+            None if member[9] & codec.TOMBSTONE else _value(key, member, expand),
         )
         for member, score in stored
     ]
@@ -88,8 +99,8 @@ def _check_history(
         yield f"{topic}/{key.decode()}: its history has (offset, time) {short[0]}, the log {short[1]}"
 
 
-def _value(key: bytes, member: bytes) -> bytes | None:
-    record = codec.decode_history_member(key, member, 0)
+def _value(key: bytes, member: bytes, expand: codec.Expand) -> bytes | None:
+    record = codec.decode_history_member(key, member, 0, expand)
     return record.value if record else None
 
 

@@ -82,11 +82,14 @@ class TopicSample:
     @property
     def memory_bytes(self) -> float:
         """What the topic takes of Redis at most, if it was counted: each record may have a key of its own."""
-        if not self.records:
-            return 0
+        return self.record_count * self.bytes_per_key if self.records else 0
+
+    @property
+    def bytes_per_key(self) -> float:
+        """What a key takes of Redis with its value, on average of the records, at least one."""
         key_bytes = sum(len(record.key or b"") for _, record in self.records) / len(self.records)
         value_bytes = sum(map(len, self.values)) / len(self.records)
-        return self.record_count * bytes_of_key(len(self.topic.name), key_bytes, value_bytes, indexed=False)
+        return bytes_of_key(len(self.topic.name), key_bytes, value_bytes, indexed=False)
 
     def guess_partitioner(self) -> PartitionerGuess:
         """Return which partitioner has placed the keys."""

@@ -17,6 +17,7 @@ from keylane.errors import BadConfig, ask_meant
 from keylane.formats.connect_keys import keys_with_schema
 from keylane.model.kafka import NewTopic
 from keylane.model.records import (
+    COMPRESSIONS,
     ENVELOPES,
     KEY_FORMATS,
     KEY_KINDS,
@@ -125,6 +126,7 @@ class TopicConfig(ConfigTable):
     insert_once: bool = False
     headers: bool = False
     guarded: bool = False
+    compression: Annotated[str, OneOf(COMPRESSIONS)] = "none"
     max_value_bytes: Annotated[int, Field(ge=1, le=512 * 1024 * 1024 - 1024)] = Options().max_value_bytes
     tombstone_marker: Milliseconds = Options().marker_ms
     value_format: Annotated[str, OneOf(VALUE_FORMATS)] = "auto"
@@ -214,6 +216,7 @@ class TopicConfig(ConfigTable):
             insert_once=self.insert_once,
             headers=self.headers,
             guarded=self.guarded,
+            compression=self.compression,
             max_value_bytes=self.max_value_bytes,
             marker_ms=self.tombstone_marker,
             value_format=self.value_format,

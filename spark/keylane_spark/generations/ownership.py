@@ -126,7 +126,17 @@ class Ownership:
                     lines += [
                         f"{called(topic)}: its records in {{{tag}}} are written again" for tag in repaired
                     ]
+                    lines += [
+                        f"{called(topic)}: its dictionaries in {{{tag}}} are written again"
+                        for tag in self._repair_dictionaries(topic, record)
+                    ]
         return lines
+
+    def _repair_dictionaries(self, topic: str, record: TopicRecord) -> list[str]:
+        """Write again what copies lack of the dictionaries in use; returns the tags of such copies."""
+        layouts = [each for each in (record.serving, record.building) if each]
+        used = {each.generation for each in layouts if each.options.compression != "none"}
+        return self._store.dictionaries.repair(topic, used)[1] if used else []
 
     def switch(self, topic: str, old: int, layout: Layout) -> None:
         """Direct readers to a layout, and put the old generation on the list for removal. Raises Fenced."""
@@ -204,10 +214,11 @@ class Ownership:
         with self._lock:
             return any(self._store.strays(layout).values())
 
-    def forget_strays(self, topic: str, generation: int) -> None:
-        """Remove the stray totals of a generation."""
+    def forget_generation(self, topic: str, generation: int) -> None:
+        """Remove the stray totals and the dictionaries of a generation, whose lanes are removed."""
         with self._lock:
             self._store.forget_strays(topic, generation)
+            self._store.dictionaries.forget(topic, generation)
 
     def successor(self, fenced: Fenced) -> str:
         """Who has taken over, where its record says so."""

@@ -111,7 +111,7 @@ class Sweeper:
             )
             if self._stop.is_set():
                 break
-            self._ownership.forget_strays(topic, generation)
+            self._ownership.forget_generation(topic, generation)
             self._ownership.note_removed(topic, generation)
             self._removed_at_s = self._clock.monotonic_s()
             self._notify(f"{called(topic)}: generation {generation} is removed, {gone:,} keys")

@@ -19,6 +19,7 @@ from keylane.ports import Clock, Deadline
 from keylane.state import codec, redis_keys
 from keylane.state.windows import state_name, view_of_state
 from keylane_spark.lanes import function_library as library
+from keylane_spark.lanes.dictionaries import DictionaryStore
 from keylane_spark.lanes.function_library import DEFAULTS, CallRefused, WriteOptions
 from keylane_spark.lanes.lane import lanes_of
 from keylane_spark.lanes.record_copies import SLOTS, RecordCopies
@@ -51,6 +52,7 @@ class LayoutStore:
         self._cluster = cluster
         self._clock = clock
         self._copies = RecordCopies(cluster, clock, options, notify)
+        self.dictionaries = DictionaryStore(self._copies)
 
     def get(self, topic: str) -> Layout | None:
         """The topic's layout; None when it has none yet. Raises CorruptState."""
@@ -142,7 +144,8 @@ class LayoutStore:
 
     def forget(self, topic: str, epoch: int) -> None:
         """Remove all records of a topic that has no generation any more. Raises Fenced."""
-        self._drop(topic, epoch, redis_keys.layout_key, redis_keys.record_key, redis_keys.strays_key)
+        own = redis_keys.layout_key, redis_keys.record_key, redis_keys.strays_key, redis_keys.dictionaries_key
+        self._drop(topic, epoch, *own)
 
     def _drop(self, topic: str, epoch: int, *names: Callable[[str, bytes], bytes]) -> None:
         with _refusals(topic, epoch):

@@ -18,6 +18,8 @@ from keylane_spark.rows.records import Records, bounds_of, lengths_of
 
 _HEADER = np.dtype([("version", "u1"), ("flags", "u1"), ("offset", ">u8"), ("timestamp", ">u8")])
 _STRAY_HEADER = np.dtype([*_HEADER.descr, ("source", ">u4")])
+_OF_OTHER_VERSIONS = (codec.FIELDS, codec.COMPRESSED)
+"""In this order: where a record has both, the last one decides."""
 _HISTORY_HEADER = np.dtype([("offset", ">u8"), ("version", "u1"), ("flags", "u1"), ("timestamp", ">u8")])
 
 
@@ -111,6 +113,8 @@ class _OptionalFields:
             self.columns.append(rows.headers)
         if rows.left_bytes is not None:
             self._add(rows.left_bytes > 0, codec.LEFT_IN_KAFKA, rows.left_bytes, ">u8")
+        if rows.compressed is not None:
+            self.flags.append((rows.compressed, codec.COMPRESSED))
 
     def _add(self, mask: NDArray[np.bool_], flag: int, numbers: NDArray[np.integer], kind: str) -> None:
         self.flags.append((mask, flag))
@@ -143,8 +147,8 @@ def _fixed_headers(
         headers["flags"][rows.values.is_null().to_numpy(zero_copy_only=False)] |= codec.TOMBSTONE
     for mask, flag in flags:
         headers["flags"][mask] |= flag
-        if flag == codec.FIELDS:
-            headers["version"][mask] = codec.VERSION_WITH_FIELDS
+        if flag in _OF_OTHER_VERSIONS:
+            headers["version"][mask] = codec.version_of(flag)
     headers["offset"] = rows.offsets
     headers["timestamp"] = np.maximum(rows.timestamps_ms, 0)
     return binary_array(np.arange(0, (len(rows) + 1) * kind.itemsize, kind.itemsize, dtype=np.int32), headers)

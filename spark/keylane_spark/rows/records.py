@@ -96,6 +96,7 @@ class Records(_Columns):
     them. `headers`: binary, the codec's headers blocks, empty for a record without. `left_bytes`: int64,
     the size of a value that is left in Kafka (the value here is empty), else 0. `order_ms`: int64, the
     highest timestamp of the key so far. `fields`: binary, what `rows.fields` adds to what is written.
+    `compressed`: bool, which values are frames of `state.compression`.
     """
 
     keys: pa.BinaryArray
@@ -106,6 +107,7 @@ class Records(_Columns):
     left_bytes: NDArray[np.int64] | None = None
     order_ms: NDArray[np.int64] | None = None
     fields: pa.BinaryArray | None = None
+    compressed: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -138,7 +140,7 @@ class Records(_Columns):
         """The rows of all parts, one behind the other, a copy if there are several."""
         if len(parts) == 1:
             return parts[0]
-        headers = left_bytes = order_ms = fields = None
+        headers = left_bytes = order_ms = fields = compressed = None
         if any(part.headers is not None for part in parts):
             headers = pa.concat_arrays([_or_empty(part.headers, part) for part in parts])
         if any(part.left_bytes is not None for part in parts):
@@ -147,6 +149,8 @@ class Records(_Columns):
             order_ms = np.concatenate([part.order for part in parts])
         if any(part.fields is not None for part in parts):
             fields = pa.concat_arrays([_or_empty(part.fields, part) for part in parts])
+        if any(part.compressed is not None for part in parts):
+            compressed = np.concatenate([_compressed(part) for part in parts])
         return Records(
             pa.concat_arrays([part.keys for part in parts]),
             pa.concat_arrays([part.values for part in parts]),
@@ -156,6 +160,7 @@ class Records(_Columns):
             left_bytes,
             order_ms,
             fields,
+            compressed,
         )
 
 
@@ -218,6 +223,10 @@ def _or_empty(column: pa.BinaryArray | None, records: Records) -> pa.BinaryArray
 
 def _left_bytes(records: Records) -> NDArray[np.int64]:
     return np.zeros(len(records), np.int64) if records.left_bytes is None else records.left_bytes
+
+
+def _compressed(records: Records) -> NDArray[np.bool_]:
+    return np.zeros(len(records), np.bool_) if records.compressed is None else records.compressed
 
 
 def _mask(column: pa.BooleanArray) -> NDArray[np.bool_]:

@@ -17,6 +17,7 @@ from keylane.model.records import Layout
 from keylane_spark.lanes.lane import OffsetRange
 from keylane_spark.lanes.lane_writer import LaneWriter
 from keylane_spark.rows.chunks import MAX_BYTES, MAX_RECORDS, Folded, OpenChunk, add_records, distinct
+from keylane_spark.rows.compression import Compress, keep_values
 from keylane_spark.rows.records import Rows
 from keylane_spark.rows.stored_rows import LANES, StoredRows, store_rows
 from keylane_spark.rows.transforms import TopicTransform
@@ -46,13 +47,18 @@ class BatchWriter:
         ranges: Mapping[TopicPartition, OffsetRange],
         framed: FramedReaders = NO_REGISTRY,
         transforms: Mapping[str, TopicTransform] = NO_TRANSFORMS,
+        compress: Compress = keep_values,
     ) -> None:
-        """`framed`: for topics whose values are of a Schema Registry. `transforms`: by topic."""
+        """`framed`: for topics whose values are of a Schema Registry. `transforms`: by topic.
+
+        `compress`: for topics with `compression`.
+        """
         self.ranges = ranges
         self._layouts = layouts
         self._sender = ChunkSender(lanes)
         self._framed = framed
         self._transforms = transforms
+        self._compress = compress
         self._partitions: dict[TopicPartition, PartitionChunks] = {}
         self._open_bytes = 0
         self._waiting: dict[TopicPartition, Rows] = {}
@@ -243,7 +249,7 @@ class BatchWriter:
             chunks.send_strays()
         for sources in self._in_groups(ranges):
             own = (chunk for source in sources for chunk in self._chunks(source).own.values())
-            encode_open(own, self._framed.decode)
+            encode_open(own, self._layouts, self._framed.decode, self._compress)
             for source in sources:
                 self._chunks(source).send_own(ranges[source])
 
@@ -267,7 +273,8 @@ class BatchWriter:
 
     def _new_chunks(self, source: TopicPartition, begin: int) -> PartitionChunks:
         topic, partition = source
-        return PartitionChunks(self._sender, self._layouts[topic], partition, begin, self._framed.decode)
+        steps = self._framed.decode, self._compress
+        return PartitionChunks(self._sender, self._layouts[topic], partition, begin, *steps)
 
 
 def _add_records(partitions: Sequence[PartitionChunks], stored: StoredRows, layout: Layout) -> None:

@@ -11,6 +11,7 @@ from keylane.model.records import Layout
 from keylane.ports import Clock
 from keylane_spark.config.transforms import Transform
 from keylane_spark.lanes.cluster import Cluster, RedisSettings
+from keylane_spark.lanes.dictionaries import Compressors
 from keylane_spark.lanes.function_library import FunctionLibrary, WriteOptions
 from keylane_spark.lanes.lane import LaneStart, LaneTarget, lanes_of
 from keylane_spark.lanes.lane_writer import LaneWriter
@@ -66,6 +67,10 @@ class WriterSpec:
     ) -> LaneWriter:
         """A lane writer over the calling thread's own cluster; `parked`: as of LaneWriter."""
         return LaneWriter(FunctionLibrary(cluster, clock, self.options, notify), self.epoch, parked)
+
+    def compressors(self, clock: Clock, notify: Callable[[str], None]) -> Compressors:
+        """What compresses values, with connections of its own."""
+        return Compressors(self.redis, self.options, clock, notify)
 
     def heartbeat_lanes(self, cluster: Cluster, clock: Clock, parked: ParkedSlots) -> LaneWriter:
         """A lane writer that waits for no replicas, and not for a node that is away."""

@@ -19,6 +19,7 @@ from keylane_spark.rows.chunks import (
     OpenChunk,
     encode_chunks,
 )
+from keylane_spark.rows.compression import Compress, compress_chunks, keep_values
 from keylane_spark.rows.fields import Decode, decode_none
 from keylane_spark.rows.records import Rows
 from keylane_spark.rows.stored_rows import PartCounts
@@ -41,8 +42,10 @@ class LaneChunk:
     encoded: Chunk | None = None
 
 
-def encode_open(chunks: Iterable[LaneChunk], decode: Decode) -> None:
-    """Encode open chunks of lanes' own records together.
+def encode_open(
+    chunks: Iterable[LaneChunk], layouts: Mapping[str, Layout], decode: Decode, compress: Compress
+) -> None:
+    """Encode open chunks of lanes' own records together; `layouts`: of their topics.
 
     One with values whose schema can't be read is left, for its turn: it holds its partition back then.
     """
@@ -53,10 +56,17 @@ def encode_open(chunks: Iterable[LaneChunk], decode: Decode) -> None:
                 found.append((chunk, folded.with_fields(chunk.lane.options, decode)))
             except RegistryUnavailable:
                 continue
-    if found:
-        deliveries = [chunk.lane.delivery(len(folded.records)) for chunk, folded in found]
-        encoded = encode_chunks([folded for _, folded in found], deliveries)
-        for (chunk, _), each in zip(found, encoded, strict=True):
+    by_topic: dict[str, list[tuple[LaneChunk, Folded]]] = {}
+    for chunk, folded in found:
+        by_topic.setdefault(chunk.lane.topic, []).append((chunk, folded))
+    ready: list[tuple[LaneChunk, Folded]] = []
+    for topic, own in by_topic.items():
+        lanes, folds = zip(*own, strict=True)
+        ready += zip(lanes, compress_chunks(folds, layouts[topic], compress), strict=True)
+    if ready:
+        deliveries = [chunk.lane.delivery(len(folded.records)) for chunk, folded in ready]
+        encoded = encode_chunks([folded for _, folded in ready], deliveries)
+        for (chunk, _), each in zip(ready, encoded, strict=True):
             chunk.encoded = each
 
 
@@ -79,10 +89,11 @@ class PartitionChunks:
         partition: int,
         begin: int,
         decode: Decode = decode_none,
+        compress: Compress = keep_values,
     ) -> None:
         """`begin`: the offset below which the partition's own lanes have its records.
 
-        `decode`: of values in a Schema Registry's wire format.
+        `decode`: of values in a Schema Registry's wire format. `compress`: what shortens values.
         """
         self.tally = Tally()
         self.reached: int | None = None
@@ -93,6 +104,7 @@ class PartitionChunks:
         self._sender = sender
         self._layout = layout
         self._decode = decode
+        self._compress = compress
         first = partition * layout.stripes
         numbers = range(first, first + layout.stripes)
         self.own = {number: self._lane_chunk(number, begin) for number in numbers}
@@ -221,6 +233,7 @@ class PartitionChunks:
         except RegistryUnavailable as error:
             self.hold_back(str(error))
             return None
+        (indexed,) = compress_chunks([indexed], self._layout, self._compress)
         (encoded,) = encode_chunks([indexed], [delivery], source)
         return encoded
 

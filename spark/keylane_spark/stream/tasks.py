@@ -16,6 +16,8 @@ from keylane.errors import Fenced
 from keylane.model.kafka import TopicPartition
 from keylane.ports import Clock
 from keylane_spark.lanes.cluster import Cluster, RedisSettings
+from keylane_spark.lanes.dictionaries import Compressors
+from keylane_spark.lanes.function_library import WriteOptions
 from keylane_spark.lanes.lane import OffsetRange
 from keylane_spark.lanes.parked_slots import ParkedSlots
 from keylane_spark.stream.batch_writer import BatchWriter
@@ -56,6 +58,15 @@ def _cluster(settings: RedisSettings) -> Cluster:
     return Cluster(settings)
 
 
+@functools.lru_cache(maxsize=1)
+def _compressors(settings: RedisSettings, options: WriteOptions, epoch: int) -> Compressors:
+    """As `_cluster`: what a task has learned of a topic's values the next one goes on with.
+
+    Once lanes were opened again it learns anew: Redis may have lost what it had.
+    """
+    return Compressors(settings, options, Clock(), _say)
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionWriter(ABC):
     """A function for `mapInArrow`: writes rows, and returns one row of tallies for each partition.
@@ -84,7 +95,12 @@ class PartitionWriter(ABC):
         parked = ParkedSlots(dict(self.parked))
         lanes = self.writer.lanes(_cluster(self.writer.redis), Clock(), _say, parked)
         batch_writer = BatchWriter(
-            lanes, self.writer.layouts, self.ranges, self.writer.framed, self.writer.transforms
+            lanes,
+            self.writer.layouts,
+            self.ranges,
+            self.writer.framed,
+            self.writer.transforms,
+            _compressors(self.writer.redis, self.writer.options, self.writer.epoch),
         )
         newer_epoch = 0
         try:

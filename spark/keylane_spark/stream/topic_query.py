@@ -100,6 +100,7 @@ class TopicQuery(ReadingQuery):
         self._cluster = Cluster(context.redis)
         self._index_sizes = IndexSizes(context.redis, opening.writer.layouts, context.clock)
         self._lanes = self._writer.lanes(self._cluster, context.clock, self.say, self.parked)
+        self._compressors = self._writer.compressors(context.clock, self.say)
         self._reported_null_keys: set[str] = set()
         self._reported_invalid: set[str] = set()
         self._reported_failed: set[str] = set()
@@ -187,6 +188,7 @@ class TopicQuery(ReadingQuery):
         self._leaders.close()
         self._reader.close()
         self._cluster.close()
+        self._compressors.close()
         self._index_sizes.close()
         return held
 
@@ -271,7 +273,8 @@ class TopicQuery(ReadingQuery):
     def _write_rows(self, planned: PlannedBatch) -> tuple[BatchWriter, HeaderValues | None]:
         """Read and write the rows."""
         writer = self._writer
-        batch = BatchWriter(self._lanes, writer.layouts, planned.ranges, writer.framed, writer.transforms)
+        steps = writer.framed, writer.transforms, self._compressors
+        batch = BatchWriter(self._lanes, writer.layouts, planned.ranges, *steps)
         traces = HeaderValues(TRACEPARENT, MOST_TRACES) if self._context.spans is not None else None
         if not self._write_here(planned, batch, traces):
             self._write_in_tasks(planned, batch)

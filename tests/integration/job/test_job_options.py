@@ -16,6 +16,7 @@ from tests.servers.own import create_topic, eventually
 from tests.support import jobs, lane_log
 from tests.support import lanes as t
 from tests.support.builders import a_topic
+from tests.support.compressed import order
 
 from keylane import routing
 from keylane.adapters.kafka.options import Connection
@@ -46,6 +47,7 @@ TABLES = {
     "large": "max_value_bytes = 100\nheaders = true",
     "found": 'fields = { amount = "number", placed = "time", status = "text", tags = "texts" }\n'
     'indexes = { by_status = ["status", "amount"] }',
+    "compressed": 'compression = "zstd"\nheaders = true\nhistory_count = 3\nindex = true',
 }
 OPTIONS = {
     "plain": Options(),
@@ -59,6 +61,7 @@ OPTIONS = {
         fields=(("amount", "number"), ("placed", "time"), ("status", "text"), ("tags", "texts")),
         indexes=(("by_status", ("status", "amount")),),
     ),
+    "compressed": Options(compression="zstd", headers=True, history_count=3, index=1),
 }
 CREATED = """[topics.{}]
 [topics.{}]
@@ -140,10 +143,27 @@ class Written:
 
     def histories(self, kind: str) -> dict[bytes, list[Record | None]]:
         found = {}
-        for lane, keys in self._lanes(kind).items():
-            for key, entries in self._held(lane, keys).histories.items():
-                found[key] = [codec.decode_history_member(key, entry, lane.partition) for _, entry in entries]
+        with contextlib.closing(Cluster(t.settings(self.nodes))) as cluster:
+            for lane, keys in self._lanes(kind).items():
+                decode = functools.partial(
+                    codec.decode_history_member, partition=lane.partition, expand=t.expand_of(cluster, lane)
+                )
+                for key, entries in self._held(lane, keys).histories.items():
+                    found[key] = [decode(key, entry) for _, entry in entries]
         return found
+
+    def sizes(self, kind: str) -> tuple[int, int]:
+        """The bytes of all values as they were written, and as Redis has them."""
+        written, stored = 0, 0
+        with t.client(self.nodes) as client:
+            for key, record in self.state(kind).items():
+                written += len(record.value)
+                envelope = client.get(self.lane(kind, key).key_prefix + key)
+                head = codec.encode_record(
+                    b"", record.offset, record.timestamp_ms, headers=record.headers or None
+                )
+                stored += len(envelope) - len(head)
+        return written, stored
 
     def index(self, kind: str) -> list[bytes]:
         return sorted(key for lane, keys in self._lanes(kind).items() for key in self._held(lane, keys).index)
@@ -200,8 +220,12 @@ def is_complete(nodes: str, lane: LaneTarget, end: int) -> bool:
 
 
 def produce(kafka: str, topic: str, seed: int) -> list[Event]:
-    """Sets and tombstones of 60 keys, times that go back and some two hours old, headers on most."""
+    """Sets and tombstones of 60 keys, times that go back and some two hours old, headers on most.
+
+    Values of "compressed" resemble each other, the others do not, and there are more keys.
+    """
     source, log = random.Random(seed), []
+    is_compressed = "compressed" in topic
     now_ms = t.CLOCK.now_ms()
 
     def note(event, error, message):
@@ -210,8 +234,10 @@ def produce(kafka: str, topic: str, seed: int) -> list[Event]:
 
     producer = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2_random", "linger.ms": 5})
     for _ in range(2_000):
-        key = b"key-%d" % source.randrange(60)
+        key = b"key-%d" % source.randrange(600 if is_compressed else 60)
         value = None if source.random() < 0.2 else source.randbytes(source.randrange(150))
+        if value and is_compressed:
+            value = order(source.randrange(10**8))
         timestamp = now_ms - source.choice([0, 2 * HOUR_MS]) - source.randrange(1000)
         headers = source.choice([(), (("trace", b"%d" % source.randrange(9)), ("none", None), ("", b""))])
         producer.produce(
@@ -270,6 +296,24 @@ def test_headers_history_and_index_are_kept_together(written):
 def history(events: list[Event], *, headers: bool = True) -> list[Record | None]:
     ordered = sorted(events, key=lambda event: (event.timestamp_ms, event.offset))
     return [None if event.value is None else event.as_kept(headers=headers) for event in ordered]
+
+
+def test_values_that_are_compressed_take_less_and_are_the_same(written):
+    by_key = written.by_key("compressed")
+    state = {
+        key: events[-1].as_kept(headers=True)
+        for key, events in by_key.items()
+        if events[-1].value is not None
+    }
+    assert written.state("compressed") == state
+    assert written.index("compressed") == sorted(state)
+    assert written.histories("compressed") == {key: history(events)[-3:] for key, events in by_key.items()}
+    before, after = written.sizes("compressed")
+    assert after < before / 2
+    topic = written.layouts["compressed"].topic
+    with t.client(written.nodes) as client:
+        for tag in (redis_keys.RECORD_TAG, *redis_keys.COPY_TAGS):
+            assert 1 <= client.hlen(redis_keys.dictionaries_key(topic, tag)) <= 2
 
 
 def test_a_history_by_age_has_every_record_in_every_stripe(written):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.torture.guards import (
     ages,
+    compressed,
     finds,
     forgotten,
     generations,
@@ -25,6 +26,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *forgotten.MUTANTS,
     *readers.MUTANTS,
     *finds.MUTANTS,
+    *compressed.MUTANTS,
     *server.MUTANTS,
     *streams.MUTANTS,
     *writes.MUTANTS,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
+import re
 from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
+from tests.support.compressed import order
 
 from keylane.model.kafka import KafkaPartition, KafkaTopic, LogRecord
 from keylane.routing import partition_for
@@ -259,6 +262,36 @@ def test_memory_is_that_of_the_calculator(tmp_path):
         assert bytes_of_key(10, 20, 200, indexed=indexed) == bytes_per_key(workload)
     [note] = check_topic(tmp_path, "[topics.orders]\n", sample_of(records_of("murmur2"), count=10**9))
     assert note.startswith("note 1: at most 1,000,000,000 keys of ")
+
+
+def compressible(count: int = 300) -> TopicSample:
+    keys = [b"key-%d" % number for number in range(count)]
+    records = [(partition_for(key, 3), LogRecord(0, key, order(each))) for each, key in enumerate(keys)]
+    return sample_of(records, count=10**9)
+
+
+def test_what_compression_saves_is_said_and_counted(tmp_path):
+    [plain] = check_topic(tmp_path, "[topics.orders]\n", compressible())
+    text = plain.partition('; compression = "zstd": ')[2]
+    before, after, less = map(int, re.findall(r"\d+", text)[:3])
+    assert text == f"{before} -> {after} bytes a record, {less}% less (`keylane help sizing`)"
+    assert f"keys of {before} bytes" in plain
+    assert before > after > before - len(order(1))
+    assert abs(less - 100 * (1 - after / before)) < 1
+    [compressed] = check_topic(tmp_path, '[topics.orders]\ncompression = "zstd"\n', compressible())
+    assert compressed.endswith(f"; compression: {text}")
+    assert f"keys of {after} bytes" in compressed
+    gib = [float(re.search(r"([\d.]+) GiB", line)[1]) for line in (plain, compressed)]
+    assert gib[1] / gib[0] == pytest.approx(after / before, rel=0.01)
+
+
+def test_of_few_records_and_of_values_that_do_not_get_shorter_nothing_is_said(tmp_path):
+    [few] = check_topic(tmp_path, "[topics.orders]\n", compressible(150))
+    assert "compression" not in few
+    random_ = [(0, LogRecord(0, b"k%d" % each, random.Random(each).randbytes(150))) for each in range(300)]
+    assert not any(
+        "compression" in line for line in check_topic(tmp_path, "[topics.orders]\n", sample_of(random_))
+    )
 
 
 def test_values_of_a_schema_registry_are_not_taken_for_change_events(tmp_path):

@@ -9,6 +9,7 @@ from keylane.errors import CorruptState
 from keylane.model.keys import KEY_LIMIT_BYTES
 from keylane.query.lookup import answer_of, is_final, plan_lookup
 from keylane.state import codec
+from keylane.state.codec import expand_none
 from keylane.state.lanes import lane_of_key
 
 LAYOUT = a_layout(stripes=2)
@@ -27,12 +28,12 @@ def test_a_reply_is_an_answer_with_the_record_or_without_one():
     entries = a_lane(LAYOUT, KEY, b"1")
     lookup = plan_lookup(LAYOUT, KEY)
     value, mark = (entries[name] for name in lookup.names)
-    found = answer_of(lookup, [value, mark])
+    found = answer_of(lookup, [value, mark], expand_none)
     assert found is not None
     assert found.record is not None
     assert (found.record.value, found.age_ms(NOW_MS)) == (b"1", 200)
     assert is_final(found)
-    absent = answer_of(lookup, [None, mark])
+    absent = answer_of(lookup, [None, mark], expand_none)
     assert absent is not None
     assert absent.record is None
     assert is_final(absent)
@@ -43,7 +44,7 @@ VALUE = codec.encode_record(b"1", 3, NOW_MS)
 
 
 def test_a_lane_without_a_watermark_has_no_answer():
-    assert answer_of(plan_lookup(LAYOUT, KEY), [VALUE, None]) is None
+    assert answer_of(plan_lookup(LAYOUT, KEY), [VALUE, None], expand_none) is None
     assert not is_final(None)
 
 
@@ -55,7 +56,7 @@ def test_a_lane_without_a_watermark_has_no_answer():
     ],
 )
 def test_an_answer_of_a_lane_that_is_superseded_or_builds_is_not_final(watermark):
-    found = answer_of(plan_lookup(LAYOUT, KEY), [VALUE, codec.encode_watermark(watermark)])
+    found = answer_of(plan_lookup(LAYOUT, KEY), [VALUE, codec.encode_watermark(watermark)], expand_none)
     assert found is not None
     assert found.watermark == watermark
     assert not is_final(found)
@@ -71,4 +72,4 @@ def test_an_answer_of_a_lane_that_is_superseded_or_builds_is_not_final(watermark
 )
 def test_a_reply_that_cannot_be_read_is_corrupt(reply):
     with pytest.raises(CorruptState):
-        answer_of(plan_lookup(LAYOUT, KEY), reply)
+        answer_of(plan_lookup(LAYOUT, KEY), reply, expand_none)

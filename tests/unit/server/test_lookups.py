@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.builders import NOW_MS, a_lane, a_layout, a_watermark, layout_entry, value_key
+from tests.support.compressed import dictionary_of, frame_of, order
 from tests.support.fakes import FakeState, FakeTime
 
 from keylane.adapters.redis.resp import encode_command
@@ -23,6 +24,7 @@ from keylane.ports import Deadline
 from keylane.query.layouts import Layouts
 from keylane.query.store import Store
 from keylane.state import codec
+from keylane.state.compression import Dictionary
 from keylane.state.lanes import lane_of_key
 from keylane.wiring.query import QueryParts
 from keylane_server.admission import AdmissionControl, Limits
@@ -103,6 +105,24 @@ def test_a_plain_look_up_is_one_command_for_the_value_and_its_lane_s_watermark(k
     assert server.ask(key) is not None
     lane = lane_of_key(LAYOUT, key)
     assert server.node.sent == [encode_command(b"MGET", lane.value_prefix + key, lane.watermark_key)]
+
+
+def test_a_compressed_value_is_answered_once_its_dictionary_was_read():
+    layout = replace(LAYOUT, topic="compressed", options=Options(compression="zstd"))
+    server = Server(layout)
+    dictionary = dictionary_of([order(number) for number in range(200)])
+    frame = frame_of(order(1), dictionary)
+    value = codec.encode_record(frame, 42, NOW_MS, compressed=True)
+    server.node.reply = [value, codec.encode_watermark(a_watermark())]
+
+    def answer() -> Response[Any] | None:
+        return asyncio.run(server.lookups.answer(server.ask(KEY, layout.topic)))
+
+    assert answer() is None  # it takes the way of all, which reads the dictionary
+    server.lookups._dictionaries.keep(layout, Dictionary(dictionary))
+    found = answer()
+    assert found is not None
+    assert (found.status_code, found.body) == (200, order(1).decode())
 
 
 @pytest.mark.parametrize("key", [b"", b"k" * (KEY_LIMIT_BYTES + 1)])

@@ -32,6 +32,43 @@ GOLDEN_WATERMARK = bytes.fromhex(
 )
 
 
+def test_a_compressed_value_has_a_flag_and_a_version_that_older_readers_refuse():
+    golden = bytes.fromhex("00 40 000000000000002a 0000013bf58daa80") + b"frame"
+    assert codec.encode_record(b"frame", 42, 1_357_034_400_384, compressed=True) == golden
+    record = codec.decode_record(b"k", golden, 3, bytes.upper)
+    assert record == Record(b"k", b"FRAME", 3, 42, 1_357_034_400_384)
+    assert codec.decode_records([b"k", b"l"], [golden, None], 3, bytes.upper) == [record, None]
+    with pytest.raises(codec.CodecError, match="compressed, 5 bytes, where none is expected"):
+        codec.decode_record(b"k", golden, 3)
+    for version in (1, 2, 3):
+        with pytest.raises(codec.CodecError, match=f"envelope version {version} is unknown"):
+            codec.decode_record(b"k", bytes((version,)) + golden[1:], 3, bytes.upper)
+
+
+def test_a_compressed_value_has_fields_headers_and_a_history_as_others_do():
+    given = {"source_partition": 7, "order_ms": 9, "fields": b"\0\0\x01a", "headers": (("h", b"1"),)}
+    data = codec.encode_record(b"frame", 42, 5, compressed=True, **given)
+    assert data[:2] == b"\x00\x6d"
+    record = codec.decode_record(b"k", data, 3, bytes.upper)
+    assert record == Record(b"k", b"FRAME", 7, 42, 5, (("h", b"1"),), entries=b"\0\0\x01a")
+    assert codec.fields_of(data) == b"\0\0\x01a"
+    member = data[2:10] + b"\x00\x40" + data[10:18] + b"frame"
+    entry = codec.decode_history_entry(b"k", member, 3, bytes.upper)
+    assert entry.record == Record(b"k", b"FRAME", 3, 42, 5)
+
+
+@pytest.mark.parametrize("centered", [True, False])
+def test_the_layout_of_compressed_values_is_refused_by_older_readers_in_words(centered):
+    layout = Layout("orders", 3, stripes=4, options=Options(compression="zstd"), centered=centered)
+    data = codec.encode_layout(layout)
+    assert codec.decode_layout(data) == layout
+    stripes = json.loads(data)["centered_stripes" if centered else "stripes"]
+    with pytest.raises(ValueError, match="of compressed values, which need a newer version of Keylane"):
+        int(stripes)  # as they do
+    with pytest.raises(codec.CodecError, match=r"this is not a layout record: .*invalid literal"):
+        codec.decode_layout(data.replace(b"compressed", b"encrypted"))
+
+
 def test_record_has_its_golden_bytes():
     assert codec.encode_record(b'{"a":1}', 42, 1_357_034_400_384) == GOLDEN_RECORD
     assert codec.decode_record(b"k", GOLDEN_RECORD, 3) == Record(b"k", b'{"a":1}', 3, 42, 1_357_034_400_384)

@@ -37,7 +37,8 @@ class Workload:
     """What to size for. `keys_per_read` and `records_per_write` are per request; `retention_h` is Kafka's.
 
     `records_per_write`: 0 where producers write to Kafka. `partitions`: 0 for as many as are proposed.
-    `fields`: in how many indexes of fields a record is, with values of `field_bytes` each.
+    `fields`: in how many indexes of fields a record is, with values of `field_bytes` each. `compression`:
+    what part of a value's bytes it leaves, 1 for none; `keylane check` names it for a topic.
     """
 
     writes_per_s: float
@@ -54,6 +55,7 @@ class Workload:
     retention_h: float = 168
     replicas: int = 1
     partitions: int = 0
+    compression: float = 1.0
 
     @property
     def requests_per_s(self) -> float:
@@ -65,6 +67,11 @@ class Workload:
     def name_bytes(self) -> int:
         """Bytes of a key's name in Redis."""
         return key_memory.NAME_BYTES + self.topic_bytes + self.key_bytes
+
+    @property
+    def stored_bytes(self) -> float:
+        """Bytes of a value in Redis."""
+        return self.value_bytes * self.compression
 
     @property
     def member_bytes(self) -> int:
@@ -130,7 +137,8 @@ class Sizing:
 def values_of(workload: Workload) -> Values:
     """Return the numbers of the formulas that do not depend on sizes."""
     own = {each.name: getattr(workload, each.name) for each in fields(workload)}
-    own |= {"name_bytes": workload.name_bytes, "bytes_per_key": bytes_per_key(workload)}
+    own |= {"name_bytes": workload.name_bytes, "stored_bytes": workload.stored_bytes}
+    own["bytes_per_key"] = bytes_per_key(workload)
     return Values(vars(key_memory) | vars(costs) | own, ZONES=ZONES, largest_node_gib=max(NODES.values()))
 
 
@@ -167,7 +175,7 @@ def size(workload: Workload) -> Sizing:
 
 def bytes_per_key(workload: Workload) -> float:
     """Return the bytes that one key takes of a primary's memory."""
-    sizes = workload.topic_bytes, workload.key_bytes, workload.value_bytes
+    sizes = workload.topic_bytes, workload.key_bytes, workload.stored_bytes
     of_key = key_memory.bytes_of_key(*sizes, indexed=workload.indexed or workload.fields > 0)
     in_fields = workload.fields * workload.field_bytes
     return of_key + key_memory.bytes_of_fields(workload.key_bytes, workload.fields, in_fields)

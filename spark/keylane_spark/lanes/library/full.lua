@@ -6,7 +6,7 @@ local ENTRY = 100
 
 -- What the fields of a record take in indexes, about: nothing where they are the stored ones.
 local function fields_growth(key, payload)
-  if string.byte(payload, 1) ~= 2 then
+  if bit.band(string.byte(payload, 2), FIELDS) == 0 then
     return 0
   end
   local _, _, _, _, _, _, before = held(key)

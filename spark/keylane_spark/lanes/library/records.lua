@@ -1,8 +1,16 @@
 -- Envelopes: the bytes that precede a record's value.
 
-local STRAY, TOMBSTONE, ORDER, FIELDS = 1, 2, 4, 32
+local STRAY, TOMBSTONE, ORDER, FIELDS, COMPRESSED = 1, 2, 4, 32, 64
 -- As many bytes of an envelope have its fields, in most topics.
 local HEAD = 128
+
+-- Returns the version of envelopes with these flags.
+local function version_with(flags)
+  if bit.band(flags, COMPRESSED) ~= 0 then
+    return 0
+  end
+  return bit.band(flags, FIELDS) ~= 0 and 2 or 1
+end
 
 -- Returns an envelope's offset (nil: it is not an envelope), timestamp, order timestamp (which decides between
 -- partitions), source partition (-1: the lane's own), whether it is a set, where headers, size or value begin, and what
@@ -19,7 +27,7 @@ local function parse(payload)
   if bit.band(flags, ORDER) ~= 0 then
     rest = rest + 8
   end
-  if version ~= (bit.band(flags, FIELDS) ~= 0 and 2 or 1) or #payload < rest - 1 then
+  if version ~= version_with(flags) or #payload < rest - 1 then
     return nil
   end
   if bit.band(flags, STRAY) ~= 0 then
@@ -28,7 +36,7 @@ local function parse(payload)
   if bit.band(flags, ORDER) ~= 0 then
     order = struct.unpack('>I8', payload, rest - 8)
   end
-  if version == 2 then
+  if bit.band(flags, FIELDS) ~= 0 then
     if #payload < rest + 1 then
       return nil
     end
@@ -46,9 +54,9 @@ end
 local function held(key)
   local head = redis.pcall('GETRANGE', key, 0, HEAD - 1)
   if type(head) == 'string' then
-    if #head == HEAD and string.byte(head, 1) == 2 then
+    local version, flags = string.byte(head, 1, 2)
+    if #head == HEAD and bit.band(flags, FIELDS) ~= 0 and version == version_with(flags) then
       -- Fields that are longer: their size is in the first 32 bytes.
-      local flags = string.byte(head, 2)
       local at = 19 + (bit.band(flags, STRAY) ~= 0 and 4 or 0) + (bit.band(flags, ORDER) ~= 0 and 8 or 0)
       local last = at + 1 + struct.unpack('>I2', head, at)
       if last > HEAD then
@@ -69,7 +77,8 @@ local function history_member(payload, source, rest)
   if bit.band(flags, ORDER + FIELDS) == 0 then
     return string.sub(payload, 3, 10) .. string.sub(payload, 1, 2) .. string.sub(payload, 11)
   end
-  return string.sub(payload, 3, 10) .. string.char(1, bit.band(flags, bit.bnot(ORDER + FIELDS))) .. string.sub(payload, 11, 18)
+  flags = bit.band(flags, bit.bnot(ORDER + FIELDS))
+  return string.sub(payload, 3, 10) .. string.char(version_with(flags), flags) .. string.sub(payload, 11, 18)
     .. (source >= 0 and string.sub(payload, 19, 22) or '') .. string.sub(payload, rest)
 end
 
@@ -84,7 +93,7 @@ local function stored(payload, source, rest, order, live, entries)
   if order then
     flags, ordered = bit.bor(flags, ORDER), struct.pack('>I8', order)
   end
-  return string.char(fields == '' and 1 or 2, flags) .. string.sub(payload, 3, 18)
+  return string.char(version_with(flags), flags) .. string.sub(payload, 3, 18)
     .. (source >= 0 and string.sub(payload, 19, 22) or '') .. ordered .. fields
     .. (live and string.sub(payload, rest) or '')
 end

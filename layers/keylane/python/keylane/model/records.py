@@ -63,6 +63,9 @@ ENVELOPES = ("none", "debezium")
 KEY_FORMATS = ("text", "registry")
 """What keys are: `text`: their bytes; `registry`: Confluent's wire format, by the topic's schemas of keys."""
 
+COMPRESSIONS = ("none", "zstd")
+"""How values are compressed in Redis: `zstd`: by a dictionary of their topic's, see `state.compression`."""
+
 KEY_KINDS = ("integer", "string", "boolean")
 KeyFields: TypeAlias = tuple[tuple[str, str], ...]
 """The fields of keys that are JSON objects, in their order there: names and KEY_KINDS."""
@@ -90,7 +93,7 @@ class Options:
     values, by which records are found: names, as in a.b, and FIELD_TYPES, in the order of the names.
     `indexes`: names, and the fields that are indexed together. `view`: the definition of a view whose windows
     are stored, as JSON. `transform`: what values become before they are stored, as JSON that only the writer
-    reads.
+    reads. `compression`: how values are compressed, one of COMPRESSIONS.
     """
 
     ttl_ms: int | None = None
@@ -111,6 +114,7 @@ class Options:
     indexes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     view: str | None = None
     transform: str | None = None
+    compression: str = "none"
 
     @property
     def has_typed_keys(self) -> bool:

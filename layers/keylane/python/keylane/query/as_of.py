@@ -95,9 +95,10 @@ def _find_newest(reading: Reading, lanes: Mapping[bytes, Lane], as_of_ms: int) -
     replies = iter(reading.run(calls))
     for lane in distinct:
         reading.watermarks.note(lane, next(replies))
+    expand = reading.expander()
     return {
         key: _Found(
-            next((_decode(names[key], key, member, lane) for member in next(replies)), None),
+            next((_decode(names[key], key, member, lane, expand) for member in next(replies)), None),
             next(replies),
             _decode_head(lane, key, next(replies)),
         )
@@ -124,8 +125,8 @@ def _break_ties(
         calls.append(Call(lanes[key].slot, (b"ZREVRANGEBYSCORE", names[key], score, score)))
     won: dict[bytes, HistoryEntry] = {}
     for (key, entry), members in zip(mixed.items(), reading.run(calls), strict=True):
-        lane = lanes[key]
-        tied = [entry, *(_decode(names[key], key, member, lane) for member in members)]
+        lane, expand = lanes[key], reading.expander()
+        tied = [entry, *(_decode(names[key], key, member, lane, expand) for member in members)]
         won[key] = max(tied, key=partial(_rank_in, lane))
     return won
 
@@ -165,8 +166,10 @@ def _read_latest(
 def _read_values(reading: Reading, lanes: Mapping[bytes, Lane]) -> dict[bytes, Record | None]:
     calls = [Call(lane.slot, (b"GET", lane.value_prefix + key)) for key, lane in lanes.items()]
     replies = reading.run(calls) if calls else []
+    expand = reading.expander()
     return {
-        key: decode_value(lane, key, reply) for (key, lane), reply in zip(lanes.items(), replies, strict=True)
+        key: decode_value(lane, key, reply, expand)
+        for (key, lane), reply in zip(lanes.items(), replies, strict=True)
     }
 
 
@@ -203,7 +206,7 @@ def read_as_of_position(
         seen += len(members)
         members, last = _behind(members, last)
         for member in members:
-            oldest = _decode(name, key, member, lane)
+            oldest = _decode(name, key, member, lane, reading.expander())
             at = oldest.position
             if at.partition == position.partition and at.offset <= position.offset:
                 best = oldest if best is None or at > best.position else best
@@ -247,8 +250,9 @@ def read_entries(
         found += rest
         size_bytes += sum(map(len, rest))
     kept = _first_that_fit(found[: scan.limit])
-    next_after = codec.history_order(kept[-1]) if len(kept) < len(found) else None
-    return [_decode(name, key, member, lane) for member in kept], next_after
+    entries = _decode_what_fits(reading, lane, key, kept)
+    next_after = codec.history_order(kept[len(entries) - 1]) if len(entries) < len(found) else None
+    return _once_each(entries), next_after
 
 
 def _read_members(
@@ -288,13 +292,38 @@ def _first_that_fit(members: list[bytes]) -> list[bytes]:
     return members
 
 
+def _decode_what_fits(reading: Reading, lane: Lane, key: bytes, members: list[bytes]) -> list[HistoryEntry]:
+    """Return the entries of as many members as fit into a page by their values, one at least."""
+    name = _history_key(reading.layout, lane, key)
+    entries: list[HistoryEntry] = []
+    size_bytes = 0
+    for member in members:
+        entry = _decode(name, key, member, lane, reading.expander())
+        size_bytes += max(len(member), len(entry.record.value) if entry.record else 0)
+        if entries and size_bytes > PAGE_BYTES:
+            break
+        entries.append(entry)
+    return entries
+
+
+def _once_each(entries: list[HistoryEntry]) -> list[HistoryEntry]:
+    """Return each record once: one that was written again may have been compressed otherwise.
+
+    A set and a deletion at its position are two.
+    """
+    distinct: dict[tuple[Position, bool], HistoryEntry] = {}
+    for entry in entries:
+        distinct.setdefault((entry.position, entry.record is None), entry)
+    return list(distinct.values())
+
+
 def _history_key(layout: Layout, lane: Lane, key: bytes) -> bytes:
     return redis_keys.history_key(lane.tag, layout.topic, layout.generation, key)
 
 
-def _decode(name: bytes, key: bytes, member: bytes, lane: Lane) -> HistoryEntry:
+def _decode(name: bytes, key: bytes, member: bytes, lane: Lane, expand: codec.Expand) -> HistoryEntry:
     try:
-        return codec.decode_history_entry(key, member, lane.partition)
+        return codec.decode_history_entry(key, member, lane.partition, expand)
     except codec.CodecError as error:
         raise CorruptState(printable(name), str(error)) from error
 
@@ -310,8 +339,9 @@ def _read_oldest(reading: Reading, lanes: Mapping[bytes, Lane]) -> dict[bytes, H
     names = {key: _history_key(reading.layout, lane, key) for key, lane in lanes.items()}
     calls = [Call(lane.slot, (b"ZRANGE", names[key], b"0", b"0")) for key, lane in lanes.items()]
     replies = reading.run(calls) if calls else []
+    expand = reading.expander()
     return {
-        key: _decode(names[key], key, members[0], lanes[key])
+        key: _decode(names[key], key, members[0], lanes[key], expand)
         for key, members in zip(lanes, replies, strict=True)
         if members
     }

@@ -174,6 +174,7 @@ def _read_from_primaries(
 
 def _read_primaries(reading: Reading, keys: Sequence[bytes]) -> list[LaneRecords]:
     found = []
+    expand = reading.expander()
     for lane, own in keys_by_lane(reading.layout, keys).items():
         names = [*(lane.value_prefix + key for key in own), lane.watermark_key]
         try:
@@ -184,6 +185,6 @@ def _read_primaries(reading: Reading, keys: Sequence[bytes]) -> list[LaneRecords
             continue
         reading.watermarks.note(lane, watermark)
         if watermark is not None:
-            records = decode_values(lane, own, values)
+            records = decode_values(lane, own, values, expand)
             found.append(LaneRecords(reading.layout, lane, reading.watermarks.by_lane[lane], own, records))
     return found

@@ -21,9 +21,10 @@ def read_records(
         words = (b"MGET", *[prefix + key for key in keys], lane.watermark_key)
         calls.append(Call(lane.slot, words, atomic))
     records = {}
+    expand = reading.expander()
     for (lane, keys), reply in zip(keys_by_lane.items(), reading.run(calls), strict=True):
         reading.watermarks.note(lane, reply[-1])
-        records[lane] = decode_values(lane, keys, reply[:-1])
+        records[lane] = decode_values(lane, keys, reply[:-1], expand)
     return records
 
 
@@ -41,9 +42,10 @@ def _read_permitted(
         for lane, keys in own.items()
     ]
     records: dict[Lane, list[Record | None]] = {}
+    expand = reading.expander()
     for (lane, keys), reply in zip(own.items(), reading.run(calls), strict=True):
         reading.watermarks.note(lane, reply[-1])
-        found = map(reading.permitted, decode_values(lane, keys, reply[:-1]))
+        found = map(reading.permitted, decode_values(lane, keys, reply[:-1], expand))
         by_key = dict(zip(keys, found, strict=True))
         records[lane] = [by_key.get(key) for key in keys_by_lane[lane]]
     return records

@@ -22,7 +22,7 @@ A field that has changed its type since has other values, in another order: the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from operator import itemgetter
@@ -202,6 +202,8 @@ class _Finder:
         self._after = None if scan.after is None else scan.after[TYPES_BYTES:]
         self._lanes = scan.span.lanes(reading.layout)
         self.index = ""
+        self._expanded_bytes = 0
+        """Of values that were compressed: what was read counts as what it became."""
 
     def find(self) -> tuple[list[_Row], bytes | None, int]:
         """Return rows, the position after which the next page begins, and how many members were read."""
@@ -252,8 +254,8 @@ class _Finder:
             # What was met before has changed its value since.
             if found.key not in rows and (row := self._row(drive, found)):
                 rows[found.key] = row
-                size += len(found.data or b"")
-            if size > PAGE_BYTES or members.read_bytes > MOST_BYTES:
+                size += max(len(found.data or b""), len(row.record.value))
+            if size > PAGE_BYTES or members.read_bytes + self._expanded_bytes > MOST_BYTES:
                 break
             if members.is_read_next and self._reading.deadline.remaining_s < self._least_s:
                 break
@@ -273,15 +275,16 @@ class _Finder:
             record = self._record(found)
             row = None
             if record is not None:
-                row = None if found.key in rows else self._row(drive, found)
+                row = self._row_of(drive, found, record) if self._is_wanted(found, rows) else None
                 if row is not None and last is not None and (len(rows) == limit or size > PAGE_BYTES):
                     return list(rows.values()), self._position(drive, last), members.scanned
                 last = found
             if row is not None:
                 rows[found.key] = row
-                size += len(found.data or b"")
+                size += max(len(found.data or b""), len(row.record.value))
+            read_bytes = members.read_bytes + self._expanded_bytes
             is_late = members.is_read_next and self._reading.deadline.remaining_s < self._least_s
-            if members.scanned >= MOST_SCANNED or members.read_bytes > MOST_BYTES or is_late:
+            if members.scanned >= MOST_SCANNED or read_bytes > MOST_BYTES or is_late:
                 if not members.has_more():
                     break
                 if last is None:
@@ -291,7 +294,13 @@ class _Finder:
 
     def _record(self, found: FoundMember) -> Record | None:
         """Return the record of a member, if the caller may read it."""
-        return self._reading.permitted(decode_value(found.lane, found.key, found.data))
+        record = decode_value(found.lane, found.key, found.data, self._reading.expander())
+        if record is not None and self._reading.layout.options.compression != "none":
+            self._expanded_bytes += len(record.value)
+        return self._reading.permitted(record)
+
+    def _is_wanted(self, found: FoundMember, rows: Mapping[bytes, _Row]) -> bool:
+        return found.key not in rows and self._scan.span.has(found.key)
 
     def _sorted(self, drive: Drive) -> tuple[list[_Row], bytes | None, int] | None:
         """Read all rows that the driving index leads to, and sort them; None where they are too many."""
@@ -302,7 +311,8 @@ class _Finder:
         )
         rows: dict[bytes, _Row] = {}
         while (found := members.next(len(rows))) is not None:
-            if members.scanned > 2 * SORTED_AT_ONCE or members.read_bytes > MOST_BYTES:
+            read_bytes = members.read_bytes + self._expanded_bytes
+            if members.scanned > 2 * SORTED_AT_ONCE or read_bytes > MOST_BYTES:
                 return None
             if found.key not in rows and (row := self._row(drive, found)):
                 rows[found.key] = row
@@ -345,7 +355,9 @@ class _Finder:
         """Return the row of a member; None where its record does not meet the conditions."""
         if not self._scan.span.has(found.key):
             return None
-        record = self._record(found)
+        return self._row_of(drive, found, self._record(found))
+
+    def _row_of(self, drive: Drive, found: FoundMember, record: Record | None) -> _Row | None:
         if record is None or not self._is_at(drive, found, record):
             return None
         return _Row(found.lane, record) if drive.is_exact or self._is_met_by(record) else None

@@ -75,7 +75,7 @@ def _read(readings: Sequence[Reading], key: bytes, *, atomic: bool) -> list[tupl
     for reading, lane in zip(readings, lanes, strict=True):
         reading.watermarks.note(lane, watermarks[lane])
     return [
-        (lane, reading.permitted(decode_value(lane, key, values[lane])))
+        (lane, reading.permitted(decode_value(lane, key, values[lane], reading.expander())))
         for reading, lane in zip(readings, lanes, strict=True)
     ]
 

@@ -109,7 +109,7 @@ def _look_up(reading: Reading, key: bytes, *, primary_only: bool) -> Answer | No
     reply = reading.store.state.read(
         lookup.slot, names if is_asked else names[1:], reading.deadline, primary_only=primary_only
     )
-    answer = answer_of(lookup, reply if is_asked else (None, *reply))
+    answer = answer_of(lookup, reply if is_asked else (None, *reply), reading.expander())
     if reading.scope is not None and answer is not None:
         answer = answer._replace(record=reading.permitted(answer.record))
     reading.watermarks.add(lookup.lane, answer and answer.watermark)

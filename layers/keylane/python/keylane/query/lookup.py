@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from keylane.model.records import Layout
+    from keylane.state.codec import Expand
     from keylane.state.lanes import Lane
 
 
@@ -41,16 +42,16 @@ def plan_lookup(layout: Layout, key: bytes) -> Lookup:
     return Lookup(layout, lane_of_key(layout, key), key)
 
 
-def answer_of(lookup: Lookup, reply: Sequence[bytes | None]) -> Answer | None:
+def answer_of(lookup: Lookup, reply: Sequence[bytes | None], expand: Expand) -> Answer | None:
     """Return what the values of the look-up's names say; None where the lane has no watermark.
 
     The answer of a lane that is superseded, or that still builds, says so in its watermark. Raises
-    CorruptState.
+    CorruptState, and what `expand` does.
     """
     layout, lane, key = lookup
     value, data = reply
     watermark = None if data is None else decode_watermark(lane.watermark_key, data)
-    record = decode_value(lane, key, value)
+    record = decode_value(lane, key, value, expand)
     return None if watermark is None else Answer(layout, lane.partition, record, watermark)
 
 

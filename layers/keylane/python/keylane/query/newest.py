@@ -207,7 +207,7 @@ def _newest_of(reading: Reading, keys: Keys, found: dict[bytes, tuple[Lane, byte
     times = [_time_of(key, *found[key]) for key in keys]
     key = keys[times.index(max(times))]
     lane, data = found[key]
-    record: Record | None = decode_value(lane, key, data)
+    record: Record | None = decode_value(lane, key, data, reading.expander())
     if reading.scope is not None and record is not None and reading.permitted(record) is None:
         # As if none of them had ever been written.
         key, record = keys[0], None

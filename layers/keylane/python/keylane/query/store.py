@@ -7,12 +7,15 @@ repeats it by a newer layout where the lanes say that there is one.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from keylane.errors import LaneBuilding, OutsideScope, StateTooOld, UnknownTopic
 from keylane.model.records import Answer
 from keylane.ports import Deadline
+from keylane.query.dictionaries import Dictionaries, Expander, load_dictionary
+from keylane.state.codec import expand_none
 from keylane.state.lanes import Lane, decode_watermark
 
 if TYPE_CHECKING:
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from keylane.ports import Call, Clock, State
     from keylane.query.layouts import Layouts
     from keylane.query.row_scopes import RowScopes, TopicScope
+    from keylane.state.codec import Expand
 
 Found = TypeVar("Found")
 What = ParamSpec("What")
@@ -32,12 +36,14 @@ class Store:
     """The state as a reader uses it: the state in Redis, the layouts of its topics, the time.
 
     `scopes`: what the caller may read of it; None for one who may read all.
+    `dictionaries`: of compressed values, those that were read before.
     """
 
     state: State
     layouts: Layouts
     clock: Clock
     scopes: RowScopes | None = None
+    dictionaries: Dictionaries = field(default_factory=Dictionaries)
 
     @property
     def of_primaries(self) -> Store:
@@ -208,6 +214,17 @@ class Reading:
     def run(self, calls: Sequence[Call]) -> list[Any]:
         """Run read commands before the deadline. Raises as `State.run`."""
         return self.store.state.run(calls, self.deadline)
+
+    def expander(self) -> Expand:
+        """Return what makes values of compressed ones, for one step of the read; see `Expander`.
+
+        What it returns raises as `load_dictionary`, too.
+        """
+        layout = self.layout
+        if layout.options.compression == "none":
+            return expand_none
+        load = partial(load_dictionary, self.store.state, layout, deadline=self.deadline)
+        return Expander(layout, self.store.dictionaries, load).expand
 
     def answer(self, lane: Lane, record: Record | None) -> Answer:
         """Return what was found under a key of a lane whose watermark was noted."""

@@ -2,13 +2,14 @@
 
 Envelope, before the value's own bytes. Numbers are big-endian; the fields of flags come in this order:
 
-    0       version         u8   1; 2 with fields
+    0       version         u8   1; 2 with fields; 0 where the value is compressed
     1       flags           u8   bit 0: a source partition follows (the record is a stray)
                                  bit 1: tombstone (kept as a marker, and in histories)
                                  bit 2: an order timestamp follows
                                  bit 3: headers follow
                                  bit 4: the value is left in Kafka, its size follows
                                  bit 5: fields follow
+                                 bit 6: the value is compressed: a frame of `state.compression`
     2..9    offset          u64
     10..17  timestamp ms    u64
     source partition        u32
@@ -35,13 +36,14 @@ Watermark record, 42 bytes:
     26..33  complete as of ms      u64
     34..41  log end         u64  the partition's end when the writer last looked
 
-Layout record: JSON with the fields of `Layout`, and of its options those that differ from the defaults.
+Layout record: JSON with the fields of `Layout`, and of its options those that differ from the defaults. The
+stripes of a generation with compressed values are words that begin with their number: see `encode_layout`.
 A timestamp before 1970 is none, as Kafka's -1 is, and stored as 0.
 """
 
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -54,8 +56,14 @@ ORDER = 0b100
 HEADERS = 0b1000
 LEFT_IN_KAFKA = 0b1_0000
 FIELDS = 0b10_0000
+COMPRESSED = 0b100_0000
 VERSION_WITH_FIELDS = 2
 """An older reader would take the fields for a part of the value: it refuses another version."""
+VERSION_COMPRESSED = 0
+"""With or without fields. An older reader would take the frame for the value.
+
+In a history a set comes before the deletion at its position, as the bytes of other sets without headers do.
+"""
 WATERMARK_VERSION = 2
 SUPERSEDED = 0b01
 INCOMPLETE = 0b10
@@ -76,6 +84,8 @@ ORDERED_HEAD_BYTES = HEAD_BYTES + _U64.size
 """As many have its order timestamp, too."""
 _PLAIN = bytes((VERSION, 0))
 """How the envelope of most records begins: no flags."""
+_COMPRESSED = bytes((VERSION_COMPRESSED, COMPRESSED))
+"""The same of a topic whose values are compressed."""
 _PLAIN_HEADER = struct.Struct(">2xQQ")
 _FIELDS_AT = HEADER_BYTES + _U16.size
 """Where they begin in an envelope that has nothing else of its own."""
@@ -85,8 +95,21 @@ ODD_JSON = (ValueError, KeyError, TypeError, AttributeError, OverflowError, Recu
 """The errors of reading fields of a JSON text that are missing or have another type."""
 
 
+_NEEDS_NEWER = "of compressed values, which need a newer version of Keylane"
+"""Follows the number of stripes in the layout record of a generation with compressed values."""
+
+
 class CodecError(ValueError):
     """Bytes that can't be decoded; the message says why."""
+
+
+Expand = Callable[[bytes], bytes]
+"""Returns the value of a frame. Raises CodecError for a frame that is not one, or too large."""
+
+
+def expand_none(frame: bytes) -> bytes:
+    """Raise CodecError: the caller expects no compressed values, as those of views."""
+    raise CodecError(f"the value is compressed, {len(frame)} bytes, where none is expected")
 
 
 class LeftInKafka(NamedTuple):
@@ -104,15 +127,15 @@ def encode_record(  # noqa: PLR0913 (what an envelope has)
     order_ms: int | None = None,
     fields: bytes = b"",
     headers: tuple[tuple[str, bytes | None], ...] | None = None,
+    compressed: bool = False,
 ) -> bytes:
     """Return envelope and value; a value of None is a tombstone.
 
     `source_partition`: of a stray. `order_ms`: the order timestamp where it is not the record's own.
-    `fields`: as of `field_index`.
+    `fields`: as of `field_index`. `compressed`: the value is a frame of `state.compression`.
     """
     parts = [b""]
-    flags = 0
-    version = VERSION
+    flags = COMPRESSED if compressed else 0
     if source_partition is not None:
         flags |= STRAY
         parts.append(_SOURCE.pack(source_partition))
@@ -121,7 +144,6 @@ def encode_record(  # noqa: PLR0913 (what an envelope has)
         parts.append(_U64.pack(order_ms))
     if fields:
         flags |= FIELDS
-        version = VERSION_WITH_FIELDS
         parts += _U16.pack(len(fields)), fields
     if headers is not None:
         flags |= HEADERS
@@ -134,8 +156,15 @@ def encode_record(  # noqa: PLR0913 (what an envelope has)
         flags |= TOMBSTONE
     else:
         parts.append(value)
-    parts[0] = HEADER.pack(version, flags, offset, max(0, timestamp_ms))
+    parts[0] = HEADER.pack(version_of(flags), flags, offset, max(0, timestamp_ms))
     return b"".join(parts)
+
+
+def version_of(flags: int) -> int:
+    """Return the version of envelopes with these flags."""
+    if flags & COMPRESSED:
+        return VERSION_COMPRESSED
+    return VERSION_WITH_FIELDS if flags & FIELDS else VERSION
 
 
 def encode_headers(headers: tuple[tuple[str, bytes | None], ...]) -> bytes:
@@ -147,10 +176,11 @@ def encode_headers(headers: tuple[tuple[str, bytes | None], ...]) -> bytes:
     return b"".join(parts)
 
 
-def decode_record(key: bytes, data: bytes, partition: int) -> Record | None:
+def decode_record(key: bytes, data: bytes, partition: int, expand: Expand = expand_none) -> Record | None:
     """Return the record that a lane of `partition` stores under `key`; None for a tombstone's marker.
 
-    Raises CodecError for bytes that are cut off or of another version.
+    `expand`: what makes values of those that are compressed; it may raise errors of its own. Raises
+    CodecError for bytes that are cut off or of another version.
     """
     if len(data) < HEADER_BYTES:
         raise CodecError(f"{len(data)} bytes are too few for an envelope of {HEADER_BYTES}")
@@ -163,6 +193,8 @@ def decode_record(key: bytes, data: bytes, partition: int) -> Record | None:
         if len(data) >= start:
             entries = data[_FIELDS_AT:start]
             return Record(key, data[start:], partition, offset, timestamp_ms, entries=entries)
+    if flags == COMPRESSED:
+        return Record(key, expand(data[HEADER_BYTES:]), partition, offset, timestamp_ms)
     try:
         start, source, headers, left_bytes = _decode_optional(data, flags)
     except struct.error as error:
@@ -173,11 +205,12 @@ def decode_record(key: bytes, data: bytes, partition: int) -> Record | None:
         return None
     own = partition if source is None else source
     entries = fields_of(data)
-    return Record(key, data[start:], own, offset, timestamp_ms, headers, left_bytes, entries=entries)
+    value = expand(data[start:]) if flags & COMPRESSED else data[start:]
+    return Record(key, value, own, offset, timestamp_ms, headers, left_bytes, entries=entries)
 
 
 def _check_version(version: int, flags: int) -> None:
-    if version != (VERSION_WITH_FIELDS if flags & FIELDS else VERSION):
+    if version != version_of(flags):
         raise CodecError(f"envelope version {version} is unknown, {VERSION} is known")
 
 
@@ -191,7 +224,7 @@ def fields_in_head(head: bytes) -> bytes | None:
 
     None: they are longer than `head`.
     """
-    if len(head) < HEADER_BYTES or head[0] != VERSION_WITH_FIELDS or not head[1] & FIELDS:
+    if len(head) < HEADER_BYTES or not head[1] & FIELDS or head[0] != version_of(head[1]):
         return b""
     flags = head[1]
     start = _FIELDS_AT
@@ -239,7 +272,7 @@ def tombstone_of(head: bytes, partition: int, lane_partition: int) -> bytes:
 
 
 def decode_records(
-    keys: Sequence[bytes], found: Sequence[bytes | None], partition: int
+    keys: Sequence[bytes], found: Sequence[bytes | None], partition: int, expand: Expand = expand_none
 ) -> list[Record | None]:
     """Return `decode_record` of each key; None where nothing was found, too. Raises CodecError."""
     unpack = _PLAIN_HEADER.unpack_from
@@ -252,8 +285,12 @@ def decode_records(
             offset, timestamp_ms = unpack(data)
             fields = key, data[HEADER_BYTES:], partition, offset, timestamp_ms, (), None, None, b""
             records.append(new(Record, fields))
+        elif data[:2] == _COMPRESSED and len(data) >= HEADER_BYTES:
+            offset, timestamp_ms = unpack(data)
+            fields = key, expand(data[HEADER_BYTES:]), partition, offset, timestamp_ms, (), None, None, b""
+            records.append(new(Record, fields))
         else:
-            records.append(decode_record(key, data, partition))
+            records.append(decode_record(key, data, partition, expand))
     return records
 
 
@@ -302,14 +339,18 @@ def _decode_headers(data: bytes, start: int, end: int) -> tuple[tuple[str, bytes
     return tuple(headers)
 
 
-def decode_history_member(key: bytes, member: bytes, partition: int) -> Record | None:
-    """Return the record of a history's member; None for a tombstone. Raises CodecError."""
-    return decode_record(key, member[8:10] + member[:8] + member[10:], partition)
+def decode_history_member(
+    key: bytes, member: bytes, partition: int, expand: Expand = expand_none
+) -> Record | None:
+    """Return the record of a history's member; None for a tombstone. Errors as of `decode_record`."""
+    return decode_record(key, member[8:10] + member[:8] + member[10:], partition, expand)
 
 
-def decode_history_entry(key: bytes, member: bytes, partition: int) -> HistoryEntry:
-    """Return the entry of a history's member, a tombstone too. Raises CodecError."""
-    record = decode_history_member(key, member, partition)
+def decode_history_entry(
+    key: bytes, member: bytes, partition: int, expand: Expand = expand_none
+) -> HistoryEntry:
+    """Return the entry of a history's member, a tombstone too. Errors as of `decode_record`."""
+    record = decode_history_member(key, member, partition, expand)
     if record is not None:
         return HistoryEntry(record.position, record.timestamp_ms, record)
     offset, _, flags, timestamp_ms = _HISTORY_HEADER.unpack_from(member)
@@ -392,12 +433,16 @@ def encode_layout(layout: Layout) -> bytes:
     """Return JSON in UTF-8.
 
     The stripes of centered lanes have their own name: a reader that does not know them refuses the record,
-    where it would look for keys in other slots.
+    where it would look for keys in other slots. Those of compressed values are words, which a reader that
+    does not know them refuses in its error: no number.
     """
+    is_compressed = layout.options.compression != "none"
     fields: dict[str, Any] = {
         "topic": layout.topic,
         "partition_count": layout.partition_count,
-        "centered_stripes" if layout.centered else "stripes": layout.stripes,
+        "centered_stripes" if layout.centered else "stripes": (
+            f"{layout.stripes} {_NEEDS_NEWER}" if is_compressed else layout.stripes
+        ),
         "partitioner": layout.partitioner,
         "partition_by": layout.partition_by,
         "generation": layout.generation,
@@ -413,10 +458,11 @@ def decode_layout(data: bytes) -> Layout:
     try:
         fields = json.loads(data)
         centered = "centered_stripes" in fields
+        stripes = str(fields["centered_stripes" if centered else "stripes"])
         layout = Layout(
             topic=str(fields["topic"]),
             partition_count=int(fields["partition_count"]),
-            stripes=int(fields["centered_stripes" if centered else "stripes"]),
+            stripes=int(stripes.removesuffix(_NEEDS_NEWER)),
             partitioner=str(fields["partitioner"]),
             generation=int(fields["generation"]),
             options=Options.from_dict(dict(fields.get("options", {}))),

@@ -112,20 +112,25 @@ def decode_watermark(redis_key: bytes, data: bytes) -> Watermark:
         raise CorruptState(printable(redis_key), str(error)) from error
 
 
-def decode_value(lane: Lane, key: bytes, data: bytes | None) -> Record | None:
+def decode_value(lane: Lane, key: bytes, data: bytes | None, expand: codec.Expand) -> Record | None:
     """Decode what a lane stores under a record's key: None for an absent key or a tombstone.
 
-    Raises CorruptState.
+    Raises CorruptState, and what `expand` does.
     """
     try:
-        return None if data is None else codec.decode_record(key, data, lane.partition)
+        return None if data is None else codec.decode_record(key, data, lane.partition, expand)
     except codec.CodecError as error:
         raise CorruptState(printable(lane.value_prefix + key), str(error)) from error
 
 
-def decode_values(lane: Lane, keys: Sequence[bytes], found: Sequence[bytes | None]) -> list[Record | None]:
-    """Return `decode_value` of each key. Raises CorruptState."""
+def decode_values(
+    lane: Lane,
+    keys: Sequence[bytes],
+    found: Sequence[bytes | None],
+    expand: codec.Expand,
+) -> list[Record | None]:
+    """Return `decode_value` of each key. Errors as of that."""
     try:
-        return codec.decode_records(keys, found, lane.partition)
+        return codec.decode_records(keys, found, lane.partition, expand)
     except codec.CodecError:
-        return [decode_value(lane, key, data) for key, data in zip(keys, found, strict=True)]
+        return [decode_value(lane, key, data, expand) for key, data in zip(keys, found, strict=True)]

@@ -71,6 +71,21 @@ def record_key(topic: str, tag: bytes = RECORD_TAG) -> bytes:
     return b"{%b}:topic:%b" % (tag, topic.encode())
 
 
+def dictionaries_key(topic: str, tag: bytes = RECORD_TAG) -> bytes:
+    """Return the key of a topic's dictionaries: a hash, of which `dictionary_field` names the fields."""
+    return b"{%b}:dictionaries:%b" % (tag, topic.encode())
+
+
+def dictionary_field(generation: int, dictionary_id: int) -> bytes:
+    """Return the field of a dictionary in the hash of its topic."""
+    return b"%d.%d" % (generation, dictionary_id)
+
+
+def training_key(topic: str, generation: int, tag: bytes = RECORD_TAG) -> bytes:
+    """Return the key that is there while nobody else may make a dictionary for a generation. It expires."""
+    return b"{%b}:training:%b:%d" % (tag, topic.encode(), generation)
+
+
 def stopped_key(view: str, tag: bytes = RECORD_TAG) -> bytes:
     """Return the key of why a view does not run. It expires: the job writes it again while that is so."""
     return b"{%b}:stopped:%b" % (tag, view.encode())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tests.support.builders import NOW_MS, a_layout
 from tests.support.indexed_state import StoredRecord
 
-from keylane.access.scopes import KeyRule, Rows, Scope, ScopeRule
+from keylane.access.scopes import KeyRule, PermittedRows, Scope, ScopeRule
 from keylane.formats.projection import project
 from keylane.model.records import Options
 
@@ -156,7 +156,7 @@ def _scope(random: Random, topics: tuple[str, ...], *, goes_by_keys: bool, has_f
         )
         # The first rule is for both topics, so that each may be asked for.
         read = topics if not number else (random.choice(topics),)
-        rules.append(ScopeRule(Rows(f"rule-{number}", key, where, fields), read=read))
+        rules.append(ScopeRule(PermittedRows(f"rule-{number}", key, where, fields), read=read))
     return Scope(f"caller-{random.randint(0, 9)}", tuple(rules))
 
 
@@ -197,7 +197,7 @@ def _shown(value: bytes, paths: tuple[tuple[str, ...], ...]) -> bytes:
     return (project(value, paths) or "").encode()
 
 
-def _has(layout: Layout, rule: Rows, record: StoredRecord) -> bool:
+def _has(layout: Layout, rule: PermittedRows, record: StoredRecord) -> bool:
     key = record.key
     if layout.options.key_fields:
         key = json.loads(record.key)["id"].encode()

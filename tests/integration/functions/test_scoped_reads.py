@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from keylane.access.scopes import KeyRule, Rows, Scope, ScopeRule
+from keylane.access.scopes import KeyRule, PermittedRows, Scope, ScopeRule
 from keylane.api.http.request import Request
 
 if TYPE_CHECKING:
@@ -24,19 +24,19 @@ LONG = "z" * 70
 @pytest.mark.parametrize(
     ("rules", "is_permitted"),
     [
-        ([Rows("own", where=(("tenant", ("acme",)),))], lambda _, found: found["tenant"] == "acme"),
-        ([Rows("own", KeyRule("k1", is_prefix=True))], lambda key, _: key.startswith("k1")),
+        ([PermittedRows("own", where=(("tenant", ("acme",)),))], lambda _, found: found["tenant"] == "acme"),
+        ([PermittedRows("own", KeyRule("k1", is_prefix=True))], lambda key, _: key.startswith("k1")),
         (
             [
-                Rows("own", KeyRule("k1", is_prefix=True), (("tenant", (LONG, "acme")),)),
-                Rows("two", KeyRule("k2")),
+                PermittedRows("own", KeyRule("k1", is_prefix=True), (("tenant", (LONG, "acme")),)),
+                PermittedRows("two", KeyRule("k2")),
             ],
             lambda key, found: key == "k2" or (key.startswith("k1") and found["tenant"] in {LONG, "acme"}),
         ),
     ],
 )
 def test_pages_finds_and_counts_are_those_of_the_permitted_records(
-    query_function: ModuleType, serve: Callable[..., Served], rules: list[Rows], is_permitted: Any
+    query_function: ModuleType, serve: Callable[..., Served], rules: list[PermittedRows], is_permitted: Any
 ):
     served, rng = serve(index=3, fields=FIELDS), random.Random(1)
     scope = Scope("ann", tuple(ScopeRule(rows, read=("*",)) for rows in rules))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from keylane.access.policy import AccessRule, Policy, caller_name, scope_of, why_not
 from keylane.access.scope_codec import decode_scope, encode_scope
-from keylane.access.scopes import KeyRule, Rows, Scope, ScopeRule
+from keylane.access.scopes import KeyRule, PermittedRows, Scope, ScopeRule
 from keylane.config.access_rules import rule_of
 
 ISSUER = "https://id.example.org/"
@@ -24,7 +24,7 @@ def rule(**parts: Any) -> AccessRule:
     return rule_of(0, {"issuer": ISSUER, "read": ["orders"], **parts}, [ISSUER])
 
 
-def rows_of(made: AccessRule, **claims: Any) -> tuple[Rows, ...]:
+def rows_of(made: AccessRule, **claims: Any) -> tuple[PermittedRows, ...]:
     return scope_of(Policy(rules=(made,)), {"iss": ISSUER, "sub": "ann", **claims}).reads("orders")
 
 
@@ -167,7 +167,7 @@ def test_no_two_callers_share_a_name(one, two):
 
 PIECES = st.text(st.sampled_from(string.ascii_letters + '/*"\\\0é'), max_size=5)
 ROWS = st.builds(
-    Rows,
+    PermittedRows,
     PIECES,
     st.none() | st.builds(KeyRule, PIECES, st.booleans()),
     st.lists(
@@ -212,7 +212,7 @@ def test_a_text_that_is_no_scope_is_refused(text):
 
 
 def test_golden_text_of_a_scope():
-    rows = Rows("own", KeyRule("ann/", is_prefix=True), (("tenant", ("t1", 7)),), ("id",))
+    rows = PermittedRows("own", KeyRule("ann/", is_prefix=True), (("tenant", ("t1", 7)),), ("id",))
     scope = Scope("https://id.example.org/|ann", (ScopeRule(rows, ("orders",), ("orders",), (), "x-by"),))
     assert json.loads(encode_scope(scope)) == {
         "v": 1,

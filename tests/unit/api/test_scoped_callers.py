@@ -10,7 +10,7 @@ import pytest
 from tests.support.proxy_events import HttpRequest, build_proxy_event
 
 from keylane.access.scope_codec import CONTEXT_NAME, encode_scope
-from keylane.access.scopes import Rows, Scope, ScopeRule
+from keylane.access.scopes import PermittedRows, Scope, ScopeRule
 from keylane.api.http.gateway import answer
 from keylane.api.http.router import Application
 from keylane.app import explore, produce, query
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 OPERATIONS: dict[str, Operations] = {
     each.function: each for each in (query.OPERATIONS, produce.OPERATIONS, explore.OPERATIONS)
 }
-EVERYTHING = Scope("me|ann", (ScopeRule(Rows("all"), ("*",), ("*",), ("*",)),))
+EVERYTHING = Scope("me|ann", (ScopeRule(PermittedRows("all"), ("*",), ("*",), ("*",)),))
 UNAWARE = [each for each in ROUTES if not OPERATIONS[each.function][each.name].takes_scope]
 
 

@@ -11,7 +11,7 @@ from tests.support.issuers import SigningKey, jwks
 
 from keylane.access.grants import Grant
 from keylane.access.policy import Issuer
-from keylane.access.scopes import KeyRule, Rows, ScopeRule
+from keylane.access.scopes import KeyRule, PermittedRows, ScopeRule
 from keylane.config.access import line_of, read_policy
 from keylane.errors import SettingsError, SettingsUnavailable
 
@@ -228,8 +228,8 @@ def test_a_rule_becomes_what_the_application_takes(tmp_path):
     policy = read_policy({"KEYLANE_ACCESS": f"file:{tmp_path}/access.toml"})
     found = scope_of(policy, {"iss": ISSUER, "sub": "ann", "scope": "openid orders", "tenant": ["t1", "t2"]})
     assert found.caller == f"{ISSUER}|ann"
-    own = Rows("own", KeyRule("ann/", is_prefix=True), (), ("id", "lines.amount"))
-    shared = Rows("rules[1]", None, (("tenant", ("t1", "t2")), ("lines.kind", (1, 2))))
+    own = PermittedRows("own", KeyRule("ann/", is_prefix=True), (), ("id", "lines.amount"))
+    shared = PermittedRows("rules[1]", None, (("tenant", ("t1", "t2")), ("lines.kind", (1, 2))))
     assert found.rules == (
         ScopeRule(own, ("orders",), ("orders",), (), "x-by"),
         ScopeRule(shared, ("orders",)),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.builders import an_application
 
-from keylane.access.scopes import Rows, Scope, ScopeRule
+from keylane.access.scopes import PermittedRows, Scope, ScopeRule
 from keylane.api.http.request import Request
 from keylane.app import explore, produce, query
 from keylane.config.api import ApiSettings
@@ -36,8 +36,8 @@ TAKE_SCOPES = {
     "post_records",
 }
 """Changed by hand: whoever adds a route here has thought about what a scope does to it."""
-NOTHING = Scope("eve", (ScopeRule(Rows("other"), read=("x",), write=("x",), views=("x",)),))
-EVERYTHING = Scope("eve", (ScopeRule(Rows("all"), read=("*",), write=("*",), views=("*",)),))
+NOTHING = Scope("eve", (ScopeRule(PermittedRows("other"), read=("x",), write=("x",), views=("x",)),))
+EVERYTHING = Scope("eve", (ScopeRule(PermittedRows("all"), read=("*",), write=("*",), views=("*",)),))
 
 
 class Untouchable:
@@ -94,7 +94,7 @@ def test_of_a_repeated_parameter_each_topic_has_to_be_permitted(name: str):
 
 
 def test_a_name_that_is_percent_encoded_is_the_same_name():
-    only = Scope("eve", (ScopeRule(Rows("one"), read=("orders",)),))
+    only = Scope("eve", (ScopeRule(PermittedRows("one"), read=("orders",)),))
     hidden = respond(
         routes.Route(
             "get_keys", "/topics/%6Frderz/keys", ("GET",), "query", routes.BY_NAME["get_keys"].permission
@@ -114,8 +114,10 @@ def test_a_name_that_is_percent_encoded_is_the_same_name():
 
 
 @pytest.mark.parametrize("name", ["get_key", "get_keys", "find_records", "get_history", "read_keys"])
-@pytest.mark.parametrize("rows", [Rows("r", where=(("tenant", ("a",)),)), Rows("r", fields=("a",))])
-def test_change_events_are_refused_where_a_rule_shows_less(name: str, rows: Rows):
+@pytest.mark.parametrize(
+    "rows", [PermittedRows("r", where=(("tenant", ("a",)),)), PermittedRows("r", fields=("a",))]
+)
+def test_change_events_are_refused_where_a_rule_shows_less(name: str, rows: PermittedRows):
     scope = Scope("eve", (ScopeRule(rows, read=("*",)),))
     route = routes.BY_NAME[name]
     response = respond(route, route.methods[0], scope, {"event": ["true"]})

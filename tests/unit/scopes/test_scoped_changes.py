@@ -11,7 +11,7 @@ import pytest
 from tests.support.builders import in_part
 from tests.support.changing_topic import TERMS, ChangingTopic
 
-from keylane.access.scopes import KeyRule, Rows, Scope, ScopeRule
+from keylane.access.scopes import KeyRule, PermittedRows, Scope, ScopeRule
 from keylane.api.reads import scoped_changes
 from keylane.api.reads.change_conditions import ConditionedChanges
 from keylane.api.reads.change_sources import KeyChanges, TopicChanges
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 OPTIONS = Options(index=1, fields=(("status", "text"), ("tenant", "text")))
-ACME = Rows("own", where=(("tenant", ("acme",)),))
+ACME = PermittedRows("own", where=(("tenant", ("acme",)),))
 
 
 def a_value(tenant: str, **more: object) -> bytes:
@@ -77,7 +77,7 @@ class ScopedListener:
     def __init__(
         self,
         topic: IndexedTopic,
-        *rows: Rows,
+        *rows: PermittedRows,
         since: TopicPosition | None = None,
         asked: tuple[Asked, ...] = (),
     ) -> None:
@@ -165,7 +165,7 @@ def test_values_are_sent_with_the_fields_that_the_rule_shows(topic: IndexedTopic
 
 def test_keys_alone_decide_where_no_rule_compares_fields(topic: IndexedTopic):
     inside, outside = topic.key_in(0), topic.key_in(1)
-    listener = ScopedListener(topic, Rows("own", KeyRule(inside.decode())))
+    listener = ScopedListener(topic, PermittedRows("own", KeyRule(inside.decode())))
     for key in (inside, outside):
         topic.put(key, a_value("zoo"))
         topic.put(key, None)
@@ -189,7 +189,7 @@ def test_a_listener_of_keys_goes_on_where_it_was(topic: IndexedTopic):
     since = TopicPosition(7, dict(topic.ends()))
     topic.put(key, a_value("acme"))
     topic.put(other, a_value("acme"))
-    listener = ScopedListener(topic, Rows("own", KeyRule(key.decode())), since=since)
+    listener = ScopedListener(topic, PermittedRows("own", KeyRule(key.decode())), since=since)
     assert listener.catch_up() == [(RECORD, key)]
 
 
@@ -245,8 +245,8 @@ def test_what_a_listener_rebuilds_is_what_it_may_see_and_no_more_is_named(topic:
     keys, now, ever = [b"a/%d" % each for each in range(6)] + [b"b/1"], {}, set()
     rules = [
         ACME,
-        Rows("two", KeyRule("a/", is_prefix=True), (("status", ("open",)),)),
-        Rows("key", KeyRule("b/1")),
+        PermittedRows("two", KeyRule("a/", is_prefix=True), (("status", ("open",)),)),
+        PermittedRows("key", KeyRule("b/1")),
     ]
     rows = random.sample(rules, random.randint(1, 3))
 

@@ -13,7 +13,7 @@ from tests.support.builders import NOW_MS, a_layout, an_application
 from tests.support.fakes import FakeTime
 from tests.support.indexed_state import IndexedState, StoredRecord, query_parts_over
 
-from keylane.access.scopes import KeyRule, Rows, Scope, ScopeRule, Value
+from keylane.access.scopes import KeyRule, PermittedRows, Scope, ScopeRule, Value
 from keylane.api.http import cursors
 from keylane.api.http.request import Request
 from keylane.app import query
@@ -42,7 +42,7 @@ FIELDS = (
     ("tenant", "text"),
 )
 OPTIONS = Options(index=1, fields=FIELDS)
-ACME = Rows("own", where=(("tenant", ("acme",)),))
+ACME = PermittedRows("own", where=(("tenant", ("acme",)),))
 LONG = "z" * 70
 
 
@@ -68,9 +68,13 @@ class ScopedTopic:
         self._application = an_application(query.OPERATIONS, parts, ApiSettings())
 
     def ask(
-        self, scope: Scope | Sequence[Rows] | Rows | None, path: str, method: str = "GET", **request: Any
+        self,
+        scope: Scope | Sequence[PermittedRows] | PermittedRows | None,
+        path: str,
+        method: str = "GET",
+        **request: Any,
     ) -> Response[Any]:
-        if isinstance(scope, Rows):
+        if isinstance(scope, PermittedRows):
             scope = [scope]
         if scope is not None and not isinstance(scope, Scope):
             scope = Scope("eve", tuple(ScopeRule(rows, read=("*",), views=("*",)) for rows in scope))
@@ -112,7 +116,7 @@ def test_a_row_outside_takes_the_round_trips_of_an_absent_key(topic: ScopedTopic
 @pytest.mark.parametrize("key", ["k01", "nothing"])
 def test_a_key_that_no_rule_names_is_not_even_asked_for(topic: ScopedTopic, key: str):
     """However large its value is, the answer takes no longer."""
-    rows = Rows("own", KeyRule("k00"))
+    rows = PermittedRows("own", KeyRule("k00"))
     topic.ask(rows, "/keys/k00")
     topic.state.reads.clear()
     topic.state.runs.clear()
@@ -139,7 +143,10 @@ def test_a_cursor_is_of_its_caller_and_their_scope(topic: ScopedTopic):
     assert keys_of(topic.ask(ACME, "/keys", query=cursor)) == ["k06", "k09"]
     other = Scope("bob", (ScopeRule(ACME, read=("*",), views=("*",)),))
     assert problem_of(topic.ask(other, "/keys", query=cursor)) == (400, "bad-request")
-    assert problem_of(topic.ask(Rows("own", where=(("tenant", ("zoo",)),)), "/keys", query=cursor))[0] == 400
+    assert (
+        problem_of(topic.ask(PermittedRows("own", where=(("tenant", ("zoo",)),)), "/keys", query=cursor))[0]
+        == 400
+    )
     assert problem_of(topic.ask(None, "/keys", query=cursor))[0] == 400
     unscoped = json.loads(topic.ask(None, "/keys", query={"limit": "2"}).body)["next"]
     assert problem_of(topic.ask(ACME, "/keys", query={"limit": "2", "cursor": unscoped}))[0] == 400
@@ -170,7 +177,7 @@ def test_no_cursor_has_a_key_of_a_row_outside(topic: ScopedTopic):
         cursor, seen = None, []
         while True:
             more = {"limit": "3", **asked} | ({} if cursor is None else {"cursor": cursor})
-            response = topic.ask([ACME, Rows("two", KeyRule("k01"))], path, query=more)
+            response = topic.ask([ACME, PermittedRows("two", KeyRule("k01"))], path, query=more)
             seen += keys_of(response)
             cursor = json.loads(response.body).get("next")
             if cursor is None:
@@ -183,7 +190,7 @@ def test_a_find_that_meets_too_many_others_says_so_and_names_none(
     topic: ScopedTopic, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(find, "MOST_SCANNED", 5)
-    sparse = [Rows("one", KeyRule("k29")), Rows("two", KeyRule("k28"))]
+    sparse = [PermittedRows("one", KeyRule("k29")), PermittedRows("two", KeyRule("k28"))]
     response = topic.ask(sparse, "/find", query={"order": "amount"})
     assert problem_of(response) == (409, "scope-too-wide")
     assert "k0" not in response.body
@@ -208,7 +215,7 @@ def test_pages_are_filled_with_permitted_rows_and_the_last_one_says_so(topic: Sc
     assert "next" not in json.loads(page.body), "what follows is not theirs"
 
 
-SLOW = Rows("own", where=(("tenant", ("acme",)), ("done", (True,))))
+SLOW = PermittedRows("own", where=(("tenant", ("acme",)), ("done", (True,))))
 
 
 def a_slow_topic(count: int) -> ScopedTopic:
@@ -238,7 +245,7 @@ def test_one_that_has_none_by_then_is_refused():
 
 def test_bytes_of_a_value_are_not_had_by_whom_a_rule_shows_some_fields():
     topic = ScopedTopic({"a": value_of("acme", pin=1234), "b": b"\xff\x00pin"})
-    rows = Rows("own", fields=("tenant",))
+    rows = PermittedRows("own", fields=("tenant",))
     response = topic.ask(rows, "/keys/a", headers={"accept": "application/octet-stream"})
     assert (response.status_code, response.body) == (200, '{"tenant": "acme"}')
     assert response.headers["Content-Type"] == "application/json"
@@ -251,7 +258,7 @@ def test_bytes_of_a_value_are_not_had_by_whom_a_rule_shows_some_fields():
 
 def test_the_reason_why_a_value_can_t_be_decoded_does_not_quote_it():
     topic = ScopedTopic({"a": b'{"tenant": "acme", "pin": 1234, }'}, Options(index=1, value_format="json"))
-    rows = Rows("own", fields=("tenant",))
+    rows = PermittedRows("own", fields=("tenant",))
     assert problem_of(topic.ask(rows, "/keys/a")) == (422, "value-not-decodable")
     for response in (topic.ask(rows, "/keys/a"), topic.ask(rows, "/keys")):
         assert "1234" not in response.body
@@ -261,7 +268,7 @@ def test_the_reason_why_a_value_can_t_be_decoded_does_not_quote_it():
 
 @pytest.mark.parametrize("query", [{"order": "amount"}, {"amount": "7"}, {"amount": "7", "count": "true"}])
 def test_a_field_that_is_not_shown_is_no_condition(topic: ScopedTopic, query: dict[str, str]):
-    rows = [Rows("all", KeyRule("k01")), Rows("own", fields=("tenant", "amounts"))]
+    rows = [PermittedRows("all", KeyRule("k01")), PermittedRows("own", fields=("tenant", "amounts"))]
     assert problem_of(topic.ask(rows, "/find", query=query)) == (403, "outside-scope")
     assert topic.ask(rows, "/find", query={"tenant": "zoo"}).status_code == 200
 
@@ -286,7 +293,7 @@ def test_a_topic_without_the_fields_of_the_rule_shows_nothing(path: str, method:
 
 def test_a_rule_that_can_be_said_still_counts_beside_one_that_can_t():
     topic = ScopedTopic({"a": value_of("acme"), "b": value_of("acme")}, Options(index=1))
-    assert keys_of(topic.ask([ACME, Rows("two", KeyRule("b"))], "/keys")) == ["b"]
+    assert keys_of(topic.ask([ACME, PermittedRows("two", KeyRule("b"))], "/keys")) == ["b"]
 
 
 def test_a_layout_that_has_got_its_fields_a_moment_ago_is_read_again(topic: ScopedTopic):
@@ -305,7 +312,7 @@ def test_earlier_records_have_no_fields_and_are_refused_where_rules_compare_them
     assert problem_of(topic.ask(ACME, path)) == (403, "outside-scope")
     assert problem_of(topic.ask(ACME, path.removesuffix("/history"), query={"as_of": str(NOW_MS)}))[0] == 403
     assert problem_of(topic.ask(ACME, "/keys", query={"as_of": str(NOW_MS)}))[0] == 403
-    assert topic.ask([ACME, Rows("two", KeyRule("k00"))], path).status_code == 200
+    assert topic.ask([ACME, PermittedRows("two", KeyRule("k00"))], path).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -339,13 +346,13 @@ def test_earlier_records_have_no_fields_and_are_refused_where_rules_compare_them
 )
 def test_a_claim_is_a_value_of_the_field_s_type_or_none(name: str, value: Any, claim: Value, *, is_met: bool):
     topic = ScopedTopic({"a": json.dumps({name: value}).encode()})
-    found = topic.ask(Rows("own", where=((name, (claim,)),)), "/keys/a")
+    found = topic.ask(PermittedRows("own", where=((name, (claim,)),)), "/keys/a")
     assert found.status_code == (200 if is_met else 404)
 
 
 def test_a_long_text_is_compared_whole_in_every_read():
     topic = ScopedTopic({"a": value_of(LONG), "b": value_of(LONG + "y")})
-    rows = Rows("own", where=(("tenant", (LONG,)),))
+    rows = PermittedRows("own", where=(("tenant", (LONG,)),))
     assert keys_of(topic.ask(rows, "/keys")) == ["a"]
     assert keys_of(topic.ask(rows, "/find", query={"tenant": ".."})) == ["a"]
     assert json.loads(topic.ask(rows, "/count").body)["count"] == 1
@@ -354,7 +361,7 @@ def test_a_long_text_is_compared_whole_in_every_read():
 
 def test_a_rule_compares_a_long_text_that_it_does_not_show():
     topic = ScopedTopic({"a": value_of("acme", tags=[LONG]), "b": value_of("acme", tags=[LONG + "y"])})
-    rows = Rows("own", where=(("tags", (LONG,)),), fields=("tenant",))
+    rows = PermittedRows("own", where=(("tags", (LONG,)),), fields=("tenant",))
     assert keys_of(topic.ask(rows, "/find", query={"tenant": "acme"})) == ["a"]
     assert json.loads(topic.ask(rows, "/find", query={"tenant": "acme", "count": "true"}).body)["count"] == 1
 
@@ -362,7 +369,7 @@ def test_a_rule_compares_a_long_text_that_it_does_not_show():
 def test_a_long_text_is_compared_whole_where_an_index_of_several_fields_counts():
     options = replace(OPTIONS, indexes=(("both", ("tenant", "amount")),))
     topic = ScopedTopic({"a": value_of(LONG, amount=1), "b": value_of(LONG + "y", amount=1)}, options)
-    rows = Rows("own", where=(("tenant", (LONG,)),))
+    rows = PermittedRows("own", where=(("tenant", (LONG,)),))
     assert json.loads(topic.ask(rows, "/find", query={"amount": "1", "count": "true"}).body)["count"] == 1
 
 
@@ -370,7 +377,7 @@ def test_keys_of_several_fields_can_t_be_named_by_a_rule():
     options = Options(index=1, key_fields=(("tenant", "string"), ("id", "integer")))
     topic = ScopedTopic({'{"tenant":"acme","id":1}': value_of("acme")}, options)
     for key in (KeyRule('{"tenant":"acme","id":1}'), KeyRule('{"tenant":"acme"', is_prefix=True)):
-        assert problem_of(topic.ask(Rows("own", key), "/keys")) == (403, "outside-scope")
+        assert problem_of(topic.ask(PermittedRows("own", key), "/keys")) == (403, "outside-scope")
 
 
 @pytest.mark.parametrize(
@@ -387,15 +394,15 @@ def test_keys_of_several_fields_can_t_be_named_by_a_rule():
 def test_typed_keys_are_named_by_their_value_taken_literally(rule: KeyRule, keys: list[str]):
     options = Options(index=1, key_fields=(("id", "string"),))
     topic = ScopedTopic({'{"id":"bob"}': b"{}", '{"id":"bo\\"b"}': b"{}", '{"id":"eve"}': b"{}"}, options)
-    response = topic.ask(Rows("own", rule), "/keys")
+    response = topic.ask(PermittedRows("own", rule), "/keys")
     assert [each["id"] for each in keys_of(response)] == keys  # type: ignore[index]
 
 
 def test_a_prefix_of_numbers_is_refused():
     topic = ScopedTopic({'{"id":7}': b"{}"}, Options(index=1, key_fields=(("id", "integer"),)))
-    assert problem_of(topic.ask(Rows("own", KeyRule("7", is_prefix=True)), "/keys"))[0] == 403
-    assert topic.ask(Rows("own", KeyRule("7")), "/keys/7").status_code == 200
-    assert topic.ask(Rows("own", KeyRule("70")), "/keys/7").status_code == 404
+    assert problem_of(topic.ask(PermittedRows("own", KeyRule("7", is_prefix=True)), "/keys"))[0] == 403
+    assert topic.ask(PermittedRows("own", KeyRule("7")), "/keys/7").status_code == 200
+    assert topic.ask(PermittedRows("own", KeyRule("70")), "/keys/7").status_code == 404
 
 
 def test_keys_of_a_registry_are_named_whole_and_not_as_objects():
@@ -409,7 +416,7 @@ def test_keys_of_a_registry_are_named_whole_and_not_as_objects():
         return (b"\0\0\0\0\1" + key, b"\0\0\0\0\2" + key)
 
     def permitted(rule: KeyRule) -> list[bytes]:
-        scope = Scope("eve", (ScopeRule(Rows("own", rule), read=("*",)),))
+        scope = Scope("eve", (ScopeRule(PermittedRows("own", rule), read=("*",)),))
         found = RowScopes(scope, lambda _, record: record, keys_of_schemas).of(layout)
         return [key for key in (b"\0\0\0\0\1bob", b"\0\0\0\0\2bob", b"\0\0\0\0\1eve") if found.has_key(key)]
 
@@ -419,7 +426,7 @@ def test_keys_of_a_registry_are_named_whole_and_not_as_objects():
 
 
 def test_a_scope_without_a_rule_that_can_match_sees_an_empty_topic(topic: ScopedTopic):
-    nothing = Rows("own", where=(("tenant", ()),))
+    nothing = PermittedRows("own", where=(("tenant", ()),))
     assert keys_of(topic.ask(nothing, "/keys")) == []
     assert keys_of(topic.ask(nothing, "/find", query={"order": "amount"})) == []
     assert json.loads(topic.ask(nothing, "/count").body)["count"] == 0
@@ -427,7 +434,7 @@ def test_a_scope_without_a_rule_that_can_match_sees_an_empty_topic(topic: Scoped
 
 
 def test_more_values_than_are_merged_are_refused_but_for_single_keys(topic: ScopedTopic):
-    many = Rows("own", where=(("tenant", (*(f"t{number}" for number in range(100)), "acme")),))
+    many = PermittedRows("own", where=(("tenant", (*(f"t{number}" for number in range(100)), "acme")),))
     assert problem_of(topic.ask(many, "/keys")) == (403, "outside-scope")
     assert topic.ask(many, "/keys/k00").status_code == 200
 
@@ -442,7 +449,7 @@ def test_the_event_of_a_row_is_not_had_by_whom_a_rule_permits_the_row_that_it_is
     response = topic.ask(ACME, "/keys/a", headers={"accept": "application/octet-stream"})
     assert (response.status_code, json.loads(response.body)) == (200, {"tenant": "acme"})
     assert "1234" not in topic.ask(ACME, "/keys").body
-    assert "1234" in topic.ask(Rows("key", KeyRule("a")), "/keys/a", query={"event": "true"}).body
+    assert "1234" in topic.ask(PermittedRows("key", KeyRule("a")), "/keys/a", query={"event": "true"}).body
 
 
 def test_of_a_key_with_several_schemas_the_newest_record_decides():
@@ -484,7 +491,7 @@ def a_view() -> ScopedTopic:
 )
 def test_windows_of_a_view_are_those_of_the_rule_s_keys(rule: KeyRule | None, keys: list[str]):
     topic = a_view()
-    scope = Scope("eve", (ScopeRule(Rows("own", rule), views=("sums",)),))
+    scope = Scope("eve", (ScopeRule(PermittedRows("own", rule), views=("sums",)),))
 
     def ask(path: str, **query: str) -> Response[Any]:
         named = {name: [each] for name, each in query.items()}

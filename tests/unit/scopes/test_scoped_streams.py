@@ -8,7 +8,7 @@ from typing import Any
 from tests.support.builders import NOW_MS, a_layout, a_watermark, an_application
 from tests.support.indexed_state import IndexedState, StoredRecord, query_parts_over
 
-from keylane.access.scopes import KeyRule, Rows, Scope, ScopeRule
+from keylane.access.scopes import KeyRule, PermittedRows, Scope, ScopeRule
 from keylane.api.http.request import Request
 from keylane.app import query
 from keylane.config.api import ApiSettings
@@ -17,7 +17,7 @@ from keylane.model.records import Answer, Layout, Options, Record
 from keylane.state.field_index import indexes_of
 
 OPTIONS = Options(index=1, fields=(("tenant", "text"),))
-ACME = Rows("own", where=(("tenant", ("acme",)),))
+ACME = PermittedRows("own", where=(("tenant", ("acme",)),))
 
 
 @dataclass
@@ -41,7 +41,7 @@ class OpenedStreams:
     def close(self) -> None:
         self.closed += 1
 
-    def ask(self, rows: Rows, path: str, **query: str) -> Any:
+    def ask(self, rows: PermittedRows, path: str, **query: str) -> Any:
         scope = Scope("eve", (ScopeRule(rows, read=("*",)),))
         named = {name: [value] for name, value in query.items()}
         full = f"/topics/{self.layout.topic}{path}"
@@ -81,7 +81,7 @@ def test_a_stream_that_can_t_begin_is_closed():
 
 def test_a_stream_of_a_key_is_read_within_the_scope():
     streams = OpenedStreams()
-    rows = Rows("own", KeyRule("k2"))
+    rows = PermittedRows("own", KeyRule("k2"))
     assert streams.ask(rows, "/keys/k1/changes").body is streams
     ((source, *_),) = streams.opened
     source.start()

@@ -10,7 +10,7 @@ from tests.support.builders import a_layout, an_application, layout_entry, produ
 from tests.support.fakes import FakeLog, FakeState, FakeTime
 
 from keylane.access.callers import Caller
-from keylane.access.scopes import KeyRule, Rows, Scope, ScopeRule
+from keylane.access.scopes import KeyRule, PermittedRows, Scope, ScopeRule
 from keylane.api.http.request import Request
 from keylane.api.writes.idempotency import claim
 from keylane.app import produce
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from keylane.api.http.response import Response
 
 JSON = "application/vnd.kafka.json.v2+json"
-OWN = Rows("own", KeyRule("ann/", is_prefix=True))
+OWN = PermittedRows("own", KeyRule("ann/", is_prefix=True))
 
 
 class WrittenTopic:
@@ -57,7 +57,7 @@ class WrittenTopic:
         return self._application.respond(request)
 
 
-def rule(rows: Rows = OWN, **fields: Any) -> ScopeRule:
+def rule(rows: PermittedRows = OWN, **fields: Any) -> ScopeRule:
     return ScopeRule(rows, write=("*",), **fields)
 
 
@@ -80,15 +80,17 @@ def test_a_key_of_the_rule_is_written(method: str, status: int):
 
 def test_a_rule_that_reads_does_not_write():
     topic = WrittenTopic()
-    response = topic.send(ScopeRule(Rows("all"), read=("*",)), "PUT", "/keys/a", b"1")
+    response = topic.send(ScopeRule(PermittedRows("all"), read=("*",)), "PUT", "/keys/a", b"1")
     assert (response.status_code, response.problem) == (403, "outside-scope")
 
 
 def test_a_rule_that_compares_fields_writes_by_its_key_alone():
     topic = WrittenTopic()
     where = (("tenant", ("acme",)),)
-    assert topic.send(rule(Rows("r", None, where)), "PUT", "/keys/a", b"1").status_code == 403
-    assert topic.send(rule(Rows("r", KeyRule("a"), where)), "PUT", "/keys/a", b"1").status_code == 201
+    assert topic.send(rule(PermittedRows("r", None, where)), "PUT", "/keys/a", b"1").status_code == 403
+    assert (
+        topic.send(rule(PermittedRows("r", KeyRule("a"), where)), "PUT", "/keys/a", b"1").status_code == 201
+    )
 
 
 def test_one_record_outside_holds_up_the_request_before_anything_is_written():
@@ -132,32 +134,38 @@ def test_the_stamp_has_the_caller_s_name_whatever_the_client_says():
 
 def test_only_rules_that_permit_the_key_stamp():
     record = NewRecord("t", b"ann/1", b"1")
-    rules = (rule(), rule(Rows("other", KeyRule("bob")), stamp="by-other"), rule(Rows("all"), stamp="by"))
+    rules = (
+        rule(),
+        rule(PermittedRows("other", KeyRule("bob")), stamp="by-other"),
+        rule(PermittedRows("all"), stamp="by"),
+    )
     (stamped,) = scoped_records(Scope("ann", rules), [record], None)
     assert stamped.headers == (("by", b"ann"),)
 
 
 def test_typed_keys_are_those_of_readers():
     topic = WrittenTopic(Options(key_fields=(("id", "string"),)))
-    own = rule(Rows("own", KeyRule("ann")))
+    own = rule(PermittedRows("own", KeyRule("ann")))
     assert topic.send(own, "PUT", "/keys/ann", b"1").status_code == 201
     assert topic.log.sent[0].key == b'{"id":"ann"}'
     assert topic.send(own, "PUT", "/keys/%7B%22id%22%3A%22bob%22%7D", b"1").status_code == 403
-    odd = rule(Rows("own", KeyRule('{"id":"bob"}')))
+    odd = rule(PermittedRows("own", KeyRule('{"id":"bob"}')))
     assert topic.send(odd, "PUT", "/keys/bob", b"1").status_code == 403
 
 
 def test_where_nothing_says_how_keys_are_written_no_rule_names_typed_ones():
     record = NewRecord("t", b'{"id":"bob"}', b"1")
     for text in ('{"id":"bob"}', '{"id":"b'):
-        scope = Scope("ann", (rule(Rows("own", KeyRule(text, is_prefix=True))),))
+        scope = Scope("ann", (rule(PermittedRows("own", KeyRule(text, is_prefix=True))),))
         with pytest.raises(OutsideScope):
             scoped_records(scope, [record], None)
 
 
 def test_keys_of_a_registry_can_t_be_written_by_a_rule_with_a_key():
     topic = WrittenTopic(Options(key_format="registry"))
-    response = topic.send(rule(Rows("own", KeyRule("ann"))), "PUT", "/keys/ann", b"1", query={"raw": "true"})
+    response = topic.send(
+        rule(PermittedRows("own", KeyRule("ann"))), "PUT", "/keys/ann", b"1", query={"raw": "true"}
+    )
     assert (response.status_code, response.problem) == (403, "outside-scope")
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeGuard
 from urllib.parse import quote
 
 from keylane.access.grants import Grant
-from keylane.access.scopes import KeyRule, Rows, Scope, ScopeRule, Value
+from keylane.access.scopes import KeyRule, PermittedRows, Scope, ScopeRule, Value
 
 SCOPE_CLAIMS = ("scope", "scp")
 """Claims that may be a list of words with spaces between them (RFC 8693, 4.2)."""
@@ -166,7 +166,7 @@ def _apply(rule: AccessRule, claims: Mapping[str, Any]) -> ScopeRule | None:
     where = tuple(_conditions(rule, claims))
     if not all(values for _, values in where):
         return None
-    rows = Rows(rule.name, key, where, rule.fields)
+    rows = PermittedRows(rule.name, key, where, rule.fields)
     return ScopeRule(rows, rule.read, rule.write, rule.views, rule.stamp)
 
 

@@ -12,7 +12,7 @@ would be a wider one.
 import json
 from typing import Any
 
-from keylane.access.scopes import KeyRule, Rows, Scope, ScopeRule
+from keylane.access.scopes import KeyRule, PermittedRows, Scope, ScopeRule
 
 VERSION = 1
 CONTEXT_NAME = "keylaneScope"
@@ -62,7 +62,7 @@ def _rule_of(document: dict[str, Any]) -> ScopeRule:
     if not document.keys() <= _RULE:
         raise ValueError("a rule has an unknown part")
     key, fields = document.get("key"), document.get("fields")
-    rows = Rows(
+    rows = PermittedRows(
         document["rule"],
         None if key is None else KeyRule(*key),
         tuple((name, tuple(values)) for name, values in document.get("where", ())),

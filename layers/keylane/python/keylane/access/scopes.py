@@ -35,9 +35,6 @@ class PermittedRows:
     fields: tuple[str, ...] | None = None
 
 
-Rows: TypeAlias = PermittedRows
-
-
 @dataclass(frozen=True, slots=True)
 class ScopeRule:
     """A rule that applies to a caller: patterns of names, and the rows of the topics that they name.
@@ -45,7 +42,7 @@ class ScopeRule:
     `stamp`: the header that a write gets, with the caller's name; None for none.
     """
 
-    rows: Rows
+    rows: PermittedRows
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
     views: tuple[str, ...] = ()
@@ -59,7 +56,7 @@ class Scope:
     caller: str
     rules: tuple[ScopeRule, ...] = ()
 
-    def reads(self, topic: str) -> tuple[Rows, ...]:
+    def reads(self, topic: str) -> tuple[PermittedRows, ...]:
         """Return the rows of a topic that may be read, by each rule; () for none."""
         return tuple(rule.rows for rule in self.rules if _names(rule.read, topic))
 
@@ -67,7 +64,7 @@ class Scope:
         """Return the rules by which a topic may be written; () for none."""
         return tuple(rule for rule in self.rules if _names(rule.write, topic))
 
-    def views(self, view: str) -> tuple[Rows, ...]:
+    def views(self, view: str) -> tuple[PermittedRows, ...]:
         """Return the rows of a view that may be read, by each rule; () for none."""
         return tuple(rule.rows for rule in self.rules if _names(rule.views, view))
 

@@ -12,7 +12,7 @@ from keylane.state.scope_keys import intervals_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from keylane.access.scopes import Rows, Scope
+    from keylane.access.scopes import PermittedRows, Scope
     from keylane.model.records import NewRecord, Options
     from keylane.produce.topic_formats import TopicFormats
 
@@ -52,7 +52,7 @@ def _scoped(scope: Scope, record: NewRecord, options: Options) -> NewRecord:
     return replace(record, headers=(*own, *((name, name_of_caller) for name in stamps.values())))
 
 
-def _has_key(record: NewRecord, rows: Rows, options: Options) -> bool:
+def _has_key(record: NewRecord, rows: PermittedRows, options: Options) -> bool:
     """Return whether a rule permits to write a record: by its key alone.
 
     A rule that compares fields and has no key permits nothing: nothing would keep it from others' records.

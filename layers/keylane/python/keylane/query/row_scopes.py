@@ -24,7 +24,7 @@ from keylane.state.ordered import NotOrdered
 from keylane.state.scope_keys import intervals_of
 
 if TYPE_CHECKING:
-    from keylane.access.scopes import Rows, Scope, Value
+    from keylane.access.scopes import PermittedRows, Scope, Value
     from keylane.formats.projection import Fields
     from keylane.model.records import Layout, Record
 
@@ -224,7 +224,7 @@ class RowScopes:
             )
         return TopicScope(layout, permits, self._decode)
 
-    def _permit(self, layout: Layout, rule: Rows) -> Permit | None:
+    def _permit(self, layout: Layout, rule: PermittedRows) -> Permit | None:
         """Return what a rule permits, None for nothing. Raises OutsideScope where the topic can't say it."""
         fields = {field.name: field for field in indexes_of(layout.options).fields}
         if missing := [name for name, _ in rule.where if name not in fields]:
@@ -239,13 +239,13 @@ class RowScopes:
         paths = None if rule.fields is None else tuple(tuple(each.split(".")) for each in rule.fields)
         return Permit(spans, where, paths)
 
-    def _spans(self, layout: Layout, rule: Rows) -> tuple[Span, ...]:
+    def _spans(self, layout: Layout, rule: PermittedRows) -> tuple[Span, ...]:
         if rule.key is None:
             return ALL_KEYS
         found = intervals_of(layout.topic, layout.options, rule.key, partial(self._keys_of, layout))
         return tuple(Span(*interval) for interval in found)
 
-    def _permit_of_view(self, layout: Layout, rule: Rows) -> Permit | None:
+    def _permit_of_view(self, layout: Layout, rule: PermittedRows) -> Permit | None:
         """Return what a rule permits of a view: by its key alone, as windows have no fields of records."""
         if rule.key is None and rule.where:
             raise OutsideScope(

@@ -23,12 +23,36 @@ VALUE = b'{"a": 1.10, "b": {"c": [1e2, {"d": null}], "e": "\xc3\xa9"}, "big": 12
         ("b.e,b.c", '{"b": {"e": "\\u00e9", "c": [1e2, {"d": null}]}}'),
         ("b.e,b", '{"b": {"c": [1e2, {"d": null}], "e": "\\u00e9"}}'),
         ("b,b.e", '{"b": {"c": [1e2, {"d": null}], "e": "\\u00e9"}}'),
-        ("a.x,b.c.d,none,b.none", "{}"),
+        ("a.x,b.e.d,none,b.none", "{}"),
+        ("b.c.d", '{"b": {"c": [{"d": null}]}}'),
+        ("b.c.x,a", '{"b": {"c": [{}]}, "a": 1.10}'),
         ("a,a", '{"a": 1.10}'),
     ],
 )
 def test_fields_keep_their_digits_and_come_in_the_requested_order(fields: str, text: str):
     assert project(VALUE, read_fields(fields)) == text
+
+
+LINES = b"""{"lines": [{"n": 1, "amount": 1.50, "cost": 2}, {"n": 2}, 7, [{"cost": 9}], null],
+ "none": [], "ids": [1]}"""
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ("lines.amount", '{"lines": [{"amount": 1.50}, {}, [{}]]}'),
+        ("lines.n,lines.amount", '{"lines": [{"n": 1, "amount": 1.50}, {"n": 2}, [{}]]}'),
+        ("none.a,ids.a", '{"none": []}'),
+        ("ids,lines.cost", '{"ids": [1], "lines": [{"cost": 2}, {}, [{"cost": 9}]]}'),
+    ],
+)
+def test_a_path_leads_into_the_objects_of_an_array_and_shows_nothing_else_of_it(fields: str, text: str):
+    assert project(LINES, read_fields(fields)) == text
+
+
+def test_a_path_through_as_many_levels_as_json_may_have_is_followed():
+    deep = b'{"a": ' + b"[" * 498 + b'{"b": 1}' + b"]" * 498 + b"}"
+    assert project(deep, (("a", "b"),)) == deep.decode()
 
 
 @pytest.mark.parametrize(

@@ -9,35 +9,63 @@ Fields = tuple[tuple[str, ...], ...]
 """Paths of fields, as in (("a",), ("b", "c"))."""
 
 
+Wanted = dict[str, "Wanted | None"]
+"""Paths by their names, level by level; None: all that is there."""
+_NOTHING: Any = object()
+
+
 def project(value: bytes, fields: Fields) -> str | None:
     """JSON text of the object with these fields alone, in their order; None if the value is not an object.
 
-    Fields that the object does not have are left out. A path leads through objects, not into arrays.
+    Fields that the object does not have are left out. Of an array a path picks from each object in it, `{}`
+    from one without the field; what else is in the array is left out.
     """
     try:
         found = parse_verbatim(value.decode())
     except ValueError:
         return None
-    return _text(_pick(found, fields)) if isinstance(found, dict) else None
+    if not isinstance(found, dict):
+        return None
+    picked = _pick(found, _by_names(fields))
+    return "{}" if picked is _NOTHING else _text(picked)
 
 
-def _pick(found: dict[str, Any], fields: Fields) -> dict[str, Any]:
-    picked: dict[str, Any] = {}
+def _by_names(fields: Fields) -> Wanted:
+    wanted: Wanted = {}
     for path in fields:
-        source: Any = found
-        for name in path:
-            if not isinstance(source, dict) or name not in source:
+        level = wanted
+        for name in path[:-1]:
+            below = level.setdefault(name, {})
+            if below is None:
                 break
-            source = source[name]
+            level = below
         else:
-            _put(picked, path, source)
-    return picked
+            level[path[-1]] = None
+    return wanted
 
 
-def _put(picked: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
-    for name in path[:-1]:
-        picked = picked.setdefault(name, {})
-    picked[path[-1]] = value
+def _pick(found: Any, wanted: Wanted) -> Any:
+    """Return what is wanted of an object or array, _NOTHING where there is none of it.
+
+    One call for each level: MAX_NESTING of them are within Python's limit.
+    """
+    if isinstance(found, list):
+        elements = []
+        for each in found:
+            if isinstance(each, dict | list):
+                picked = _pick(each, wanted)
+                elements.append({} if picked is _NOTHING else picked)
+        return _NOTHING if found and not elements else elements
+    own = {}
+    for name, below in wanted.items():
+        if name not in found:
+            continue
+        value = found[name]
+        if below is not None:
+            value = _pick(value, below) if isinstance(value, dict | list) else _NOTHING
+        if value is not _NOTHING:
+            own[name] = value
+    return own or _NOTHING
 
 
 def _text(value: Any) -> str:

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from tests.servers.aws import Aws
     from tests.upgrade.sample import Row
 
-FIRST, SECOND, THIRD = 240, 120, 160
-"""Records before there are strays, before a topic grows, and after it has grown."""
+PACKED, FIRST, SECOND, THIRD = 400, 240, 120, 160
+"""Records: enough for a dictionary; before there are strays, before a topic grows, and after it has grown."""
 ENVIRONMENT = {
     "KEYLANE_REDIS_NODES": "{redis}",
     "KEYLANE_REDIS_TLS": "false",
@@ -110,6 +110,7 @@ class Recorder:
         create_topic(kafka, self.topic(sample.REFUSED), 1, config={**LOG_CONFIG, "max.message.bytes": "200"})
         job = start_job(self._checkout, kafka, redis, self._folder, sample.config(self.prefix))
         try:
+            self._append(sample.rows(0, PACKED, ("packed",)))
             self._append(sample.rows(0, FIRST, strays=False))
             job.wait_for("keylane: ready")
             self._wait_current()

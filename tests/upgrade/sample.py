@@ -56,6 +56,7 @@ TOPICS = {
     "grown": SampleTopic(2),
     "turned": SampleTopic(2, turns_back=True),
     "rows": SampleTopic(2, is_table=True),
+    "packed": SampleTopic(2),
 }
 VIEWS = {"totals": "plain", "hours": "plain", "sessions": "plain", "current": "rows"}
 """The topics of the views."""
@@ -83,7 +84,8 @@ def keys_of(topic: str) -> list[str]:
     """All keys of a topic, also those without a record."""
     if topic == "kept":
         return [f"{part}|{number}" for part in "ad" for number in range(6)]
-    return [f"k{number}" for number in range(12)]
+    # A dictionary needs many values.
+    return [f"k{number}" for number in range(150 if topic == "packed" else 12)]
 
 
 def rows(
@@ -114,6 +116,8 @@ def rows(
         fields = {"n": number, "who": key, "at": at_ms}
         if name == "large" and drawn.random() < TOMBSTONE_SHARE:
             fields["long"] = "x" * topic.value_limit
+        if name == "packed":
+            fields["note"] = f"order {number} of {key} was packed and is waiting for its carrier"
         content = {"before": None, "after": fields, "op": "u"} if topic.is_table else fields
         value = None if drawn.random() < TOMBSTONE_SHARE else json.dumps(content)
         headers = [("n", str(number)), ("é", "")] if name == "kept" else []
@@ -167,6 +171,7 @@ def requests(prefix: str) -> list[Ask]:
         Ask("GET", f"{kept}/keys?prefix=d"),
         Ask("GET", f"{kept}/keys?as_of={middle_ms}&limit=2"),
         Ask("GET", f"{kept}/find?who=a*&order=-n&limit=2"),
+        Ask("GET", f"/topics/{prefix}-packed/keys/k1/history?limit=2"),
         Ask("GET", f"/topics/{prefix}-mixed/find?who=k1&order=at"),
         Ask("GET", f"/topics/{prefix}-mixed/find?at=..&limit=3"),
     ]

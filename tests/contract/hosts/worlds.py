@@ -170,7 +170,7 @@ WORLDS = (
         in_gate=True,
     ),
     World(
-        "jwt",
+        "tokens-of-issuer",
         (jwts.jwt_cases,),
         changed(ACCESS=jwts.access()),
         requires_tokens=True,

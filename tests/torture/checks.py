@@ -56,6 +56,13 @@ class Facts:
         """Whether any shard was in trouble in this time."""
         return any(each.began_s <= ended_s and began_s <= each.ended_s for each in self.troubles)
 
+    def is_harmed(self, began_s: float, ended_s: float) -> bool:
+        """Whether any shard may have lost acknowledged writes in this time, or have had others than now."""
+        return any(
+            each.kind not in _HARMLESS and each.began_s <= ended_s and began_s <= each.ended_s
+            for each in self.troubles
+        )
+
     def has_lost_data(self, by_s: float) -> bool:
         """Whether any shard was emptied by then: its lanes begin again."""
         return any(each.lost_data and each.began_s <= by_s for each in self.troubles)

@@ -14,7 +14,7 @@ from tests.torture.oracle import show
 from tests.torture.stack import wait_until
 
 from keylane.api.reads.changes import LAST_OFFSETS
-from keylane.model.changes import ABSENT, GAP, LEFT, PROBLEM, RECORD
+from keylane.model.changes import ABSENT, GAP, LEFT, RECORD
 from keylane_local.process.ports import HOST
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class ScopedStream:
             event = Shown(name, row["key"].encode(), *place, value, "value" in row)
             self.events.append(event)
             self.latest[event.key] = event
-        elif name in {GAP, PROBLEM}:
+        elif name == GAP:
             self.since = None
             self.began_s = float("inf")
         if self.since is None and self.began_s < float("inf") and (at := fields.get("id")):
@@ -123,9 +123,9 @@ class ScopedStream:
 
 
 def check_stream(stream: ScopedStream, facts: Facts, rights: Rights, *, is_at_rest: bool) -> Iterator[str]:
-    """Check what was heard; at rest also that the stream has all, unless there was trouble since it began."""
+    """Check what was heard; at rest also that it has all, unless Redis lost data since it began."""
     where = f"a stream of {stream.topic} of a scoped caller"
-    if is_at_rest and stream.since is not None and not facts.has_trouble(stream.began_s, time.monotonic()):
+    if is_at_rest and stream.since is not None and not facts.is_harmed(stream.began_s, time.monotonic()):
         stream.is_compared = True
         with contextlib.suppress(TimeoutError):
             wait_until(lambda: not list(_lacking(stream, facts, rights)), HEARD_WITHIN_S, where)
@@ -134,7 +134,7 @@ def check_stream(stream: ScopedStream, facts: Facts, rights: Rights, *, is_at_re
     yield from (f"{where} was refused: {each}" for each in stream.refused)
     for event in stream.events:
         if fault := _fault_of(event, stream.topic, facts, rights):
-            yield f"{where}, {event.key.decode()}: {event.name} at {event.partition}:{event.offset} {fault}"
+            yield f"{where}, {event.key.decode()}: `{event.name}` {fault}"
 
 
 def _fault_of(event: Shown, topic: str, facts: Facts, rights: Rights) -> str:
@@ -143,7 +143,8 @@ def _fault_of(event: Shown, topic: str, facts: Facts, rights: Rights) -> str:
     if event.name == RECORD:
         logged = key_log.at(event.partition, event.offset)
         if logged is None or logged.value != event.value:
-            return f"has {event.value[:24]!r}, the log has {show(logged)}"
+            at = f"{event.partition}:{event.offset}"
+            return f"has {event.value[:24]!r} at {at}, the log has {show(logged)}"
         return "" if question.is_met(logged) else f"is not permitted: {logged}"
     if event.has_value:
         return f"has a value: {event.value[:200]!r}"

@@ -35,4 +35,13 @@ MUTANTS = (
         "    if False:\n        return _count_permitted",
         test="tests/unit/scopes/test_scoped_reads.py::test_a_count_looks_at_no_other_rows",
     ),
+    # A stream names each key that changes: as one that has left, though it never was permitted.
+    mutant(
+        "keys of a scoped stream",
+        "layers/keylane/python/keylane/api/reads/scoped_changes.py",
+        "        if event.key not in self._inside:\n            return None\n",
+        "",
+        test="tests/unit/scopes/test_scoped_changes.py::"
+        "test_of_a_row_that_was_never_permitted_nothing_is_sent",
+    ),
 )

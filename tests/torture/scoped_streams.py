@@ -32,7 +32,7 @@ _PAUSE_S = 0.1
 _ENDS_WITHIN_S = 10
 
 
-class Shown(NamedTuple):
+class ShownEvent(NamedTuple):
     """An event about a key: `name` is that of the event. A record has its position and value."""
 
     name: str
@@ -52,9 +52,9 @@ class ScopedStream:
 
     def __init__(self, port: int, topic: str, token: str) -> None:
         self.topic = topic
-        self.events: list[Shown] = []
+        self.events: list[ShownEvent] = []
         self.since: Mapping[int, int] | None = None
-        self.latest: dict[bytes, Shown] = {}
+        self.latest: dict[bytes, ShownEvent] = {}
         self.began_s = 0.0
         self.refused: list[str] = []
         self.is_compared = False
@@ -112,7 +112,7 @@ class ScopedStream:
         if name in {RECORD, ABSENT, LEFT}:
             (row, value), _ = row_at(data, 0)
             place = row.get("partition", -1), row.get("offset", -1)
-            event = Shown(name, row["key"].encode(), *place, value, "value" in row)
+            event = ShownEvent(name, row["key"].encode(), *place, value, "value" in row)
             self.events.append(event)
             self.latest[event.key] = event
         elif name == GAP:
@@ -137,7 +137,7 @@ def check_stream(stream: ScopedStream, facts: Facts, rights: Rights, *, is_at_re
             yield f"{where}, {event.key.decode()}: `{event.name}` {fault}"
 
 
-def _fault_of(event: Shown, topic: str, facts: Facts, rights: Rights) -> str:
+def _fault_of(event: ShownEvent, topic: str, facts: Facts, rights: Rights) -> str:
     key_log = facts.log.of(topic, event.key)
     question = rights.question(topic, event.key)
     if event.name == RECORD:
@@ -173,5 +173,5 @@ def _lacking(stream: ScopedStream, facts: Facts, rights: Rights) -> Iterator[str
             yield f"it has not sent that {key.decode()} has left, with {newest}, but {heard}"
 
 
-def _has(heard: Shown | None, logged: Logged) -> bool:
+def _has(heard: ShownEvent | None, logged: Logged) -> bool:
     return heard is not None and heard.name == RECORD and heard[2:4] == (logged.partition, logged.offset)

@@ -16,7 +16,7 @@ from tests.torture.reading import Seen
 from tests.torture.rights import Rights, StackIssuer
 from tests.torture.schedule import Schedule
 from tests.torture.scoped import CountSeen, check_count, judged
-from tests.torture.scoped_streams import ScopedStream, Shown, check_stream
+from tests.torture.scoped_streams import ScopedStream, ShownEvent, check_stream
 from tests.torture.sources import SERVER
 
 from keylane.config.access import read_policy
@@ -135,7 +135,7 @@ def test_a_count_meanwhile_may_have_a_key_that_left_later():
     ]
 
 
-def heard(log: SmallLog, topic: str, *events: Shown) -> list[str]:
+def heard(log: SmallLog, topic: str, *events: ShownEvent) -> list[str]:
     """The faults of a stream that has heard these from its topic's beginning on."""
     stream = ScopedStream.__new__(ScopedStream)
     stream.__dict__ |= {
@@ -150,18 +150,18 @@ def heard(log: SmallLog, topic: str, *events: Shown) -> list[str]:
     return list(check_stream(stream, facts_of(log), RIGHTS, is_at_rest=True))
 
 
-def shown(name: str, key: bytes, log: SmallLog, offset: int = 0) -> Shown:
+def shown(name: str, key: bytes, log: SmallLog, offset: int = 0) -> ShownEvent:
     if name != "record":
-        return Shown(name, key)
+        return ShownEvent(name, key)
     key_log = log.of("", key)
     logged = key_log.records[key_log.own_partition][offset]
-    return Shown(name, key, logged.partition, logged.offset, logged.value or b"", has_value=True)
+    return ShownEvent(name, key, logged.partition, logged.offset, logged.value or b"", has_value=True)
 
 
 def test_a_stream_sends_what_enters_and_that_it_left():
     log = SmallLog("rich", k3_001=[OPEN, VOID], k1_001=[VOID], k4_001=[OPEN])
     entered = shown("record", b"7-4_001", log)
-    assert heard(log, "rich", shown("record", INSIDE, log), Shown("left", INSIDE), entered) == []
+    assert heard(log, "rich", shown("record", INSIDE, log), ShownEvent("left", INSIDE), entered) == []
 
 
 def test_a_stream_that_shows_or_names_what_may_not_be_seen_is_a_fault(monkeypatch: pytest.MonkeyPatch):
@@ -169,8 +169,8 @@ def test_a_stream_that_shows_or_names_what_may_not_be_seen_is_a_fault(monkeypatc
     log = SmallLog("rich", k3_001=[OPEN], k1_001=[VOID])
     own = shown("record", INSIDE, log)
     assert any("not permitted" in each for each in heard(log, "rich", own, shown("record", OUTSIDE, log)))
-    assert any("never had" in each for each in heard(log, "rich", own, Shown("left", OUTSIDE)))
-    with_value = Shown("left", INSIDE, value=OPEN, has_value=True)
+    assert any("never had" in each for each in heard(log, "rich", own, ShownEvent("left", OUTSIDE)))
+    with_value = ShownEvent("left", INSIDE, value=OPEN, has_value=True)
     assert any("has a value" in each for each in heard(log, "rich", with_value))
 
 

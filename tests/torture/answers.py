@@ -74,7 +74,7 @@ class Answers:
 
     def envelope(self, topic: str, key: bytes, reply: Reply) -> Found:
         """What a read of one key says whose answer is a document."""
-        row = _row_at(reply.body.decode(), 0)[0]
+        row = row_at(reply.body.decode(), 0)[0]
         return self._of_row(topic, key, row, reply, {}, row[0])
 
     def many(self, topic: str, keys: Sequence[bytes], reply: Reply) -> list[tuple[bytes, Found]]:
@@ -90,7 +90,7 @@ class Answers:
         found = []
         for topic in topics:
             name = f'"{topic}": '
-            row, _ = _row_at(text, text.index(name, text.index('"records": {')) + len(name))
+            row, _ = row_at(text, text.index(name, text.index('"records": {')) + len(name))
             of_row = self._of_row(topic, key, row, reply, document["watermarks"][topic], document)
             found.append(of_row._replace(is_exact=True, is_of_lane=True))
         return found
@@ -165,13 +165,13 @@ def _rows_of(body: bytes) -> list[Row]:
     at = text.index(start) + len(start)
     rows = []
     while text[at] != "]":
-        row, at = _row_at(text, at)
+        row, at = row_at(text, at)
         rows.append(row)
         at += len(", ") if text[at] == "," else 0
     return rows
 
 
-def _row_at(text: str, at: int) -> tuple[Row, int]:
+def row_at(text: str, at: int) -> tuple[Row, int]:
     """The row at a place of a document, and where it ends. JSON in a value stays as it was written."""
     fields, end = json.JSONDecoder().raw_decode(text, at)
     value = b""

@@ -56,6 +56,13 @@ class Facts:
         """Whether any shard was in trouble in this time."""
         return any(each.began_s <= ended_s and began_s <= each.ended_s for each in self.troubles)
 
+    def is_harmed(self, began_s: float, ended_s: float) -> bool:
+        """Whether any shard may have lost acknowledged writes in this time, or have had others than now."""
+        return any(
+            each.kind not in _HARMLESS and each.began_s <= ended_s and began_s <= each.ended_s
+            for each in self.troubles
+        )
+
     def has_lost_data(self, by_s: float) -> bool:
         """Whether any shard was emptied by then: its lanes begin again."""
         return any(each.lost_data and each.began_s <= by_s for each in self.troubles)
@@ -87,6 +94,12 @@ class Facts:
             for partition in key_log.records
         }
         return below | {key_log.own_partition: watermark.next_offset}
+
+    def floor(self, now: Seen, key_log: KeyLog) -> Logged | None:
+        """The newest record that an answer must contain, by its watermark."""
+        below = self.next_offsets(now, key_log)
+        due = (key_log.newest_of(partition, next_offset) for partition, next_offset in below.items())
+        return max((each for each in due if each is not None), key=key_log.rank, default=None)
 
 
 def check_seen(seen: list[list[Seen]], facts: Facts) -> Iterator[str]:
@@ -155,7 +168,7 @@ class ReaderCheck:
 
     def _check_unfound(self, now: Seen, question: Question) -> Iterator[str]:
         key_log = self.facts.log.of(now.topic, now.key)
-        floor = self._floor(now, key_log)
+        floor = self.facts.floor(now, key_log)
         before, known = self.floors.get((now.topic, now.key), (now, None))
         if known is not None and not self._in_trouble(self.facts.shards_of(now), before, now):
             floor = known if floor is None else max(floor, known, key=key_log.rank)
@@ -168,12 +181,6 @@ class ReaderCheck:
         if not may_be_unfound(question, key_log, floor, now.ended_ms + EXPIRY_MS):
             yield f"{_where(now)}: the log has {show(floor)}, and {show_question(question)} has not found it"
 
-    def _floor(self, now: Seen, key_log: KeyLog) -> Logged | None:
-        """The newest record that an answer must contain, by its watermark."""
-        below = self.facts.next_offsets(now, key_log)
-        due = (key_log.newest_of(partition, next_offset) for partition, next_offset in below.items())
-        return max((each for each in due if each is not None), key=key_log.rank, default=None)
-
     def check(self, now: Seen) -> Iterator[str]:
         assert now.answer
         shards = self.facts.shards_of(now)
@@ -184,7 +191,7 @@ class ReaderCheck:
         if now.entries is not None or now.as_of_ms is not None:
             yield from _check_past(now, key_log, below)
             return
-        floor = self._floor(now, key_log)
+        floor = self.facts.floor(now, key_log)
         yield from _check_content(now, key_log, floor)
         if now.waited_for is not None and not self._may_lack_strays(now, shards):
             yield from _check_waited(now, key_log)

@@ -86,11 +86,15 @@ def _first_number(run: str) -> int:
 
 
 class Question(NamedTuple):
-    """Conditions, all of which a record must meet, and an order; of keys that begin with `prefix`."""
+    """Conditions, all of which a record must meet, and an order; of keys that begin with `prefix`.
+
+    `permitted`: the values of `status` that the caller's rules permit; None for any record.
+    """
 
     asked: tuple[Asked, ...]
     order: Order | None = None
     prefix: str = ""
+    permitted: tuple[str, ...] | None = None
 
     @property
     def span(self) -> Span:
@@ -109,6 +113,8 @@ class Question(NamedTuple):
     def is_met(self, logged: Logged) -> bool:
         """Whether the conditions find a record. With an order it must have a value for that."""
         values = _values(logged.value)
+        if self.permitted is not None and not set(self.permitted).intersection(values["status"]):
+            return False
         named = [each.name for each in self.asked] + ([self.order.name] if self.order else [])
         return all(values[name] for name in named) and all(
             any(_is_in(value, each) for value in values[each.name]) for each in self.asked
@@ -249,4 +255,7 @@ def may_be_unfound(question: Question, key_log: KeyLog, floor: Logged, ended_ms:
 
 def show(question: Question) -> str:
     """The question as a fault names it."""
-    return "find?" + "&".join(f"{name}={value}" for name, value in question.query())
+    text = "find?" + "&".join(f"{name}={value}" for name, value in question.query())
+    if question.permitted is None:
+        return text
+    return f"a caller who may see {' or '.join(question.permitted) or 'none of it'}, by {text},"

@@ -100,12 +100,16 @@ class ServerHost:
 
 
 class Hosts(NamedTuple):
-    """All hosts of a stack: a function that writes, one that fills the queue, the drain, and the server."""
+    """All hosts of a stack: a function that writes, one that fills the queue, the drain, and the server.
+
+    `scoped_port`: that of the server which asks for tokens.
+    """
 
     produce: FunctionHost
     enqueue: FunctionHost
     drain: FunctionHost
     server_port: int
+    scoped_port: int
     aws: Aws
     password: WritersPassword
     queue: str
@@ -114,11 +118,15 @@ class Hosts(NamedTuple):
 
 @contextlib.contextmanager
 def running_hosts(
-    folder: Path, kafka: TortureKafka | Brokers, redis_nodes: str, redis_ports: Mapping[int, int]
+    folder: Path,
+    kafka: TortureKafka | Brokers,
+    redis_nodes: str,
+    redis_ports: Mapping[int, int],
+    policy: str,
 ) -> Iterator[Hosts]:
     """Start all hosts, with their logs in `folder`; they end with the block.
 
-    `redis_ports`: of the server's links to Redis, as `Links.ports`.
+    `redis_ports`: of the servers' links to Redis, as `Links.ports`. `policy`: that of the scoped one.
     """
     with contextlib.ExitStack() as running:
         aws = running.enter_context(moto())
@@ -154,7 +162,8 @@ def running_hosts(
             start("produce", "produce", direct),
             start("enqueue", "produce", queued),
             start("drain", "drain", queued),
-            running.enter_context(_running_server(folder, of_server)),
+            running.enter_context(_running_server(folder, "serve", of_server)),
+            running.enter_context(_running_server(folder, "scoped", of_server | {"KEYLANE_ACCESS": policy})),
             aws,
             password,
             queue,
@@ -163,15 +172,19 @@ def running_hosts(
 
 
 @contextlib.contextmanager
-def _running_server(folder: Path, variables: dict[str, str]) -> Iterator[int]:
-    """Run `keylane serve` with these variables alone, and yield its port. The folder's guard ends it, too."""
+def _running_server(folder: Path, name: str, variables: dict[str, str]) -> Iterator[int]:
+    """Run `keylane serve` with these variables alone, and yield its port. The folder's guard ends it, too.
+
+    It asks for tokens if it has a policy.
+    """
     port = Ports().any()
+    authorization = ["--authorization", "tokens"] if "KEYLANE_ACCESS" in variables else []
     others: dict[str, str | None] = {name: None for name in os.environ if name.startswith("KEYLANE_")}
     program = Program(
-        "serve",
-        [sys.executable, "-m", outside_server.__name__, "serve", "--port", str(port)],
-        pid_file=folder / "run" / "serve.json",
-        log=folder / "serve.log",
+        name,
+        [sys.executable, "-m", outside_server.__name__, "serve", "--port", str(port), *authorization],
+        pid_file=folder / "run" / f"{name}.json",
+        log=folder / f"{name}.log",
         env=others | variables,
     )
     program.start()

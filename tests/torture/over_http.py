@@ -44,10 +44,14 @@ _LATEST = (
 
 
 class ServerConnection:
-    """One kept connection to the server. After it broke, the next request opens another."""
+    """One kept connection to the server. After it broke, the next request opens another.
 
-    def __init__(self, port: int) -> None:
+    `token`: of the caller, where the server asks for one.
+    """
+
+    def __init__(self, port: int, token: str = "") -> None:
         self._port = port
+        self._own = {"Authorization": f"Bearer {token}"} if token else {}
         self._connection: HTTPConnection | None = None
 
     def ask(
@@ -59,7 +63,7 @@ class ServerConnection:
         )
         began_ms = CLOCK.now_ms()
         try:
-            connection.request(method, path, body, dict(headers or {}))
+            connection.request(method, path, body, {**self._own, **(headers or {})})
             answer = connection.getresponse()
             data = answer.read()
         except TimeoutError as error:
@@ -79,14 +83,17 @@ class ServerConnection:
 
 
 class ServerSource:
-    """One connection to the server. `shapes`: the topics by name. A problem is raised as its error."""
+    """One connection to the server. `shapes`: the topics by name. A problem is raised as its error.
+
+    `token`: as of `ServerConnection`.
+    """
 
     name = SERVER
 
-    def __init__(self, port: int, shapes: Mapping[str, Shape], seed: str) -> None:
+    def __init__(self, port: int, shapes: Mapping[str, Shape], seed: str, token: str = "") -> None:
         self._answers = Answers(shapes)
         self._source = random.Random(seed)
-        self._connection = ServerConnection(port)
+        self._connection = ServerConnection(port, token)
 
     def latest(self, topic: str, key: bytes, position: Position | None) -> Found:
         """See `Source.latest`. A read that waits asks again while a client would."""
@@ -169,6 +176,11 @@ class ServerSource:
         reply = self._awaited(position, lambda headers: self._ask("GET", path, topic, headers))
         absent = self._answers.absent(topic, known, reply)
         return FoundPage(self._answers.page(topic, reply), absent, reply.document.get("next"))
+
+    def count(self, topic: str, known: Sequence[bytes]) -> tuple[int, Mapping[bytes, Found]]:
+        """The number of keys that have a record, and what else the answer says of keys: how fresh it is."""
+        reply = self._ask("GET", f"/topics/{topic}/count", topic)
+        return int(reply.document["count"]), self._answers.absent(topic, known, reply)
 
     def close(self) -> None:
         """See `ServerConnection.close`."""

@@ -61,7 +61,7 @@ class Seen(NamedTuple):
     @property
     def is_wide(self) -> bool:
         """Whether the read met the lanes of other keys too."""
-        return self.kind in ("many", "range", "view", "find")
+        return self.kind in ("many", "range", "view", "find", "count")
 
 
 class Reads:

@@ -20,6 +20,7 @@ from tests.torture.oracle import Log
 from tests.torture.producing import Producers
 from tests.torture.readers import FAILED, Readers, count_by_source
 from tests.torture.schedule import Event, Pause, Produce, Schedule
+from tests.torture.scoped import ScopedReader
 from tests.torture.slowness import unexplained
 from tests.torture.sources import SERVER
 from tests.torture.stack import TortureStack, wait_until
@@ -45,7 +46,7 @@ class Outcome:
     """The result of a schedule. `broken`: the stack can't run another one. `log`: what each step did.
 
     `results`: how often clients of the product got which result for a record, by client and result.
-    `sources`: see `count_by_source`.
+    `sources`: see `count_by_source`; and what the scoped reader did.
     """
 
     schedule: Schedule
@@ -70,6 +71,7 @@ class Tormentor:
     readers: Readers
     log: Log
     streams: StreamChecks
+    scoped: ScopedReader
     schedules: int = 0
     unplanned: int = 0
     """Failovers that no schedule caused: the machine was too busy for the nodes' heartbeats."""
@@ -82,12 +84,13 @@ class Tormentor:
         producers = Producers(stack.kafka.bootstrap, stack.shapes, readers.wait_for)
         log, streams = Log(stack.kafka.bootstrap, stack.shapes), StreamChecks(readers.listeners)
         writers = Writers(stack.hosts, list(stack.shapes), producers.acknowledged, readers.wait_for)
-        tormentor = cls(stack, producers, writers, readers, log, streams)
+        tormentor = cls(stack, producers, writers, readers, log, streams, ScopedReader(stack, seed))
         tormentor._warm_up()
         return tormentor
 
     def close(self) -> None:
         self.writers.close()
+        self.scoped.close()
         self.readers.close()
         self.log.close()
 
@@ -99,6 +102,7 @@ class Tormentor:
         before = self._primaries()
         keys = [(topic, key) for topic, own in schedule.keys.items() for key in own]
         self.readers.read_keys(keys + self.writers.keys(schedule))
+        self.scoped.begin(schedule, keys + self.writers.keys(schedule))
         self.writers.begin(schedule)
         faults: list[str] = []
         seen: list[list[Seen]] = []
@@ -114,12 +118,14 @@ class Tormentor:
             if missing:
                 self.readers.drop_positions()
             seen = self.readers.take()
+            self.scoped.rest(is_at_rest=not missing)
             faults += blind(count_by_source(seen))
             nemesis.troubles += self._unplanned(before, nemesis.troubles, began_s)
             self._note_slowness(nemesis.troubles)
             facts = Facts(self.log, self.producers.acknowledged, nemesis.troubles, self.stack)
             faults += _first(check_seen(seen, facts)) + self.readers.take_wrong()
             faults += _first(check_written(self.writers.take(), self.log, self._queued))
+            faults += _first(self.scoped.check(facts, is_at_rest=not missing))
             if not missing:
                 self.readers.listeners.rest()
                 faults += _first(self.streams.check(facts, lambda: self._note_slowness(facts.troubles)))
@@ -145,7 +151,7 @@ class Tormentor:
             broken or self.stack.job.has_ended or bool(self.readers.broken),
             [_since(began_s, step) for step in log],
             self.writers.counts(),
-            count_by_source(seen),
+            count_by_source(seen) + self.scoped.counts,
         )
 
     @property

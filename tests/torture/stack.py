@@ -24,6 +24,7 @@ from tests.torture.configurations import ROWS, SIDE_PARTITIONS, SIDE_TOPICS
 from tests.torture.hosts import SLOW_FILE, Hosts, running_hosts
 from tests.torture.journal import Journal
 from tests.torture.links import LinkedCluster, Links
+from tests.torture.rights import StackIssuer
 from tests.torture.slowness import Slowness, WatchedState
 from tests.torture.witness import Witness
 
@@ -176,8 +177,10 @@ class TortureStack:
         hosts: Hosts,
         configuration: Configuration,
         reader_links: Links,
+        issuer: StackIssuer,
     ) -> None:
         self.folder = folder
+        self.issuer = issuer
         self.hosts = hosts
         self.reader_links = reader_links
         self.configuration = configuration
@@ -334,14 +337,15 @@ def running_stack(folder: Path, configuration: Configuration) -> Iterator[Tortur
     reader = os.environ.get(READER, configuration.reader)
     job = CONFIG.format(wait_replicas=configuration.wait_replicas, reader=reader, outside=outside)
     (folder / "keylane.toml").write_text(f"{job}{configuration.toml()}")
+    issuer = StackIssuer(configuration)
     with (
         guarded(folder),
         running_brokers(folder / "k", configuration.brokers) as kafka,
         own_cluster(folder / "r", appendonly=True) as cluster,
         contextlib.closing(Links(node.port for node in cluster.nodes)) as links,
-        running_hosts(folder, kafka, cluster.addresses, links.ports) as hosts,
+        running_hosts(folder, kafka, cluster.addresses, links.ports, issuer.policy) as hosts,
     ):
-        stack = TortureStack(folder, kafka, cluster, hosts, configuration, links)
+        stack = TortureStack(folder, kafka, cluster, hosts, configuration, links, issuer)
         try:
             yield stack
         finally:

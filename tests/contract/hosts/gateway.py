@@ -47,9 +47,13 @@ def function_of(method: str, path: str) -> str:
 
 
 def proxy_event(
-    case: Case, request_id: str, caller: str | None = None, *, as_text: bool = False
+    case: Case,
+    request_id: str,
+    authorizer: Mapping[str, str] | None = None,
+    *,
+    as_text: bool = False,
 ) -> dict[str, Any]:
-    """The event (payload format 1.0) that a function gets; `caller`: as the authorizer named it.
+    """The event (payload format 1.0) that a function gets; `authorizer`: as `authorizer_context` returns it.
 
     The API takes every media type as binary, so bodies are base64; `as_text`: as local gateways pass JSON.
     """
@@ -81,7 +85,7 @@ def proxy_event(
         "multiValueQueryStringParameters": _grouped(query) or None,
         "pathParameters": {"proxy": unquote(path[1:])},
         "stageVariables": None,
-        "requestContext": context | ({"authorizer": {"principalId": caller}} if caller is not None else {}),
+        "requestContext": context | ({} if authorizer is None else {"authorizer": {**authorizer}}),
         "body": body,
         "isBase64Encoded": is_base64,
     }
@@ -95,6 +99,14 @@ def authorizer_event(event: Mapping[str, Any]) -> dict[str, Any]:
     )
     arn = f"arn:aws:execute-api:{REGION}:000000000000:keylane/{STAGE}/{event['httpMethod']}{event['path']}"
     return {"type": "REQUEST", "methodArn": arn, **{name: event[name] for name in kept}}
+
+
+def authorizer_context(result: Mapping[str, Any]) -> dict[str, str]:
+    """What a function behind it gets of an authorizer's result: the principal, and the context as strings."""
+    given: dict[str, Any] = result.get("context") or {}
+    assert all(isinstance(each, str | bool | int | float) for each in given.values())
+    texts = {name: each if isinstance(each, str) else json.dumps(each) for name, each in given.items()}
+    return {**texts, "principalId": result["principalId"], "integrationLatency": "0"}
 
 
 def response_of(answer: Mapping[str, Any], method: str) -> Answer:

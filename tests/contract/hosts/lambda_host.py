@@ -123,8 +123,8 @@ class LambdaHost:
         # API Gateway adds it, whatever the function answers.
         return found._replace(headers=(*found.headers, ("x-amzn-RequestId", request_id)))
 
-    def _authorize(self, event: Mapping[str, Any], request_id: str) -> str | Answer:
-        """The name of the caller, or API Gateway's answer to one that is not allowed."""
+    def _authorize(self, event: Mapping[str, Any], request_id: str) -> dict[str, str] | Answer:
+        """What the function gets of the caller, or API Gateway's answer to one that is not allowed."""
         answered = self.invoke("authorizer", gateway.authorizer_event(event))
         origin = self._variables.get("KEYLANE_CORS_ORIGIN", "")
         if "raised" in answered:
@@ -136,8 +136,7 @@ class LambdaHost:
         assert statement["Action"] == "execute-api:Invoke"
         if statement["Effect"] != "Allow":
             return gateway.refusal("ACCESS_DENIED", DENIED, request_id, origin)
-        principal: str = policy["principalId"]
-        return principal
+        return gateway.authorizer_context(policy)
 
 
 @contextlib.contextmanager

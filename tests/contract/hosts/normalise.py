@@ -43,6 +43,8 @@ RULES: tuple[tuple[re.Pattern[bytes], bytes, str], ...] = (
     (_RECORD_ID, rb"QUEUED\1", "the id of a record in the write-ahead log"),
 )
 """In bodies: what is replaced, by what, and what it is."""
+_CURSOR = re.compile(rb'("next": )"[A-Za-z0-9_-]+"')
+_OF_JWT = "Bearer eyJ"
 _HANGING = re.compile(rb"no node of the Redis Cluster returned the slot map|Redis did not answer in time")
 """Where Redis hangs, two limits end a wait at the same time."""
 _REQUEST_ID = re.compile(rb"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
@@ -92,6 +94,9 @@ def normalised(answer: Answer, case: Case, run: Run) -> Answer:
     body = _text(answer.body, request_id, run)
     for pattern, replaced, _ in RULES:
         body = pattern.sub(replaced, body)
+    if any(value.startswith(_OF_JWT) for _, value in case.headers):
+        # It is bound to the caller's rules, of which a function gets those of the request's topics.
+        body = _CURSOR.sub(rb'\1"CURSOR"', body)
     if run.hangs:
         body = _HANGING.sub(b"Redis hangs", body)
     if case.path == METRICS:

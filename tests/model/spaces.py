@@ -197,7 +197,7 @@ SPACES = (
     Space(
         *("compressed", Bounds(2, 1), Bounds(3, 1)),
         (*_logs(2), *_GROWING),
-        (Start((STRAY, DELETE), 1),),
+        (Start((STRAY, DELETE), 1), Start((SET, OTHER), 1)),
         topic=TopicConfig(index_parts=2, fields=FIELDS, indexes=INDEXES, compression="zstd"),
     ),
     Space(

@@ -62,7 +62,7 @@ def _cluster(settings: RedisSettings) -> Cluster:
 def _compressors(settings: RedisSettings, options: WriteOptions, epoch: int) -> Compressors:
     """As `_cluster`: what a task has learned of a topic's values the next one goes on with.
 
-    Once lanes were opened again it learns anew: Redis may have lost what it had.
+    Once lanes were opened again it learns all of it again: Redis may have lost what it had.
     """
     return Compressors(settings, options, Clock(), _say)
 

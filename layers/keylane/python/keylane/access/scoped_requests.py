@@ -6,8 +6,7 @@ Which rows of it the caller may have, the application decides.
 from dataclasses import replace
 
 from keylane.access.grants import Need
-from keylane.access.scopes import Scope, ScopeRule
-from keylane.model.patterns import fits
+from keylane.access.scopes import Scope
 from keylane.model.routes import PermissionKind
 
 
@@ -17,17 +16,12 @@ def permits(scope: Scope, need: Need) -> bool:
     A request about all of them, or that names them in its body alone, is never permitted: no rule says which
     of their rows that would be.
     """
-    return need.names is not None and all(rules_of(scope, need.kind, name) for name in need.names)
-
-
-def rules_of(scope: Scope, kind: PermissionKind, name: str) -> tuple[ScopeRule, ...]:
-    """Return the rules that name a topic or view, for reading, writing or as a view."""
-    return tuple(rule for rule in scope.rules if any(fits(each, name) for each in getattr(rule, kind.value)))
+    return need.names is not None and all(scope.rules_for(need.kind, name) for name in need.names)
 
 
 def rule_names(scope: Scope, need: Need) -> tuple[str, ...]:
     """Return the names of the rules that decide on a need, in the policy's order."""
-    found = {rule.rows.rule for name in need.names or () for rule in rules_of(scope, need.kind, name)}
+    found = {rule.rows.rule for name in need.names or () for rule in scope.rules_for(need.kind, name)}
     return tuple(rule.rows.rule for rule in scope.rules if rule.rows.rule in found)
 
 
@@ -42,5 +36,5 @@ def narrow(scope: Scope, need: Need) -> Scope:
         if need.kind is PermissionKind.VIEWS
         else (PermissionKind.READ, PermissionKind.WRITE)
     )
-    named = [rule for kind in kinds for name in names for rule in rules_of(scope, kind, name)]
+    named = [rule for kind in kinds for name in names for rule in scope.rules_for(kind, name)]
     return replace(scope, rules=tuple(rule for rule in scope.rules if rule in named))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from keylane.model.patterns import fits
+from keylane.model.routes import PermissionKind
 
 Value: TypeAlias = str | int | float | bool
 
@@ -56,18 +57,12 @@ class Scope:
     caller: str
     rules: tuple[ScopeRule, ...] = ()
 
+    def rules_for(self, kind: PermissionKind, name: str) -> tuple[ScopeRule, ...]:
+        """Return the rules that name a topic, for reading or writing, or a view; () for none."""
+        return tuple(
+            rule for rule in self.rules if any(fits(pattern, name) for pattern in getattr(rule, kind.value))
+        )
+
     def reads(self, topic: str) -> tuple[PermittedRows, ...]:
         """Return the rows of a topic that may be read, by each rule; () for none."""
-        return tuple(rule.rows for rule in self.rules if _names(rule.read, topic))
-
-    def writes(self, topic: str) -> tuple[ScopeRule, ...]:
-        """Return the rules by which a topic may be written; () for none."""
-        return tuple(rule for rule in self.rules if _names(rule.write, topic))
-
-    def views(self, view: str) -> tuple[PermittedRows, ...]:
-        """Return the rows of a view that may be read, by each rule; () for none."""
-        return tuple(rule.rows for rule in self.rules if _names(rule.views, view))
-
-
-def _names(patterns: tuple[str, ...], name: str) -> bool:
-    return any(fits(pattern, name) for pattern in patterns)
+        return tuple(rule.rows for rule in self.rules_for(PermissionKind.READ, topic))

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from keylane.errors import OutsideScope
+from keylane.model.routes import PermissionKind
 from keylane.produce.topic_formats import ANYTHING
 from keylane.state.scope_keys import intervals_of
 
@@ -38,7 +39,11 @@ def scoped_records(
 
 
 def _scoped(scope: Scope, record: NewRecord, options: Options) -> NewRecord:
-    rules = [rule for rule in scope.writes(record.topic) if _has_key(record, rule.rows, options)]
+    rules = [
+        rule
+        for rule in scope.rules_for(PermissionKind.WRITE, record.topic)
+        if _has_key(record, rule.rows, options)
+    ]
     if not rules:
         raise OutsideScope(
             f"no rule of the access policy permits this caller to write this key of topic {record.topic!r}",

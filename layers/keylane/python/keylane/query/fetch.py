@@ -13,41 +13,24 @@ def read_records(
     reading: Reading, keys_by_lane: Mapping[Lane, Sequence[bytes]], *, atomic: bool = False
 ) -> dict[Lane, list[Record | None]]:
     """Return the records of each lane's keys, in their order; None where one is absent, or not permitted."""
-    if reading.scope is not None:
-        return _read_permitted(reading, keys_by_lane, atomic=atomic)
+    scope = reading.scope
+    asked = keys_by_lane
+    if scope is not None:  # keys that no rule names are not asked for
+        asked = {lane: [key for key in keys if scope.has_key(key)] for lane, keys in keys_by_lane.items()}
     calls = []
-    for lane, keys in keys_by_lane.items():
+    for lane, keys in asked.items():
         prefix = lane.value_prefix
         words = (b"MGET", *[prefix + key for key in keys], lane.watermark_key)
         calls.append(Call(lane.slot, words, atomic))
     records = {}
     expand = reading.expander()
-    for (lane, keys), reply in zip(keys_by_lane.items(), reading.run(calls), strict=True):
+    for (lane, keys), reply in zip(asked.items(), reading.run(calls), strict=True):
         reading.watermarks.note(lane, reply[-1])
-        records[lane] = decode_values(lane, keys, reply[:-1], expand)
-    return records
-
-
-def _read_permitted(
-    reading: Reading, keys_by_lane: Mapping[Lane, Sequence[bytes]], *, atomic: bool
-) -> dict[Lane, list[Record | None]]:
-    """As `read_records`, of a caller with a scope: keys that no rule names are not asked for."""
-    scope = reading.scope
-    own = {
-        lane: [key for key in keys if scope is not None and scope.has_key(key)]
-        for lane, keys in keys_by_lane.items()
-    }
-    calls = [
-        Call(lane.slot, (b"MGET", *(lane.value_prefix + key for key in keys), lane.watermark_key), atomic)
-        for lane, keys in own.items()
-    ]
-    records: dict[Lane, list[Record | None]] = {}
-    expand = reading.expander()
-    for (lane, keys), reply in zip(own.items(), reading.run(calls), strict=True):
-        reading.watermarks.note(lane, reply[-1])
-        found = map(reading.permitted, decode_values(lane, keys, reply[:-1], expand))
-        by_key = dict(zip(keys, found, strict=True))
-        records[lane] = [by_key.get(key) for key in keys_by_lane[lane]]
+        found = decode_values(lane, keys, reply[:-1], expand)
+        if scope is not None:
+            permitted = dict(zip(keys, map(reading.permitted, found), strict=True))
+            found = [permitted.get(key) for key in keys_by_lane[lane]]
+        records[lane] = found
     return records
 
 

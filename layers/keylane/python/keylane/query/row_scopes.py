@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keylane.errors import NoJsonObject, OutsideScope, ValueNotDecodable, called
 from keylane.formats.json_text import parse_verbatim
+from keylane.model.routes import PermissionKind
 from keylane.query.conditions import Condition
 from keylane.query.span import Span
 from keylane.state import ordered
@@ -207,7 +208,10 @@ class RowScopes:
     def _make(self, layout: Layout) -> TopicScope:
         topic = layout.topic
         is_view = layout.options.view is not None
-        rules = self.scope.views(topic.removeprefix(VIEW)) if is_view else self.scope.reads(topic)
+        kind, name = (
+            (PermissionKind.VIEWS, topic.removeprefix(VIEW)) if is_view else (PermissionKind.READ, topic)
+        )
+        rules = [rule.rows for rule in self.scope.rules_for(kind, name)]
         faults: list[str] = []
         permits: list[Permit] = []
         for rule in rules:

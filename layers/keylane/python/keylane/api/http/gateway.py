@@ -64,7 +64,7 @@ def scope_in(context: Mapping[str, Any]) -> Scope | None:
     if found is None:
         return None
     if not isinstance(found, str):
-        raise ValueError("the scope of the authorizer is no text")  # noqa: TRY004 (as of any other bad text)
+        raise ValueError("the scope of the authorizer is not a string")  # noqa: TRY004 (as any other)
     return decode_scope(found)
 
 

@@ -39,14 +39,12 @@ def check_scope(
 
 def check_named(scope: Scope, kind: PermissionKind, name: str) -> None:
     """Raise OutsideScope for a topic or view that none of the caller's rules is about."""
-    if kind is PermissionKind.READ:
-        is_named, what = bool(scope.reads(name)), f"topic {name[:249]!r} to be read"
-    elif kind is PermissionKind.WRITE:
-        is_named, what = bool(scope.writes(name)), f"topic {name[:249]!r} to be written"
-    else:
-        is_named, what = bool(scope.views(name)), f"view {name[:249]!r} to be read"
-    if not is_named:
-        raise OutsideScope(f"no rule of the access policy permits {what} by this caller")
+    if not scope.rules_for(kind, name):
+        what = "view" if kind is PermissionKind.VIEWS else "topic"
+        done = "written" if kind is PermissionKind.WRITE else "read"
+        raise OutsideScope(
+            f"no rule of the access policy permits {what} {name[:249]!r} to be {done} by this caller"
+        )
 
 
 def _check_events(scope: Scope, topic: str) -> None:

@@ -1,7 +1,7 @@
 """Starts granian with the processes of the server: `python -m keylane_server.server`, or `keylane serve`.
 
-granian binds the port and starts the processes. At SIGTERM it accepts nothing more, waits for the answers to
-what runs, and kills what has not ended after `drain_s`.
+granian binds the port and starts the processes. At SIGTERM it accepts nothing more and waits for the answers
+to what runs. Each process ends by itself within `drain_s`; one that can't is killed `KILLED_AFTER_S` later.
 """
 
 import os
@@ -30,6 +30,8 @@ HEAD_BYTES = 128 * 1024
 keeps as much."""
 START_EVERY_S = 5.0
 """A process that dies is started again at once, but not sooner than so long after its last start."""
+KILLED_AFTER_S = 5
+"""After `drain_s`: a process that ends itself on a busy machine may take a second until the kernel says so."""
 START_FAILED = 1
 """The exit code of a process that can't start: its settings are wrong, for example."""
 
@@ -103,7 +105,7 @@ def _make_server(options: ServerOptions) -> SupervisedServer:
         log_level=LogLevels.warning,
         ssl_cert=options.tls_certificate,
         ssl_key=options.tls_key,
-        workers_kill_timeout=options.drain_s,
+        workers_kill_timeout=options.drain_s + KILLED_AFTER_S,
     )
 
 

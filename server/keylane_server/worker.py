@@ -147,9 +147,9 @@ class ServerProcess:
     def _begin_stop(self) -> None:
         """End the streams, for which granian would wait in vain; then have granian stop the process.
 
-        granian kills what has not ended after `drain_s`: before that, what still runs is answered, and then
-        the process ends, whatever its threads wait for. granian's own handler of SIGTERM is replaced by this
-        one. That of SIGINT does the same, and stays.
+        Before `drain_s` is over, what still runs is answered, and then the process ends, whatever its threads
+        wait for. granian's own handler of SIGTERM is replaced by this one. That of SIGINT does the same, and
+        stays.
         """
         self._pages.is_ready = False
         self._runtime.streams.end_all()

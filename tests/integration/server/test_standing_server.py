@@ -142,7 +142,7 @@ def test_what_takes_longer_than_the_drain_is_answered_before_the_end(
     away = {"KEYLANE_KAFKA_BOOTSTRAP": f"{HOST}:1", "KEYLANE_PRODUCE_TIMEOUT_MS": "25000"}
     path = f"/topics/{topic}/keys/k"
     with (
-        standing(tmp_path / "log", {**variables, **away}, "--drain-s", "5") as server,
+        standing(tmp_path / "log", {**variables, **away}, "--drain-s", "10") as server,
         contextlib.ExitStack() as connections,
     ):
         sent = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.fakes import FakeMetrics
@@ -13,6 +14,16 @@ from keylane.model.changes import KEY, PROBLEM, RECORD, ChangeEvent
 from keylane_server import streams
 from keylane_server.greenlets import pause_s, run_request
 from keylane_server.streams import ChangeStreams, EventStream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+async def becomes(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds, 20 s at most."""
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 (what is waited for has no event)
+            await asyncio.sleep(0.001)
 
 
 class FakeSource:
@@ -26,6 +37,7 @@ class FakeSource:
         self.steps: deque[list[ChangeEvent] | Exception] = deque()
         self.starts = 0
         self.waits = 0
+        self.is_idle = False
 
     def start(self) -> None:
         self.starts += 1
@@ -34,11 +46,18 @@ class FakeSource:
     def wait(self, _: float) -> list[ChangeEvent]:
         self.waits += 1
         while not self.steps:
+            self.is_idle = True
             pause_s(0.001)
+        self.is_idle = False
         step = self.steps.popleft()
         if isinstance(step, Exception):
             raise step
         return step
+
+    async def give(self, events: list[ChangeEvent]) -> None:
+        """Add a step, and return once its feed has handed it to the listeners and waits for the next."""
+        self.steps.append(events)
+        await becomes(lambda: not self.steps and self.is_idle)
 
     def catch_up(self, position, _):
         return ([], None) if position is None else ([event("missed")], None)
@@ -73,8 +92,7 @@ def test_two_listeners_share_a_source_and_one_that_comes_back_catches_up_first(s
         shared = ChangeStreams(FakeMetrics())
         one, two = await asyncio.gather(opened(shared, source), opened(shared, source, "older"))
         reading = [asyncio.ensure_future(read(each, "last")) for each in (one, two)]
-        while len(one.feed.listeners) < 2:  # noqa: ASYNC110 (the feed has no event for it)
-            await asyncio.sleep(0)
+        await becomes(lambda: len(one.feed.listeners) == 2)
         source.steps.append([event("other", b"x"), event("last")])
         texts = await asyncio.gather(*reading)
         assert ["missed" in each for each in texts] == [False, True]
@@ -84,8 +102,7 @@ def test_two_listeners_share_a_source_and_one_that_comes_back_catches_up_first(s
         assert waits <= 2
         for each in (one, two):
             each.close()
-        await asyncio.sleep(0.02)
-        assert one.feed.is_over
+        await becomes(lambda: one.feed.is_over)
 
     asyncio.run(scenario())
 
@@ -102,8 +119,7 @@ def test_a_listener_that_chooses_is_sent_its_own_events_and_ends_by_its_own_erro
         chosen = await run_request(lambda: shared.open(source, "older", lambda _: True, choose))
         assert chosen.feed is plain.feed
         reading = [asyncio.ensure_future(read(each, "last")) for each in (plain, chosen)]
-        while len(plain.feed.listeners) < 2:  # noqa: ASYNC110 (the feed has no event for it)
-            await asyncio.sleep(0)
+        await becomes(lambda: len(plain.feed.listeners) == 2)
         source.steps.append([event("left"), event("no"), event("wrong")])
         source.steps.append([event("last")])
         texts = await asyncio.gather(*reading)
@@ -202,7 +218,7 @@ def test_at_the_end_of_the_server_all_streams_say_so(source: FakeSource):
         shared = ChangeStreams(FakeMetrics())
         stream = await opened(shared, source)
         reading = asyncio.ensure_future(read(stream, ""))
-        await asyncio.sleep(0.01)
+        await becomes(lambda: stream in stream.feed.listeners)
         shared.end_all()
         assert (await reading).endswith("event: closing\ndata: {}\n\n")
         stream.close()
@@ -219,8 +235,7 @@ async def joined(shared: ChangeStreams, source: FakeSource, number: int, choose=
     for stream, chunks in found:
         await anext(chunks)
         reading = asyncio.ensure_future(anext(chunks))
-        while stream not in stream.feed.listeners:  # noqa: ASYNC110 (the feed has no event for it)
-            await asyncio.sleep(0)
+        await becomes(lambda stream=stream: stream in stream.feed.listeners)
         stream.reading = reading  # type: ignore[attr-defined]
         stream.rest = chunks  # type: ignore[attr-defined]
     return [stream for stream, _ in found]
@@ -235,8 +250,7 @@ def test_many_listeners_share_what_a_feed_keeps_until_all_have_it(source: FakeSo
         first = [await each.reading for each in listeners]  # type: ignore[attr-defined]
         assert {len(piece) for piece in first} == {streams.PIECE_BYTES}
         assert (shared._own_bytes, feed.kept_bytes) == (0, 0), "all have taken it, nobody has read it"
-        source.steps.append([event("y" * 100_000)])
-        await asyncio.sleep(0.02)
+        await source.give([event("y" * 100_000)])
         assert 100_000 < feed.kept_bytes == shared._kept_bytes < 101_000
         for each in listeners:
             rest = b""
@@ -260,13 +274,11 @@ def test_what_all_feeds_keep_is_bounded_and_the_largest_lets_go(
         other.identity = "two"
         slow, small = (*await joined(shared, source, 1), *await joined(shared, other, 1))
         for of, size in ((source, 3_000), (other, 1_000), (source, 3_000)):
-            of.steps.append([event("z" * size)])
-            await asyncio.sleep(0.02)
+            await of.give([event("z" * size)])
         # Each has taken its first event, and keeps none.
         for step in range(3):
             for of, size in ((source, 2_000), (other, 100)):
-                of.steps.append([event("z" * size)])
-                await asyncio.sleep(0.02)
+                await of.give([event("z" * size)])
             assert shared._kept_bytes <= 5_000, step
         assert small.number >= small.feed.first
         assert slow.number < slow.feed.first
@@ -306,12 +318,15 @@ def test_a_stream_that_is_cut_off_ends_while_its_client_takes_nothing(source: Fa
     async def scenario() -> None:
         stream = await opened(ChangeStreams(FakeMetrics()), source)
 
+        begun = asyncio.Event()
+
         async def send() -> None:
             async with stream.sending():
+                begun.set()
                 await asyncio.Event().wait()
 
         sending = asyncio.ensure_future(send())
-        await asyncio.sleep(0.01)
+        await begun.wait()
         stream.cut()
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(sending, 10)

@@ -88,6 +88,11 @@ class ReadValues:
         )
 
     @property
+    def looks_at_values(self) -> bool:
+        """Whether anything of a value is asked for: a view that only counts records has none read."""
+        return self.registry is not None or self.names.keys() > _READ.keys() | _ANY.keys()
+
+    @property
     def names(self) -> dict[str, str]:
         """The columns that it returns, and their types in Spark's words."""
         names = _READ | _ANY
@@ -155,7 +160,10 @@ def read_values(
     read = ReadValues.of(view, registry)
     # A record without a timestamp has one before 1970.
     rows = rows.withColumn("timestamp", f.when(f.unix_millis("timestamp") > 0, f.col("timestamp")))
-    rows = rows.select(*_READ, "value").mapInArrow(read, read.schema)
+    if read.looks_at_values:
+        rows = rows.select(*_READ, "value").mapInArrow(read, read.schema)
+    else:
+        rows = rows.select(*_READ, *(f.lit(False).alias(name) for name in _ANY))
     fields = {}
     for at, path in enumerate(read.paths):
         json, written = map(f.col, _names(at))

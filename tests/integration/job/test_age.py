@@ -56,13 +56,26 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def job(kafka, redis_cluster, topics, folder):
-    """The job that the tests of this module share; the last of them that needs it ends it."""
+def shared_job(kafka, redis_cluster, topics, folder):
+    """Returns the job that the tests of this module share. One of them ends it: the next starts another."""
     config = "[job]\nheartbeat_ms = 100\n" + "".join(f"[topics.{name}]\n" for name in topics)
     clocked = {"module": "tests.support.clocked_job", "TEST_CLOCK": str(folder / "clock")}
-    with jobs.running(kafka, redis_cluster, folder, config, **clocked) as running:
-        running.wait_for("keylane: ready")
-        yield running
+    begun: list[jobs.RunningJob] = []
+
+    def current() -> jobs.RunningJob:
+        if not begun or begun[-1].process.poll() is not None:
+            begun.append(jobs.start(kafka, redis_cluster, folder, config, **clocked))
+            begun[-1].wait_for("keylane: ready")
+        return begun[-1]
+
+    yield current
+    for each in begun:
+        each.end()
+
+
+@pytest.fixture
+def job(shared_job) -> jobs.RunningJob:
+    return shared_job()
 
 
 @pytest.fixture

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 def shuffle_within_files(items: list[pytest.Item], seed: int) -> None:
     """Sort the tests of each file by the seed; files stay where they are.
 
-    A test's turn depends on its id alone: those that `-k` or the command line choose keep their order.
+    A test's turn depends on its id alone: those that `-k` or the command line choose keep their order. One
+    that is marked `last` comes after the others: it destroys what its file shares.
     """
     files = {path: number for number, path in enumerate(dict.fromkeys(item.path for item in items))}
 
-    def turn(item: pytest.Item) -> tuple[int, bytes]:
-        return files[item.path], hashlib.sha256(f"{seed} {item.nodeid}".encode()).digest()
+    def turn(item: pytest.Item) -> tuple[int, bool, bytes]:
+        is_last = item.get_closest_marker("last") is not None
+        return files[item.path], is_last, hashlib.sha256(f"{seed} {item.nodeid}".encode()).digest()
 
     items.sort(key=turn)

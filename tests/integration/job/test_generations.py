@@ -317,6 +317,7 @@ def test_the_job_tells_its_metrics_in_cloudwatch_s_format(job, names):
     assert {"Lag", "Records", "Strays", "LeftInKafka", "Restarts", "IncompletePartitions"} <= line.keys()
 
 
+@pytest.mark.last
 def test_a_redis_that_was_emptied_is_filled_from_the_topics_and_reads_say_so(
     job, kafka, redis_cluster, state_of, names
 ):

@@ -12,7 +12,7 @@ NAMES = [f"test_{file}.py::test_{number}" for file in "ba" for number in range(8
 def item(name: str, marked: str) -> Any:
     path = Path(name.partition("::")[0])
     return SimpleNamespace(
-        nodeid=name, path=path, get_closest_marker=lambda marker: marker == "last" and name == marked or None
+        nodeid=name, path=path, get_closest_marker=lambda marker: (marker == "last" and name == marked) or None
     )
 
 

@@ -31,7 +31,7 @@ keeps as much."""
 START_EVERY_S = 5.0
 """A process that dies is started again at once, but not sooner than so long after its last start."""
 KILLED_AFTER_S = 5
-"""After `drain_s`: a process that ends itself on a busy machine may take a second until the kernel says so."""
+"""After `drain_s`: on a busy machine it takes a while until a process that ends itself is seen to have ended."""
 START_FAILED = 1
 """The exit code of a process that can't start: its settings are wrong, for example."""
 

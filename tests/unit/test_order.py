@@ -10,10 +10,11 @@ NAMES = [f"test_{file}.py::test_{number}" for file in "ba" for number in range(8
 
 
 def item(name: str, marked: str) -> Any:
+    def marker_of(marker: str) -> str | None:
+        return marker if marker == "last" and name == marked else None
+
     path = Path(name.partition("::")[0])
-    return SimpleNamespace(
-        nodeid=name, path=path, get_closest_marker=lambda marker: (marker == "last" and name == marked) or None
-    )
+    return SimpleNamespace(nodeid=name, path=path, get_closest_marker=marker_of)
 
 
 def in_order_of(seed: int, names: list[str], marked: str = "") -> list[str]:

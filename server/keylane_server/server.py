@@ -31,7 +31,7 @@ keeps as much."""
 START_EVERY_S = 5.0
 """A process that dies is started again at once, but not sooner than so long after its last start."""
 KILLED_AFTER_S = 5
-"""After `drain_s`: on a busy machine it takes a while until a process that ends itself is seen to have ended."""
+"""After `drain_s`: on a busy machine, a process that has ended itself is seen to be gone only later."""
 START_FAILED = 1
 """The exit code of a process that can't start: its settings are wrong, for example."""
 

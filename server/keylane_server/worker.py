@@ -153,6 +153,7 @@ class ServerProcess:
         """
         self._pages.is_ready = False
         self._runtime.streams.end_all()
+        self._runtime.lines.end_all()
         assert self._app is not None  # noqa: S101 - for the type checker
         drain_s = self._options.drain_s
         asyncio.get_running_loop().call_later(drain_s * ANSWERED_AT, self._app.give_up)

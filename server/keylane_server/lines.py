@@ -9,14 +9,12 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 
-from keylane.api.http.problems import problem
 from keylane.api.http.response import Response
 from keylane.metrics.meter import MetricSink
 from keylane.model.changes import ChangeEvent
 from keylane_server.admission import WaitRefused
 from keylane_server.coders import CODERS, PlainCoder
 from keylane_server.greenlets import RequestCancelled, RequestGreenlet, begin_awaited
-from keylane_server.refusals import OVERLOADED
 from keylane_server.streams import HEARTBEAT_S, PIECE_BYTES, SEND_TIMEOUT_S
 
 SNAPSHOT = "snapshot"
@@ -55,11 +53,10 @@ class LineBodies:
         self._bodies.discard(body)
         self._report()
 
-    def end_all(self) -> None:
-        """End all bodies with a problem that says so: the server is being stopped."""
-        detail = "the server is being stopped: go on with the cursor of the last lane"
+    def end_all(self, last: Response[str]) -> None:
+        """End all bodies with a problem: the server is being stopped."""
         for body in list(self._bodies):
-            body.end(problem(OVERLOADED, detail, "stream"))
+            body.end(last)
 
     def _report(self) -> None:
         self._metrics.add_number("StreamsOpen", (SNAPSHOT,), len(self._bodies))

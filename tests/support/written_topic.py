@@ -78,7 +78,9 @@ class ScannedState(FakeState):
 
     def _scan(self, pattern: bytes, after: int) -> tuple[list[bytes], bytes]:
         prefix = pattern.removesuffix(b"*").decode()
-        there = [key for key in self.entries.keys() - self.left if fnmatch.fnmatchcase(key.decode(), f"{prefix}*")]
+        there = [
+            key for key in self.entries.keys() - self.left if fnmatch.fnmatchcase(key.decode(), f"{prefix}*")
+        ]
         placed = sorted((self._place(key), key) for key in there)
         rest = [(place, key) for place, key in placed if place >= after]
         taken = rest[: self.step_keys]
@@ -220,7 +222,9 @@ class WrittenTopic:
             end = next_offset if partition == lane.partition else strays.get(partition, 0)
             for record in log[:end]:
                 known = newest.get(record.key)
-                if lane_of_key(self.layout, record.key) == lane and (known is None or known.time < record.time):
+                if lane_of_key(self.layout, record.key) == lane and (
+                    known is None or known.time < record.time
+                ):
                     newest[record.key] = record
         return {key: record.value for key, record in newest.items() if record.value is not None}
 
@@ -233,7 +237,9 @@ class WrittenTopic:
         """Return what reads the topic."""
         clock = self.time.clock
         store = Store(self.state, Layouts(self.state, clock, 30), clock)
-        return ChangeReader(store, lambda: self.kafka, lambda **_: ValueDecoder(lambda: None, WaitBudget(0, clock)))
+        return ChangeReader(
+            store, lambda: self.kafka, lambda **_: ValueDecoder(lambda: None, WaitBudget(0, clock))
+        )
 
     def snapshot(self, **scan: Any) -> TopicSnapshot:
         """Begin a snapshot of it."""

@@ -5,10 +5,6 @@ from __future__ import annotations
 import pytest
 from tests.support.written_topic import KEYS, SnapshotTaker, WrittenTopic
 
-from keylane.errors import SnapshotOutdated, StateUnavailable
-from keylane.query.lane_snapshot import LaneCut
-from keylane.state.lanes import lane_of_key
-
 SEEDS = range(60)
 
 

@@ -59,13 +59,13 @@ return { process, watermark, strays, cursor, found, records }
 """Reads a part of a lane.
 
 KEYS: the watermark. ARGV: a key of the slot that never exists, the key of the lane's strays, the length of
-what precedes a record's key, a pattern of Redis' keys, SCAN's cursor or nothing, its COUNT, how often SCAN may
-be called, how many bytes of records are enough; without a cursor Redis' keys that are read instead.
+what precedes a record's key, a pattern of Redis' keys, SCAN's cursor or nothing, its COUNT, how often SCAN
+may be called, how many bytes of records are enough; without a cursor Redis' keys that are read instead.
 Returns an id of the process alone where the slot migrates: Redis then refuses to read what is not there. Else
 also the watermark, the strays, the next cursor, the keys that SCAN found, and the records of the first keys.
 
-The id is an address in the process's memory: a user with +@read may not ask for Redis' run id. It differs
-after a restart, which orders keys by another seed, and at most that of another process is taken for a new one.
+The id is an address in the process's memory, which differs after a restart: that orders keys by another seed.
+A user who may only read can't ask for Redis' own run id. What flushes scripts changes the id, too.
 """
 _DIGEST = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest().encode()
 SCANNED_AT_ONCE = 250

@@ -178,12 +178,13 @@ class LaneSnapshot:
         while True:
             try:
                 self._ask(lane_scan.read_step(self._given.layout, self._lane, ()))
-                return
             except LaneUnsettled as unsettled:
                 if not deadline.remaining_s:
                     raise StateUnavailable(f"lane {self._lane}: {unsettled}") from unsettled
                 self._process = b""
                 clock.pause_s(SETTLE_PAUSE_S)
+            else:
+                return
 
     def _scan(self) -> Generator[LaneRows, None, dict[int, int]]:
         """Yield what the lane has; return its ends at a moment at which all of that was there."""
@@ -209,8 +210,8 @@ class LaneSnapshot:
     def _catch_up(self, ends: dict[int, int]) -> Generator[LaneRows, None, dict[int, int]]:
         """Yield what changed since the lane began, up to one moment; return the lane's ends at that moment.
 
-        `known`: of each partition the offset below which the rows have all that the lane then had; `ends`: how
-        far the lane was when the last of them was read.
+        `known`: of each partition the offset below which the rows have all of the lane; `ends`: how far the
+        lane was when the last of them was read.
         """
         known = dict(self._begin)
         moving: set[int] = set()
@@ -246,8 +247,8 @@ class LaneSnapshot:
                 return first, ends
 
     def _known(self, source: int, known: Mapping[int, int]) -> int:
-        """Return up to where the log of a partition is known: the lane has older strays of it than that."""
-        return max(known.get(source, 0), 0 if source in self._begin else self._given.begin.get(source, 0))
+        """Return up to where the log of a partition is known: older strays were there before the first lane."""
+        return max(known.get(source, 0), self._given.begin.get(source, 0))
 
     def _is_behind(self, source: int, known: Mapping[int, int], ends: Mapping[int, int]) -> bool:
         return ends[source] > self._known(source, known)

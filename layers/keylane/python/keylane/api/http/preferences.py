@@ -112,7 +112,7 @@ def _weights_of(accept: str) -> dict[str, float]:
 
 
 def preferred_coding(accept_encoding: str | None, codings: Sequence[str]) -> str | None:
-    """Return the content coding that `Accept-Encoding` prefers, of equals the first; None for none of them."""
+    """Return the content coding that `Accept-Encoding` prefers, of equals the first; None for none."""
     if not accept_encoding or len(accept_encoding) > LONGEST_ACCEPT:
         return None
     weights: dict[str, float] = {}

@@ -3,12 +3,12 @@
     {"begin": {"topic": "flights", "lanes": 9, "at": "0:41611,1:38588@1795311449754"}}
     {"topic": "flights", "partition": 0, "offset": 1042, ..., "key": "N725MQ", ..., "value": {...}}
     {"key": "N14228", "key_format": "text", "absent": true}
-    {"lane": {"lane": "0.0", "partition": 0, "next_offset": 41640, "as_of_ms": 1795311449754, "cursor": "..."}}
+    {"lane": {"lane": "0.0", "partition": 0, "next_offset": 41640, "as_of_ms": 1795311449754, "cursor": ...}}
     {"end": {"at": "0:41640,1:38600@1795311449754"}}
     {"problem": {"type": "urn:keylane:problem:state-unavailable", ...}}
 
-A line with `key` is a row, as in a page of keys, or removes it. Of several lines of a key the last one counts.
-The lines of a lane count once its own line has come: then they are all records of the lane below its
+A line with `key` is a row, as in a page of keys, or removes it. Of several lines of a key the last one
+counts. The lines of a lane count once its own line has come: then they are all records of the lane below its
 `next_offset`, and below `strays` of other partitions. `at` is an id of the topic's stream of changes. The
 last line is `end`, or a `problem`.
 """
@@ -91,8 +91,8 @@ SNAPSHOT_SCHEMA = Schema(
     "Snapshot",
     {
         "type": "string",
-        "description": "lines of JSON, from the standing server: `begin`, rows as in a page of keys, `lane` after"
-        " the rows of each lane, and last `end` or `problem`",
+        "description": "lines of JSON, from the standing server: `begin`, rows as in a page of keys, `lane`"
+        " after the rows of each lane, and last `end` or `problem`",
     },
 )
 

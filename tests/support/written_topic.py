@@ -1,14 +1,14 @@
-"""A topic that is written and moved while it is read: what the job, Redis and Kafka may do between two steps."""
+"""A topic that is written and moved while it is read: what may happen between any two steps of a reader."""
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
 import random
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tests.support.builders import NOW_MS, a_layout, a_watermark, layout_entry, value_key
+from tests.support.builders import NOW_MS, a_layout, a_watermark, entries_of, layout_entry, value_key
 from tests.support.fakes import FakeKafka, FakeState, FakeTime
 
 from keylane import routing
@@ -30,6 +30,13 @@ if TYPE_CHECKING:
     from keylane.model.records import Layout
 
 KEYS = [b"key-%d" % number for number in range(14)]
+_GLOB = re.compile(rb"\\(.)|(\[[^]]*\])|(\*)|(\?)|(.)", re.DOTALL)
+
+
+def _as_regex(part: re.Match[bytes]) -> bytes:
+    """Return the regular expression of a part of one of Redis' patterns."""
+    escaped, of_set, star, question, plain = part.groups()
+    return of_set or (star and b".*") or (question and b".") or re.escape(escaped or plain)
 
 
 @dataclass
@@ -77,10 +84,8 @@ class ScannedState(FakeState):
         return [self.process, self.entries.get(watermark), flat, cursor, shown, values]
 
     def _scan(self, pattern: bytes, after: int) -> tuple[list[bytes], bytes]:
-        prefix = pattern.removesuffix(b"*").decode()
-        there = [
-            key for key in self.entries.keys() - self.left if fnmatch.fnmatchcase(key.decode(), f"{prefix}*")
-        ]
+        matches = re.compile(_GLOB.sub(_as_regex, pattern), re.DOTALL).fullmatch
+        there = [key for key in self.entries.keys() - self.left if matches(key)]
         placed = sorted((self._place(key), key) for key in there)
         rest = [(place, key) for place, key in placed if place >= after]
         taken = rest[: self.step_keys]
@@ -108,12 +113,14 @@ class WrittenTopic:
     stripes: int = 1
     has_strays: bool = False
     markers: bool = True
+    complete_as_of_ms: int = NOW_MS
+    options: Options = field(default_factory=Options)
     state: ScannedState = field(default_factory=ScannedState)
     kafka: FakeKafka = field(default_factory=FakeKafka)
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
-        options = Options() if self.markers else Options(marker_ms=0)
+        options = self.options if self.markers else replace(self.options, marker_ms=0)
         self.layout: Layout = a_layout(
             "written", self.partitions, stripes=self.stripes, incarnation=7, options=options
         )
@@ -149,7 +156,7 @@ class WrittenTopic:
         for offset, record in records:
             lane = lane_of_key(self.layout, record.key)
             if lane.partition != partition and self.strays[lane].get(partition, 0) <= offset:
-                self._store(lane, offset, record, partition)
+                self._store(offset, record, partition)
         for lane in {lane_of_key(self.layout, record.key) for _, record in records}:
             if lane.partition != partition:
                 self.strays[lane][partition] = max(to, self.strays[lane].get(partition, 0))
@@ -159,7 +166,7 @@ class WrittenTopic:
         for lane in own:
             for offset, record in records:
                 if lane_of_key(self.layout, record.key) == lane and offset >= self.applied[lane]:
-                    self._store(lane, offset, record, None)
+                    self._store(offset, record, None)
             self.applied[lane] = max(to, self.applied[lane])
             self._mark(lane)
 
@@ -201,7 +208,17 @@ class WrittenTopic:
         self.state.migrating, self.state.left = False, set()
         self.move()
 
-    def _store(self, lane: Lane, offset: int, record: Written, source: int | None) -> None:
+    def build_again(self) -> None:
+        """Serve another generation."""
+        for lane in self.applied:
+            mark = a_watermark(self.applied[lane], superseded=True)
+            self.state.entries[lane.watermark_key] = codec.encode_watermark(mark)
+        layout = replace(self.layout, generation=2)
+        self.state.entries |= layout_entry(layout)
+        for lane in lanes_of_topic(layout):
+            self.state.entries[lane.watermark_key] = codec.encode_watermark(a_watermark(0))
+
+    def _store(self, offset: int, record: Written, source: int | None) -> None:
         name = value_key(self.layout, record.key)
         stored = self.state.entries.get(name)
         if stored is not None and codec.decode_head(stored, 0).timestamp_ms >= record.time:
@@ -209,10 +226,17 @@ class WrittenTopic:
         if record.value is None and not self.markers:
             self.state.entries.pop(name, None)
             return
-        self.state.entries[name] = codec.encode_record(record.value, offset, record.time, source)
+        fields = entries_of(record.value, self.layout.options)
+        self.state.entries[name] = codec.encode_record(
+            record.value, offset, record.time, source, fields=fields
+        )
 
     def _mark(self, lane: Lane) -> None:
-        mark = a_watermark(self.applied[lane], has_strays=bool(self.strays[lane]))
+        mark = a_watermark(
+            self.applied[lane],
+            has_strays=bool(self.strays[lane]),
+            complete_as_of_ms=self.complete_as_of_ms,
+        )
         self.state.entries[lane.watermark_key] = codec.encode_watermark(mark)
 
     def fold(self, lane: Lane, next_offset: int, strays: Mapping[int, int]) -> dict[bytes, bytes]:
@@ -241,9 +265,10 @@ class WrittenTopic:
             store, lambda: self.kafka, lambda **_: ValueDecoder(lambda: None, WaitBudget(0, clock))
         )
 
-    def snapshot(self, **scan: Any) -> TopicSnapshot:
+    def snapshot(self, *, partial: bool = False, **scan: Any) -> TopicSnapshot:
         """Begin a snapshot of it."""
-        return TopicSnapshot(self.reader, self.layout.topic, SnapshotScan(**scan), ReadTerms(1000))
+        terms = ReadTerms(1000, partial=partial)
+        return TopicSnapshot(self.reader, self.layout.topic, SnapshotScan(**scan), terms)
 
 
 @dataclass

@@ -247,7 +247,7 @@ class LaneSnapshot:
                 return first, ends
 
     def _known(self, source: int, known: Mapping[int, int]) -> int:
-        """Return up to where the log of a partition is known: older strays were there before the first lane."""
+        """Return up to where a partition's log is known: older strays were there before the first lane."""
         return max(known.get(source, 0), self._given.begin.get(source, 0))
 
     def _is_behind(self, source: int, known: Mapping[int, int], ends: Mapping[int, int]) -> bool:

@@ -154,7 +154,7 @@ class Tormentor:
             broken or self.stack.job.has_ended or bool(self.readers.broken),
             [_since(began_s, step) for step in log],
             self.writers.counts(),
-            count_by_source(seen) + self.scoped.counts,
+            count_by_source(seen) + self.scoped.counts + self.readers.snapshots.counts(),
         )
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -66,6 +67,7 @@ class Snapshots:
     broken: list[str] = field(default_factory=list)
     _goes_on: threading.Event = field(default_factory=threading.Event)
     _is_idle: threading.Event = field(default_factory=threading.Event)
+    _counts: Counter[str] = field(default_factory=Counter)
     _is_over: bool = False
     _thread: threading.Thread | None = None
 
@@ -83,6 +85,12 @@ class Snapshots:
         if self._thread and not self._is_idle.wait(within_s) and not self.broken:
             self.broken.append(f"the snapshots have not come to rest within {within_s:.0f} s")
         taken, self.lanes = self.lanes, []
+        self._counts["snapshots, lanes"] += len(taken)
+        return taken
+
+    def counts(self) -> Counter[str]:
+        """How many lanes were compared since the last call, and how many snapshots ended early."""
+        taken, self._counts = self._counts, Counter()
         return taken
 
     def close(self) -> None:
@@ -116,8 +124,10 @@ class Snapshots:
                     continue
                 try:
                     self.lanes.extend(self._take(source.choice(list(self.stack.shapes)), may_rest=True))
+                    self._counts["snapshots"] += 1
                 except (KeylaneError, _Rests):
                     # Lanes that were cut before are there: a problem ends the rest alone.
+                    self._counts["snapshots, ended early"] += 1
                     time.sleep(_PAUSE_S)
         except Exception as error:  # noqa: BLE001 - any other error is a finding
             self.broken.append(f"a snapshot broke: {error!r}")
@@ -192,7 +202,8 @@ def _check_stray(lane: ReadLane, key: bytes, record: Record | None, key_log: Key
     due = key_log.newest_of(record.partition, end)
     if not is_same(record, due):
         yield (
-            f"{where}: a snapshot has the stray {show(record)}, below {record.partition}:{end} it is {show(due)}"
+            f"{where}: a snapshot has the stray {show(record)};"
+            f" below {record.partition}:{end} it is {show(due)}"
         )
 
 

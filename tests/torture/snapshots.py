@@ -125,9 +125,9 @@ class Snapshots:
                 try:
                     self.lanes.extend(self._take(source.choice(list(self.stack.shapes)), may_rest=True))
                     self._counts["snapshots"] += 1
-                except (KeylaneError, _Rests):
+                except (KeylaneError, _Rests) as error:
                     # Lanes that were cut before are there: a problem ends the rest alone.
-                    self._counts["snapshots, ended early"] += 1
+                    self._counts[f"snapshots, {type(error).__name__.strip('_')}"] += 1
                     time.sleep(_PAUSE_S)
         except Exception as error:  # noqa: BLE001 - any other error is a finding
             self.broken.append(f"a snapshot broke: {error!r}")

@@ -1,4 +1,4 @@
-"""The tutorials docs/start.md, use/find.md and use/snapshots.md, pasted: block after block, without a pause."""
+"""docs/start.md, use/find.md and use/snapshots.md, pasted: one block after the other, without a pause."""
 
 from __future__ import annotations
 

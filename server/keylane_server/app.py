@@ -30,6 +30,7 @@ from keylane_server import refusals
 from keylane_server.admission import Overloaded, ReadPlace, WaitRefused
 from keylane_server.bodies import Body
 from keylane_server.greenlets import RequestBounds, RequestCancelled, begin_awaited
+from keylane_server.lines import LineBody
 from keylane_server.lookups import PlainLookups
 from keylane_server.pages import PROBES
 from keylane_server.received import ReceivedRequest, new_request_id
@@ -157,7 +158,7 @@ class ServerApp:
                 with self._spans.of(request) as span:
                     response = await self._respond(request, receive, fault)
                     span.answered(response)
-            if isinstance(response.body, EventStream):
+            if isinstance(response.body, STREAMED):
                 self._answering.discard(asyncio.current_task())
                 await self._stream(send, receive, response, request)
             else:
@@ -256,7 +257,7 @@ class ServerApp:
         try:
             bounds = RequestBounds(admission.pause_long_poll_s, replies)
             response = await self._begin(request, complete, receive, bounds)
-            is_streaming = isinstance(response.body, EventStream)
+            is_streaming = isinstance(response.body, STREAMED)
         finally:
             if not is_streaming:
                 admission.leave_long_poll()
@@ -293,7 +294,7 @@ class ServerApp:
         self, send: Send, receive: Receive, response: Response[Any], request: ReceivedRequest
     ) -> None:
         """Send events until the client goes, or does not read for a while, or the stream ends."""
-        stream: EventStream = response.body
+        stream: EventStream | LineBody = response.body
         watching = asyncio.ensure_future(_call_when_gone(receive, stream.leave))
         try:
             response.headers["x-amzn-RequestId"] = request.id
@@ -376,6 +377,8 @@ class ServerApp:
             await self._outbox.send(send, receive, scope, start, body)
 
 
+STREAMED = (EventStream, LineBody)
+"""Bodies that are sent as they come."""
 _NO_CONTENT = 204
 KEY_ROUTE = "get_key"
 LARGE_BODY_BYTES = 64 * 1024

@@ -12,12 +12,13 @@ from keylane.errors import Unavailable
 from keylane.ports import Clock, SchemaEncoder
 from keylane.wiring.runtime import Runtime
 from keylane_server import greenlets
+from keylane_server.lines import LineBodies, LineBody
 from keylane_server.redis.shared_cluster import SharedCluster
 from keylane_server.redis.shared_layouts import SharedLayouts
 from keylane_server.streams import ChangeStreams, EventStream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Executor
 
     from keylane.adapters.kafka.options import KafkaSettings
@@ -53,6 +54,7 @@ class ServerRuntime(Runtime):
         self._metrics = metrics
         self._producers: list[SharedProducer] = []
         self.streams = ChangeStreams(metrics)
+        self.lines = LineBodies(metrics, self.streams.count_cut)
 
     def open_cluster(self, settings: RedisSettings, meter: Meter) -> ClusterClient:
         """See `Runtime.open_cluster`."""
@@ -100,6 +102,10 @@ class ServerRuntime(Runtime):
     ) -> EventStream:
         """See `Runtime.open_stream`."""
         return self.streams.open(source, position, is_wanted, choose)
+
+    def open_lines(self, begin: Callable[[], Iterator[bytes]], coding: str | None) -> LineBody:
+        """See `Runtime.open_lines`."""
+        return self.lines.open(begin, coding)
 
     def call_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """See `Runtime.call_all`."""

@@ -18,7 +18,7 @@ from keylane.errors import KeylaneError
 from keylane.metrics.emf import EmfLog
 from keylane.wiring.tracing import open_tracing
 from keylane_server.access import TokenAuthorizer
-from keylane_server.admission import AdmissionControl
+from keylane_server.admission import AdmissionControl, Overloaded
 from keylane_server.app import ServerApp
 from keylane_server.applications import Applications
 from keylane_server.greenlets import run_request
@@ -26,6 +26,7 @@ from keylane_server.logs import configure_logging
 from keylane_server.metrics import ServerMetrics
 from keylane_server.options import ServerOptions
 from keylane_server.pages import OwnPages
+from keylane_server.refusals import refusal_of
 from keylane_server.runtime import ServerRuntime
 
 if TYPE_CHECKING:
@@ -153,6 +154,8 @@ class ServerProcess:
         """
         self._pages.is_ready = False
         self._runtime.streams.end_all()
+        stopping = Overloaded("the server is being stopped")
+        self._runtime.lines.end_all(refusal_of(stopping, "stream"))
         assert self._app is not None  # noqa: S101 - for the type checker
         drain_s = self._options.drain_s
         asyncio.get_running_loop().call_later(drain_s * ANSWERED_AT, self._app.give_up)

@@ -81,6 +81,7 @@ EXAMPLES = {
     "find_records": Example("GET", "/topics/bookings/find?to=Be*&order=to&limit=5"),
     "get_history": Example("GET", "/topics/bookings/keys/ann%7C2026-11-09/history?limit=5"),
     "get_key_changes": Example("GET", "/topics/flights/keys/N14228/changes?fields=origin,dest", status=501),
+    "get_snapshot": Example("GET", "/topics/bookings/snapshot?prefix=ann%7C", status=501),
     "get_changes": Example("GET", "/topics/bookings/changes?prefix=ann%7C", status=501),
     "get_topic": Example("GET", "/topics/flights"),
     "get_partitions": Example("GET", "/metadata/partitions?topic=flights"),

@@ -303,6 +303,7 @@ def load_query(
         no_schemas,
         lambda: pytest.fail("a function streams nothing"),
         Runtime().open_stream,
+        Runtime().open_lines,
     )
     application = an_application(query.OPERATIONS, parts)
 

@@ -124,6 +124,7 @@ def query_parts_over(state: FakeState, time: FakeTime | None = None) -> QueryPar
         _none,
         _none,
         Runtime().open_stream,
+        Runtime().open_lines,
     )
 
 

@@ -153,6 +153,7 @@ class Functions:
             lambda: pytest.fail("no topic here has a registry's values"),
             lambda: pytest.fail("a function streams nothing"),
             a_runtime(clock).open_stream,
+            a_runtime(clock).open_lines,
         )
         produce_parts = produce_parts_over(RecordWriter(log, clock, 1_048_576, 5_000))
         self.query = an_application(query.OPERATIONS, query_parts)

@@ -31,6 +31,7 @@ TAKE_SCOPES = {
     "get_view_keys",
     "get_key_changes",
     "get_changes",
+    "get_snapshot",
     "put_key",
     "delete_key",
     "post_records",

@@ -34,6 +34,7 @@
     ├── HistoryTooShort
     ├── NoJsonObject
     ├── PositionNotReached
+    ├── SnapshotOutdated
     ├── ValueLeftInKafka
     ├── ValueNotDecodable
     ├── IdempotencyKeyReused
@@ -185,7 +186,7 @@ class NotStreamed(KeylaneError):
     """A function answers once and ends, so it can't stream; `instead` says what to request."""
 
     def __init__(self, instead: str) -> None:
-        super().__init__(f"changes are streamed by `keylane serve`, and this is a function: {instead}")
+        super().__init__(f"`keylane serve` streams, and this is a function: {instead}")
 
 
 class PreconditionFailed(KeylaneError):
@@ -346,6 +347,13 @@ class HistoryTooShort(KeylaneError):
         super().__init__(f"topic {topic!r} holds this history from {since_ms} on (ms since 1970)")
         self.topic = topic
         self.since_ms = since_ms
+
+
+class SnapshotOutdated(KeylaneError):
+    """What was read of a topic does not belong to what there is now; `reason` says why."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(f"the snapshot of topic {topic!r} can't go on: {reason}. Begin a new one")
 
 
 class NoJsonObject(KeylaneError):

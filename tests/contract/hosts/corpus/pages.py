@@ -195,3 +195,15 @@ def stream_cases(names: Names) -> Iterator[Case]:
             yield Case(method, f"/topics/hosts-feed/find?{query}")
     yield Case("GET", "/topics/hosts-flights/changes?dest=SFO", events=2)
     yield Case("GET", "/topics/hosts-flights/changes?fieds=dest", events=2)
+    snapshot = "/topics/hosts-feed/snapshot"
+    for query in (
+        "",
+        "?fields=n",
+        "?prefix=f01",
+        "?prefix=ZjA&key_format=base64",
+        "?partial=true",
+        "?n=1..3",
+    ):
+        yield Case("GET", f"{snapshot}{query}")
+    for query in ("?cursor=AAAAAAAAAAAAAAAAAAAAAAAA", "?limit=3", "?prefix=%FF"):
+        yield Case("GET", f"{snapshot}{query}")

@@ -1,6 +1,6 @@
 """Reads from the state: keys, histories, many keys, joins, ranges, views, and descriptions of partitions."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +8,7 @@ from keylane.api.http.common_parameters import ValueOptions, has_base64_keys
 from keylane.api.http.request import Request
 from keylane.api.http.response import Response
 from keylane.api.http.router import Application, Operations
-from keylane.api.reads import changes, find, many, pages, topics, views
+from keylane.api.reads import changes, find, many, pages, snapshot, topics, views
 from keylane.api.reads.change_conditions import ConditionedChanges, check_conditions
 from keylane.api.reads.change_sources import KeyChanges, TopicChanges
 from keylane.api.reads.envelope import Envelopes
@@ -29,6 +29,7 @@ from keylane.query.newest import (
     read_newest_as_of,
 )
 from keylane.query.ranges import read_range
+from keylane.query.snapshot import TopicSnapshot
 from keylane.query.span import Span
 from keylane.query.topics import partitions_by_node
 from keylane.query.views import describe_view, list_views, read_windows
@@ -153,12 +154,35 @@ def get_changes(app: QueryApp, request: Request, topic: str) -> Response[Any]:
     every = app.parts()
     source, choose = TopicChanges(every.change_reader, read), None
     if read.asked:
-        check_conditions(use.store, read)
+        check_conditions(use.store, read.topic, read.asked, changes.TOPIC_NAMES, read.terms)
         choose = ConditionedChanges(read.asked, every.change_reader.decoder).choose
     if use.store.scopes is not None:
         scoped = ScopedChanges(use.change_reader, read, use.store.scopes, choose)
         return changes.render_stream(scoped.open(use.open_stream, source, changes.keys_from(read.key)))
     return changes.render_stream(use.open_stream(source, read.since, changes.keys_from(read.key), choose))
+
+
+@OPERATIONS.operation(
+    snapshot.SNAPSHOT_SCHEMA,
+    parameters=snapshot.SNAPSHOT,
+    answer_type=snapshot.LINES,
+    refusals=(409, 501),
+    takes_conditions=True,
+    takes_scope=True,
+)
+def get_snapshot(app: QueryApp, request: Request, topic: str) -> Response[Any]:
+    """Answer with all records of a topic as lines of JSON, each lane as of one position."""
+    use = _parts(app, request)
+    read = snapshot.parse_snapshot(request, topic, use.settings)
+
+    def begin() -> Iterator[bytes]:
+        span = _span_of(use, read.topic, Span.of_prefix(read.scan.prefix), raw_keys=read.raw_keys)
+        if read.scan.asked:
+            check_conditions(use.store, read.topic, read.scan.asked, snapshot.SNAPSHOT_NAMES, read.terms)
+        begun = TopicSnapshot(use.change_reader, read.topic, read.scan._replace(prefix=span.low), read.terms)
+        return snapshot.SnapshotLines(begun, use.change_reader, read).pieces()
+
+    return snapshot.render_snapshot(use.open_lines(begin, read.coding), read)
 
 
 @OPERATIONS.operation(

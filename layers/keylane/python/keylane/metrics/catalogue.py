@@ -111,7 +111,11 @@ FUNCTIONS: dict[str, Metric] = {
 
 STREAMS: dict[str, Metric] = {
     "StreamsOpen": gauge(
-        "keylane_streams_open", "Streams of changes that are open", "kind", is_billed=False, is_summed=True
+        "keylane_streams_open",
+        "Streams of changes, and snapshots, that are open",
+        "kind",
+        is_billed=False,
+        is_summed=True,
     ),
     "StreamsCut": counter(
         "keylane_streams_cut", "Streams that were ended because their client read too slowly", is_billed=False

@@ -130,6 +130,7 @@ ROUTES = (
     Route("get_history", "/topics/{topic}/keys/{key}/history", READS, QUERY, _READ),
     Route("get_key_changes", "/topics/{topic}/keys/{key}/changes", ("GET",), QUERY, _READ),
     Route("get_changes", "/topics/{topic}/changes", ("GET",), QUERY, _READ),
+    Route("get_snapshot", "/topics/{topic}/snapshot", ("GET",), QUERY, _READ),
     Route("read_keys", "/topics/{topic}/keys:read", ("POST",), QUERY, _READ),
     Route("join_topics", "/join/{key}", READS, QUERY, _READ_OF_TOPICS),
     Route("get_windows", "/views/{view}/keys/{key}", READS, QUERY, _VIEWS),
@@ -175,8 +176,8 @@ ROUTES = (
     Route("post_v3_records", f"{V3_TOPIC}/records", ("POST",), PRODUCE, _WRITE),
     Route("post_v3_batch", f"{V3_TOPIC}/records:batch", ("POST",), PRODUCE, _WRITE),
 )
-STREAMS = frozenset({"get_key_changes", "get_changes"})
-"""Answered by `keylane serve` alone, for as long as the client listens."""
+STREAMS = frozenset({"get_key_changes", "get_changes", "get_snapshot"})
+"""Answered by `keylane serve` alone, for as long as the client listens, or reads."""
 BY_NAME = {route.name: route for route in ROUTES}
 _OF_KEY = {method: route for route in ROUTES if route.path == KEY_PATH for method in route.methods}
 KEY_METHODS = tuple(_OF_KEY)

@@ -68,10 +68,16 @@ def read_position(store: Store, topic: str, timeout_ms: float) -> TopicPosition:
 
     Raises UnknownTopic, LaneBuilding for a lane that has not begun, StateUnavailable, CorruptState.
     """
+    reading = read_watermarks(store, topic, timeout_ms)
+    return TopicPosition(reading.layout.incarnation, reading.watermarks.next_offsets)
+
+
+def read_watermarks(store: Store, topic: str, timeout_ms: float) -> Reading:
+    """Return a reading with the watermarks of all lanes. Raises as `read_position`."""
     deadline = Deadline.after_ms(timeout_ms, store.clock)
     _, reading = read_current(begin_reading(store, topic, deadline), _read_watermarks)
     reading.watermarks.check_complete(partial=True)
-    return TopicPosition(reading.layout.incarnation, reading.watermarks.next_offsets)
+    return reading
 
 
 def _read_watermarks(reading: Reading) -> None:

@@ -1,6 +1,6 @@
 """Builds what the query function works with. It imports nothing of Kafka, of the log, or of AWS."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
@@ -23,6 +23,7 @@ from keylane.wiring.runtime import Runtime
 from keylane.wiring.schemas import reading_schemas
 
 OpenStream = Callable[[ChangeSource, Any, Callable[[bytes], bool], Choose | None], Any]
+OpenLines = Callable[[Callable[[], Iterator[bytes]], str | None], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class QueryParts:
     """What the query function works with.
 
     `schemas` opens the Schema Registry for the first value of it, `log` Kafka for changes of whole topics.
-    `open_stream`: as `Runtime.open_stream`.
+    `open_stream`, `open_lines`: as those of `Runtime`.
     """
 
     settings: QuerySettings
@@ -38,6 +39,7 @@ class QueryParts:
     schemas: Callable[[], Schemas]
     log: Callable[[], LogReader]
     open_stream: OpenStream
+    open_lines: OpenLines
 
     @property
     def now_ms(self) -> int:
@@ -101,7 +103,7 @@ def build_query(runtime: Runtime, environment: Mapping[str, str], meter: Meter) 
     store = Store(state, runtime.open_layouts(state, settings.layout_ttl_s), runtime.clock)
     open_schemas = reading_schemas(runtime, environment, settings.registry_timeout_ms)
     open_log = cache(partial(runtime.open_port, partial(_make_log, environment), is_single=True))
-    return QueryParts(settings, store, open_schemas, open_log, runtime.open_stream)
+    return QueryParts(settings, store, open_schemas, open_log, runtime.open_stream, runtime.open_lines)
 
 
 def _make_log(environment: Mapping[str, str]) -> LogReader:

@@ -13,7 +13,7 @@ from keylane.metrics.emf import EmfLog
 from keylane.ports import Clock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from keylane.adapters.kafka.options import KafkaSettings
     from keylane.adapters.redis.cluster import ClusterClient
@@ -77,6 +77,17 @@ class Runtime:
         `position`: from where on; `is_wanted`: of which keys; `choose`: which of their events, None for all.
         """
         raise NotStreamed(source.instead)
+
+    def open_lines(
+        self,
+        begin: Callable[[], Iterator[bytes]],  # noqa: ARG002 (of the server, as the next one)
+        coding: str | None,  # noqa: ARG002
+    ) -> Any:
+        """Return the body of a response that is as long as it takes. Raises NotStreamed, and as `begin`.
+
+        `begin`: returns the body's pieces, each made when it is asked for; `coding`: a content coding.
+        """
+        raise NotStreamed("read the topic's keys page by page at /topics/{topic}/keys")
 
     def call_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """Make calls at the same time; return what they return. They raise nothing."""

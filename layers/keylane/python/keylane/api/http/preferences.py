@@ -11,7 +11,7 @@ from keylane.api.http.parameters import HEADER, text
 from keylane.errors import BadRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from keylane.api.http.request import Request
     from keylane.config.functions import QuerySettings
@@ -109,6 +109,19 @@ def _weights_of(accept: str) -> dict[str, float]:
         if "/" in name:
             weights[name.strip().lower()] = min([1.0, *map(_weight, parameters)])
     return weights
+
+
+def preferred_coding(accept_encoding: str | None, codings: Sequence[str]) -> str | None:
+    """Return the content coding that `Accept-Encoding` prefers, of equals the first; None for none."""
+    if not accept_encoding or len(accept_encoding) > LONGEST_ACCEPT:
+        return None
+    weights: dict[str, float] = {}
+    for each in accept_encoding.split(","):
+        name, *parameters = each.split(";")
+        weights[name.strip().lower()] = min([1.0, *map(_weight, parameters)])
+    every = weights.get("*", 0.0)
+    best = max(codings, key=lambda coding: weights.get(coding, every))
+    return best if weights.get(best, every) > 0 else None
 
 
 def _weight(parameter: str) -> float:

@@ -67,7 +67,7 @@ KINDS: dict[type[errors.KeylaneError], Problem] = {
         415, "unsupported-encoding", "The body's content coding is not supported"
     ),
     errors.NotAcceptable: Problem(406, "not-acceptable", "No answer has a media type that is accepted"),
-    errors.NotStreamed: Problem(501, "not-streamed", "Changes are not streamed here"),
+    errors.NotStreamed: Problem(501, "not-streamed", "Nothing is streamed here"),
     errors.PreconditionFailed: Problem(412, "precondition-failed", "The request's condition is not met"),
     errors.NotFound: Problem(404, "not-found", "The resource does not exist"),
     errors.TopicNotServed: Problem(
@@ -93,6 +93,7 @@ KINDS: dict[type[errors.KeylaneError], Problem] = {
     errors.NoHistory: Problem(409, "no-history", "The topic keeps no history"),
     errors.NoFields: Problem(409, "no-fields", "The topic has no fields to find records by"),
     errors.HistoryTooShort: Problem(410, "history-too-short", "The key's history does not reach back so far"),
+    errors.SnapshotOutdated: Problem(409, "snapshot-outdated", "The snapshot can't go on: begin a new one"),
     errors.NoJsonObject: Problem(409, "no-json-object", "The value has no fields"),
     errors.PositionNotReached: Problem(412, "position-not-reached", "The state has not reached the position"),
     errors.ValueLeftInKafka: Problem(422, "value-left-in-kafka", "The value is too large for the state"),

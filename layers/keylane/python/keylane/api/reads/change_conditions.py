@@ -5,36 +5,39 @@ sent as `left`, and an absent key as `absent`, unless the listener can't have th
 before, and nothing came between.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from keylane.api.http.unknown_parameters import refuse_unknown
-from keylane.api.reads.changes import TOPIC_NAMES, ChangesRequest
 from keylane.errors import BadRequest, NoFields
 from keylane.model.changes import GAP, LEFT, ChangeEvent
 from keylane.model.records import Answer
 from keylane.ports import Deadline
 from keylane.query.conditions import Asked, question_of
 from keylane.query.decoding import ValueDecoder
-from keylane.query.store import Store
+from keylane.query.store import ReadTerms, Store
 
 MOST_OUTSIDE = 10_000
 """Keys that are remembered for each listener: up to 1 KiB each, some 50 bytes as a rule."""
 
 
-def check_conditions(store: Store, read: ChangesRequest) -> None:
+def check_conditions(
+    store: Store, topic: str, asked: Sequence[Asked], names: Collection[str], terms: ReadTerms
+) -> None:
     """Raise BadRequest for what is neither a field of the topic nor a parameter, or no value of the field.
+
+    `names`: the parameters.
 
     Raises NoFields for a topic without fields, UnknownTopic, StateUnavailable.
     """
-    deadline = Deadline.after_ms(read.terms.timeout_ms, store.clock)
+    deadline = Deadline.after_ms(terms.timeout_ms, store.clock)
     try:
-        question_of(store.layouts.get(read.topic, deadline), read.asked, None)
+        question_of(store.layouts.get(topic, deadline), asked, None)
     except (BadRequest, NoFields):
         # The layout at hand may be older than the fields.
-        layout = store.layouts.refresh(read.topic, deadline)
+        layout = store.layouts.refresh(topic, deadline)
         if not layout.options.fields:
-            refuse_unknown([each.name for each in read.asked], TOPIC_NAMES)
-        question_of(layout, read.asked, None)
+            refuse_unknown([each.name for each in asked], names)
+        question_of(layout, asked, None)
 
 
 class ConditionedChanges:

@@ -1,0 +1,150 @@
+"""Long bodies that are made while they are read: snapshots of topics, as lines.
+
+Each piece is made in a request of its own, when the client has taken the one before: a client that reads
+slowly has no more of the server's memory than a fast one. Few may be read at a time.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+
+from keylane.api.http.response import Response
+from keylane.metrics.meter import MetricSink
+from keylane.model.changes import ChangeEvent
+from keylane_server.admission import WaitRefused
+from keylane_server.coders import CODERS, PlainCoder
+from keylane_server.greenlets import RequestCancelled, RequestGreenlet, begin_awaited
+from keylane_server.streams import HEARTBEAT_S, PIECE_BYTES, SEND_TIMEOUT_S
+
+SNAPSHOT = "snapshot"
+MOST_SNAPSHOTS = 8
+"""How many are read of one process at a time: each takes as much of it as some dozen look-ups."""
+LEAST_PIECE = 8 * 1024
+"""Smaller pieces wait for the next one, for FLUSH_S at most."""
+FLUSH_S = 0.5
+
+
+class LineBodies:
+    """The bodies of one process that are being read."""
+
+    def __init__(self, metrics: MetricSink, count_cut: Callable[[], None]) -> None:
+        self._metrics = metrics
+        self.count_cut = count_cut
+        self._bodies: set[LineBody] = set()
+        self._report()
+
+    def open(self, begin: Callable[[], Iterator[bytes]], coding: str | None) -> "LineBody":
+        """Open a body, as a request. `LineBody.close` must follow. Raises WaitRefused, and as `begin`."""
+        if len(self._bodies) >= MOST_SNAPSHOTS:
+            raise WaitRefused(f"{len(self._bodies)} snapshots are read")
+        body = LineBody(self, CODERS[coding]())
+        self._bodies.add(body)
+        try:
+            body.pieces = begin()
+        except BaseException:
+            self._bodies.discard(body)
+            raise
+        self._report()
+        return body
+
+    def close(self, body: "LineBody") -> None:
+        """Let go of a body."""
+        self._bodies.discard(body)
+        self._report()
+
+    def end_all(self, last: Response[str]) -> None:
+        """End all bodies with a problem: the server is being stopped."""
+        for body in list(self._bodies):
+            body.end(last)
+
+    def _report(self) -> None:
+        self._metrics.add_number("StreamsOpen", (SNAPSHOT,), len(self._bodies))
+
+
+class LineBody:
+    """The lines of one client: the body of its response. `pieces`: some lines each."""
+
+    def __init__(self, bodies: LineBodies, coder: PlainCoder) -> None:
+        self.pieces: Iterator[bytes] = iter(())
+        self._bodies = bodies
+        self._coder = coder
+        self._running: RequestGreenlet | None = None
+        self._is_left = False
+        self._is_cut = False
+        self._last = b""
+
+    @contextlib.asynccontextmanager
+    async def sending(self) -> AsyncIterator[None]:
+        """Give the block the time in which the client has to take a piece. Raises TimeoutError."""
+        async with asyncio.timeout(SEND_TIMEOUT_S):
+            yield
+
+    def count_as_cut(self) -> None:
+        """Count the body, once, as one whose client reads too slowly."""
+        if not self._is_cut:
+            self._is_cut = True
+            self._bodies.count_cut()
+
+    def leave(self) -> None:
+        """End the body where it is: its client has gone."""
+        self._is_left = True
+        if self._running is not None:
+            self._running.cancel()
+
+    def end(self, last: Response[str]) -> None:
+        """End the body with a problem."""
+        self._last = self._last or _problem_line(str(last.body))
+        if self._running is not None:
+            self._running.cancel()
+
+    def close(self) -> None:
+        """Let go of what makes the pieces."""
+        self._bodies.close(self)
+
+    async def chunks(self, refuse: Callable[[], ChangeEvent | None]) -> AsyncIterator[bytes]:
+        """Yield the body's bytes. `refuse` is asked every HEARTBEAT_S for a reason to end it."""
+        flush_at_s = time.monotonic() + FLUSH_S
+        check_at_s = time.monotonic() + HEARTBEAT_S
+        waiting = b""
+        while not self._is_left:
+            piece = None if self._last else await self._next()
+            if piece is None:
+                waiting += self._coder.encode(self._last) + self._coder.end()
+                break
+            waiting += self._coder.encode(piece)
+            now_s = time.monotonic()
+            if now_s >= check_at_s:
+                check_at_s = now_s + HEARTBEAT_S
+                if refusal := refuse():
+                    self._last = self._last or _problem_line(refusal.data)
+            if now_s >= flush_at_s:
+                flush_at_s = now_s + FLUSH_S
+                waiting += self._coder.flush()
+            elif len(waiting) < LEAST_PIECE:
+                continue
+            for chunk in _cut(waiting):
+                yield chunk
+            waiting = b""
+        for chunk in _cut(waiting):
+            yield chunk
+
+    async def _next(self) -> bytes | None:
+        """Return the next piece, None behind the last one, and where the body has been ended."""
+        self._running, piece = begin_awaited(lambda: next(self.pieces, None), is_cancellable=True)
+        try:
+            return await piece
+        except RequestCancelled:
+            return None
+        finally:
+            self._running = None
+
+
+def _problem_line(document: str) -> bytes:
+    return b'{"problem": %s}\n' % document.encode()
+
+
+def _cut(data: bytes) -> Iterator[bytes]:
+    """Yield data as it is given to the client."""
+    for at in range(0, len(data), PIECE_BYTES):
+        yield data[at : at + PIECE_BYTES]

@@ -1,0 +1,193 @@
+"""Snapshots of topics as lines of JSON, from `keylane serve` over real servers."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import zstandard
+from confluent_kafka import Producer
+from tests.servers.own import create_topic
+from tests.servers.standing import StandingServer, plain_variables, standing
+from tests.support import lanes as t
+from tests.support.builders import lane_of
+from tests.support.events import listening
+from tests.support.served import Served
+
+from keylane.adapters.redis.cluster import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+@pytest.fixture(scope="module")
+def variables(redis_cluster: str, kafka: str) -> dict[str, str]:
+    return plain_variables(redis_cluster, kafka)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, variables: dict[str, str]) -> Iterator[StandingServer]:
+    with standing(tmp_path_factory.mktemp("snapshots") / "log", variables) as running:
+        yield running
+
+
+class SnapshottedTopic:
+    """A topic in Kafka, whose records are in the state at the same positions."""
+
+    def __init__(self, served: Served, bootstrap: str) -> None:
+        self.served = served
+        self.name = served.topic
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+        create_topic(bootstrap, self.name, served.layout.partition_count)
+
+    def put(self, key: bytes, value: bytes | None) -> str:
+        self._producer.produce(self.name, value, key, lane_of(self.served.layout, key)[0])
+        assert self._producer.flush(30) == 0
+        return self.served.put(key, value)
+
+
+@pytest.fixture(scope="module")
+def make(redis_cluster: str, kafka: str) -> Iterator[Callable[..., SnapshottedTopic]]:
+    cluster = Cluster(t.settings(redis_cluster))
+    yield lambda **options: SnapshottedTopic(Served(redis_cluster, cluster, **options), kafka)
+    cluster.close()
+
+
+@pytest.fixture
+def topic(make: Callable[..., SnapshottedTopic]) -> SnapshottedTopic:
+    return make()
+
+
+def lines_of(server: StandingServer, path: str, **headers: str) -> list[dict[str, Any]]:
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    status, headers, data = server.ask("GET", path, **names)
+    assert (status, headers["content-type"]) == (200, "application/x-ndjson"), data
+    coding = headers.get("content-encoding")
+    assert coding == names.get("Accept-Encoding")
+    if coding == "gzip":
+        data = gzip.decompress(data)
+    if coding == "zstd":
+        data = zstandard.ZstdDecompressor().decompressobj().decompress(data)
+    assert data.endswith(b"\n")
+    return [json.loads(line) for line in data.splitlines()]
+
+
+def rows_of(lines: list[dict[str, Any]]) -> dict[str, Any]:
+    rows: dict[str, Any] = {}
+    for line in lines:
+        if "key" in line and line.get("absent"):
+            rows.pop(line["key"], None)
+        elif "key" in line:
+            rows[line["key"]] = line["value"]
+    return rows
+
+
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+def test_a_snapshot_is_all_records_lane_by_lane_and_ends_with_a_position(
+    server: StandingServer, topic: SnapshottedTopic, coding: str
+):
+    for number in range(50):
+        topic.put(b"k%d" % number, b'{"n": %d}' % number)
+    topic.put(b"k0", None)
+    topic.put(b"\xff", b"binary")
+    path = f"/topics/{topic.name}/snapshot"
+    lines = lines_of(server, path)
+    begin, *_, end = lines
+    assert begin["begin"].keys() == {"topic", "lanes", "at"}
+    lanes = [line["lane"] for line in lines if "lane" in line]
+    assert len(lanes) == begin["begin"]["lanes"] == 9
+    at = {str(lane["partition"]): lane["next_offset"] for lane in lanes}
+    assert end["end"]["at"].startswith(",".join(f"{partition}:{offset}" for partition, offset in at.items()))
+    assert rows_of(lines) == {f"k{number}": {"n": number} for number in range(1, 50)} | {"/w==": "binary"}
+    [row] = [line for line in lines if line.get("key") == "k7"]
+    page = json.loads(server.ask("GET", f"/topics/{topic.name}/keys/k7?envelope=true")[2])
+    assert row.keys() == page.keys()
+    assert rows_of(lines_of(server, path, Accept_Encoding=coding)) == rows_of(lines)
+
+
+def test_a_snapshot_goes_on_at_a_lane(server: StandingServer, topic: SnapshottedTopic):
+    for number in range(30):
+        topic.put(b"k%d" % number, b"1")
+    path = f"/topics/{topic.name}/snapshot"
+    lines = lines_of(server, path)
+    ends = [index for index, line in enumerate(lines) if "lane" in line]
+    cursor = lines[ends[3]]["lane"]["cursor"]
+    rest = lines_of(server, f"{path}?cursor={cursor}")
+    assert rest[-1] == {"end": {}}
+    assert rows_of(lines[: ends[3]]) | rows_of(rest) == rows_of(lines)
+    assert not rows_of(lines[: ends[3]]).keys() & rows_of(rest).keys()
+    status, _, body = server.ask("GET", f"{path}?prefix=a&cursor={cursor}")
+    assert (status, json.loads(body)["parameter"]) == (400, "cursor")
+
+
+def test_rows_are_those_of_a_prefix_that_meet_the_conditions_with_the_fields_asked_for(
+    server: StandingServer, make: Callable[..., SnapshottedTopic]
+):
+    topic = make(index=1, fields=(("amount", "number"),))
+    for number in range(20):
+        topic.put(b"%s|%d" % (b"ab"[number % 2 :][:1], number), b'{"amount": %d, "more": 1}' % number)
+    lines = lines_of(server, f"/topics/{topic.name}/snapshot?prefix=a%7C&amount=10..&fields=amount")
+    assert rows_of(lines) == {f"a|{number}": {"amount": number} for number in range(10, 20, 2)}
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "name"),
+    [
+        ("?cursor=AAAAAAAAAAAAAAAAAAAAAAAA", 400, "bad-request"),
+        ("?amount=3", 400, "bad-request"),
+        ("?limit=3", 400, "bad-request"),
+        ("?prefix=%FF&key_format=base64", 400, "bad-request"),
+    ],
+)
+def test_what_can_t_begin_is_a_problem(
+    server: StandingServer, topic: SnapshottedTopic, query: str, status: int, name: str
+):
+    found, _, body = server.ask("GET", f"/topics/{topic.name}/snapshot{query}")
+    assert (found, json.loads(body)["type"]) == (status, f"urn:keylane:problem:{name}")
+    assert server.ask("GET", "/topics/nowhere-at-all/snapshot")[0] == 404
+
+
+def test_a_snapshot_and_its_stream_have_all_that_is_written_meanwhile(
+    server: StandingServer, make: Callable[..., SnapshottedTopic]
+):
+    topic = make()
+    for number in range(200):
+        topic.put(b"k%d" % number, b"0")
+    expected = {f"k{number}": 0 for number in range(200)}
+    is_over = threading.Event()
+    written = 0
+
+    def write() -> None:
+        nonlocal written
+        while not is_over.is_set():
+            key = f"k{written * 7 % 700}"
+            value = None if written % 3 == 0 else written
+            topic.put(key.encode(), None if value is None else b"%d" % value)
+            if value is None:
+                expected.pop(key, None)
+            else:
+                expected[key] = value
+            written += 1
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    try:
+        while written < 100:  # each is one; the last one is looked at
+            lines = lines_of(server, f"/topics/{topic.name}/snapshot")
+    finally:
+        is_over.set()
+        writing.join()
+    rows, at = rows_of(lines), lines[-1]["end"]["at"]
+    with listening(server.url, f"/topics/{topic.name}/changes", Last_Event_ID=at) as stream:
+        until_s = time.monotonic() + 100
+        while rows != expected:
+            assert time.monotonic() < until_s
+            event = stream.next()
+            if event.name == "absent":
+                rows.pop(event.json["key"], None)
+            else:
+                rows[event.json["key"]] = event.json["value"]

@@ -1,0 +1,198 @@
+"""The lines of a snapshot: what a client is sent, whom rules apply to, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.builders import an_application, query_settings
+from tests.support.written_topic import WrittenTopic
+
+from keylane.access.scopes import KeyRule, PermittedRows, Scope, ScopeRule
+from keylane.api.http.request import Request
+from keylane.app import query
+from keylane.config.api import ApiSettings
+from keylane.errors import NotStreamed
+from keylane.model.records import Options
+from keylane.query import lane_snapshot
+from keylane.wiring.query import QueryParts
+from keylane.wiring.runtime import Runtime
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+TENANTS = Options(index=1, fields=(("tenant", "text"),))
+ACME = PermittedRows("own", where=(("tenant", ("acme",)),))
+
+
+@dataclass
+class SnapshotHost:
+    """What a server does: it makes the lines when they are read. `between`: is called after the first."""
+
+    topic: WrittenTopic = field(default_factory=lambda: WrittenTopic(1, partitions=1, options=TENANTS))
+    between: Callable[[], None] = lambda: None
+
+    def __post_init__(self) -> None:
+        reader = self.topic.reader
+        parts = QueryParts(
+            query_settings(),
+            reader.store,
+            lambda: pytest.fail("nothing here has a schema"),
+            reader.log,
+            Runtime().open_stream,
+            lambda begin, _: begin(),
+        )
+        self.application = an_application(query.OPERATIONS, parts, ApiSettings())
+
+    def respond(self, rows: PermittedRows | None = None, accept: str = "", **given: str) -> Any:
+        scope = None if rows is None else Scope("eve", (ScopeRule(rows, read=("*",)),))
+        named = {name: [value] for name, value in given.items()}
+        headers = {"accept-encoding": accept} if accept else {}
+        path = f"/topics/{self.topic.layout.topic}/snapshot"
+        return self.application.respond(Request("GET", path, named, headers, id="request-1", scope=scope))
+
+    def lines(self, rows: PermittedRows | None = None, **given: str) -> list[dict[str, Any]]:
+        response = self.respond(rows, **given)
+        assert response.status_code == 200, response.body
+        return list(self._read(response.body))
+
+    def _read(self, pieces: Iterator[bytes]) -> Iterator[dict[str, Any]]:
+        for number, piece in enumerate(pieces):
+            assert piece.endswith(b"\n")
+            yield from map(json.loads, piece.splitlines())
+            if number == 0:
+                self.between()
+
+    def put(self, key: bytes, tenant: str | None) -> None:
+        self.topic.write(key, None if tenant is None else b'{"tenant": "%s"}' % tenant.encode())
+        self.topic.apply_all()
+
+    def put_among_others(self, key: bytes, tenant: str) -> None:
+        """Put a record, and others in which a scan goes on after it."""
+        self.topic.state.step_keys = 1
+        self.put(key, tenant)
+        for number in range(8):
+            self.put(b"other-%d" % number, "zoo")
+
+
+@pytest.fixture
+def host() -> SnapshotHost:
+    return SnapshotHost()
+
+
+def keys_of(lines: list[dict[str, Any]]) -> list[tuple[str, bool]]:
+    return [(line["key"], "absent" in line) for line in lines if "key" in line]
+
+
+def test_lines_are_begin_rows_lanes_and_end(host: SnapshotHost):
+    host.put(b"a", "acme")
+    begin, row, lane, end = host.lines()
+    assert begin == {"begin": {"topic": "written", "lanes": 1, "at": "0:1@7"}}
+    assert (row["key"], row["position"], row["value"]) == ("a", "0:0", {"tenant": "acme"})
+    assert lane["lane"].keys() == {"lane", "partition", "next_offset", "as_of_ms", "cursor"}
+    assert (lane["lane"]["lane"], lane["lane"]["next_offset"]) == ("0.0", 1)
+    assert end == {"end": {"at": "0:1@7"}}
+
+
+def test_a_time_to_live_is_in_the_first_line():
+    host = SnapshotHost(WrittenTopic(1, options=Options(ttl_ms=5_000)))
+    assert host.lines()[0]["begin"]["ttl_ms"] == 5_000
+
+
+def test_keys_are_shown_as_they_are_asked_for(host: SnapshotHost):
+    host.put(b"ab", "acme")
+    assert keys_of(host.lines(prefix="YQ==", key_format="base64")) == [("ab", False)]
+    assert keys_of(host.lines(prefix="b")) == []
+
+
+def test_of_a_condition_what_leaves_is_removed(host: SnapshotHost):
+    host.put_among_others(b"a", "acme")
+    lines = host.respond(tenant="acme").body
+    next(lines)
+    assert keys_of([json.loads(next(lines))]) == [("a", False)]
+    host.put(b"a", "zoo")
+    rest = [json.loads(line) for piece in lines for line in piece.splitlines()]
+    assert keys_of(rest) == [("a", True)]
+
+
+@pytest.mark.parametrize("rows", [ACME, PermittedRows("own", KeyRule("a"))])
+def test_a_scoped_caller_gets_permitted_rows_and_no_name_of_another_key(
+    host: SnapshotHost, rows: PermittedRows
+):
+    host.put_among_others(b"a", "acme")
+    lines = host.respond(rows).body
+    next(lines)
+    assert keys_of([json.loads(next(lines))]) == [("a", False)]
+    host.put(b"other-0", None)
+    host.put(b"c", "zoo")
+    host.put(b"a", None)
+    rest = [json.loads(line) for piece in lines for line in piece.splitlines()]
+    assert keys_of(rest) == [("a", True)]
+    assert "end" in rest[-1]
+
+
+def test_rules_that_compare_fields_permit_so_many_rows_of_a_lane(
+    host: SnapshotHost, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(lane_snapshot, "MOST_NOTED", 3)
+    for number in range(4):
+        host.put(b"%d" % number, "acme")
+    assert "end" in host.lines()[-1]
+    assert host.lines(ACME)[-1]["problem"]["type"] == "urn:keylane:problem:scope-too-wide"
+
+
+def test_a_condition_on_a_hidden_field_is_403(host: SnapshotHost):
+    hidden = PermittedRows("own", fields=("amount",))
+    assert host.respond(hidden, tenant="acme").status_code == 403
+
+
+def test_what_goes_wrong_in_the_middle_is_the_last_line(host: SnapshotHost):
+    host.put(b"a", "acme")
+    host.between = lambda: setattr(host.topic.state, "away", True)
+    last = host.lines()[-1]["problem"]
+    assert (last["status"], last["instance"]) == (503, "request-1")
+    assert last["type"] == "urn:keylane:problem:state-unavailable"
+
+
+def test_an_unforeseen_error_is_a_problem_without_its_text(host: SnapshotHost):
+    def fail() -> None:
+        raise ZeroDivisionError("secret")
+
+    host.topic.state.before = fail
+    last = host.lines()[-1]["problem"]
+    assert (last["status"], "secret" in json.dumps(last)) == (500, False)
+
+
+def test_a_cursor_goes_on_at_a_lane_and_belongs_to_its_caller():
+    host = SnapshotHost(WrittenTopic(1, partitions=2, options=TENANTS))
+    first, second = (line["lane"] for line in host.lines() if "lane" in line)
+    lanes = [line["lane"] for line in host.lines(cursor=first["cursor"]) if "lane" in line]
+    assert [lane["lane"] for lane in lanes] == [second["lane"]]
+    assert host.lines(cursor=second["cursor"])[1:] == [{"end": {}}]
+    for other in ({"prefix": "a"}, {"tenant": "acme"}, {"rows": ACME}):
+        response = host.respond(cursor=first["cursor"], **other)
+        assert (response.status_code, json.loads(response.body)["parameter"]) == (400, "cursor")
+
+
+@pytest.mark.parametrize(
+    ("accept", "coding"),
+    [
+        ("gzip", "gzip"),
+        ("gzip, zstd", "zstd"),
+        ("gzip;q=1, zstd;q=0.5", "gzip"),
+        ("*", "zstd"),
+        ("gzip;q=0", None),
+        ("br", None),
+        ("", None),
+    ],
+)
+def test_the_content_coding_is_what_the_client_prefers(host: SnapshotHost, accept: str, coding: str | None):
+    assert host.respond(accept=accept).headers.get("Content-Encoding") == coding
+
+
+def test_a_function_answers_501_before_it_opens_kafka(host: SnapshotHost):
+    parts = replace(host.application.parts(), open_lines=Runtime().open_lines)
+    with pytest.raises(NotStreamed):
+        parts.open_lines(lambda: pytest.fail("it begins"), None)

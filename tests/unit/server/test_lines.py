@@ -1,0 +1,166 @@
+"""Bodies of lines that are made while they are read, in a real loop."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import zlib
+from typing import TYPE_CHECKING
+
+import pytest
+import zstandard
+from tests.support.fakes import FakeMetrics
+
+from keylane.errors import UnknownTopic
+from keylane.model.changes import PROBLEM, ChangeEvent
+from keylane_server import lines
+from keylane_server.admission import Overloaded, WaitRefused
+from keylane_server.greenlets import pause_s, run_request
+from keylane_server.lines import MOST_SNAPSHOTS, LineBodies, LineBody
+from keylane_server.refusals import refusal_of
+from keylane_server.streams import PIECE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LINE = b'{"key": "%07d"}\n'
+
+
+def some_lines(count: int = 3, each: int = 1) -> Iterator[bytes]:
+    for number in range(count):
+        pause_s(0)
+        yield LINE % number * each
+
+
+class OpenBodies:
+    """The bodies of a process, of which some clients were cut off."""
+
+    def __init__(self) -> None:
+        self.cut = 0
+        self.bodies = LineBodies(FakeMetrics(), self._count)
+
+    def _count(self) -> None:
+        self.cut += 1
+
+    async def open(self, pieces: Iterator[bytes], coding: str | None = None) -> LineBody:
+        return await run_request(lambda: self.bodies.open(lambda: pieces, coding))
+
+
+async def read(body: LineBody, refuse=lambda: None) -> bytes:
+    async with asyncio.timeout(20):
+        return b"".join([chunk async for chunk in body.chunks(refuse)])
+
+
+@pytest.mark.parametrize("coding", [None, "gzip", "zstd"])
+def test_lines_are_sent_in_pieces_and_may_be_compressed(coding: str | None):
+    async def scenario() -> list[bytes]:
+        body = await OpenBodies().open(some_lines(40, 500), coding)
+        return [chunk async for chunk in body.chunks(lambda: None)]
+
+    chunks = asyncio.run(scenario())
+    assert max(map(len, chunks)) <= PIECE_BYTES
+    data = b"".join(chunks)
+    if coding == "gzip":
+        data = gzip.decompress(data)
+    if coding == "zstd":
+        data = zstandard.ZstdDecompressor().decompressobj().decompress(data)
+    assert data == b"".join(LINE % number * 500 for number in range(40))
+
+
+@pytest.mark.parametrize("coding", [None, "gzip", "zstd"])
+def test_a_line_does_not_wait_for_many_more(coding: str | None, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(lines, "FLUSH_S", 0.0)
+
+    async def scenario() -> bytes:
+        body = await OpenBodies().open(some_lines(), coding)
+        return await anext(aiter(body.chunks(lambda: None)))
+
+    first = asyncio.run(scenario())
+    if coding == "gzip":
+        first = zlib.decompressobj(31).decompress(first)
+    if coding == "zstd":
+        first = zstandard.ZstdDecompressor().decompressobj().decompress(first)
+    assert first == LINE % 0
+
+
+def test_so_many_are_read_at_a_time_and_one_that_can_t_begin_takes_no_place():
+    async def scenario() -> None:
+        opened = OpenBodies()
+
+        def fail() -> Iterator[bytes]:
+            raise UnknownTopic("nowhere")
+
+        for _ in range(MOST_SNAPSHOTS + 1):
+            with pytest.raises(UnknownTopic):
+                await run_request(lambda: opened.bodies.open(fail, None))
+        bodies = [await opened.open(some_lines()) for _ in range(MOST_SNAPSHOTS)]
+        with pytest.raises(WaitRefused):
+            await opened.open(some_lines())
+        bodies[0].close()
+        await opened.open(some_lines())
+
+    asyncio.run(scenario())
+
+
+def test_a_stop_of_the_server_is_the_last_line_also_of_one_that_waits():
+    def waiting() -> Iterator[bytes]:
+        yield LINE % 0
+        while True:
+            pause_s(60)
+
+    async def scenario() -> bytes:
+        opened = OpenBodies()
+        reading = asyncio.ensure_future(read(await opened.open(waiting())))
+        await asyncio.sleep(0.01)
+        opened.bodies.end_all(refusal_of(Overloaded("the server is being stopped"), "stream"))
+        return await reading
+
+    first, last = asyncio.run(scenario()).splitlines()
+    assert json.loads(first) == {"key": "0000000"}
+    assert json.loads(last)["problem"]["type"] == "urn:keylane:problem:overloaded"
+
+
+def test_a_token_that_has_expired_is_the_last_line(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(lines, "HEARTBEAT_S", 0.0)
+
+    async def scenario() -> bytes:
+        body = await OpenBodies().open(some_lines(1_000_000))
+        return await read(body, lambda: ChangeEvent(PROBLEM, '{"status": 401}'))
+
+    found = asyncio.run(scenario()).splitlines()
+    assert (len(found), json.loads(found[-1])) == (2, {"problem": {"status": 401}})
+
+
+def test_a_client_that_has_gone_ends_what_makes_its_lines():
+    ended = []
+
+    def forever() -> Iterator[bytes]:
+        try:
+            while True:
+                yield LINE % 0
+                pause_s(0.001)
+        finally:
+            ended.append(True)
+
+    async def scenario() -> None:
+        body = await OpenBodies().open(forever())
+        reading = asyncio.ensure_future(read(body))
+        await asyncio.sleep(0.02)
+        body.leave()
+        await reading
+        body.close()
+
+    asyncio.run(scenario())
+    assert ended
+
+
+def test_a_client_that_reads_too_slowly_is_counted_once():
+    async def scenario() -> int:
+        opened = OpenBodies()
+        body = await opened.open(some_lines())
+        body.count_as_cut()
+        body.count_as_cut()
+        return opened.cut
+
+    assert asyncio.run(scenario()) == 1

@@ -30,7 +30,7 @@ class QueryParts:
     """What the query function works with.
 
     `schemas` opens the Schema Registry for the first value of it, `log` Kafka for changes of whole topics.
-    `open_stream`: as `Runtime.open_stream`.
+    `open_stream`, `write`: those of `Runtime`.
     """
 
     settings: QuerySettings
@@ -38,6 +38,7 @@ class QueryParts:
     schemas: Callable[[], Schemas]
     log: Callable[[], LogReader]
     open_stream: OpenStream
+    write: Callable[[Any], Any] | None = None
 
     @property
     def now_ms(self) -> int:
@@ -101,7 +102,7 @@ def build_query(runtime: Runtime, environment: Mapping[str, str], meter: Meter) 
     store = Store(state, runtime.open_layouts(state, settings.layout_ttl_s), runtime.clock)
     open_schemas = reading_schemas(runtime, environment, settings.registry_timeout_ms)
     open_log = cache(partial(runtime.open_port, partial(_make_log, environment), is_single=True))
-    return QueryParts(settings, store, open_schemas, open_log, runtime.open_stream)
+    return QueryParts(settings, store, open_schemas, open_log, runtime.open_stream, runtime.write)
 
 
 def _make_log(environment: Mapping[str, str]) -> LogReader:

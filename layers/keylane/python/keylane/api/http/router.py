@@ -212,6 +212,10 @@ class Application(Generic[Parts]):
             response.body = ""
         return self._finish(response, cors_headers, begun_s)
 
+    def respond_within(self, request: Request) -> Response[Any]:
+        """Answer a request that another one leads to; its path has no base path."""
+        return self.respond(request, routes.find(request.method, request.path))
+
     def fail(self, error: Exception, request_id: str) -> Response[str]:
         """Answer a request that can't be read."""
         return self._finish(problems.response_to(error, request_id), NO_HEADERS, time.perf_counter())

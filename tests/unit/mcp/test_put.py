@@ -1,4 +1,4 @@
-"""The tool that writes: it is there where a setting says so and the host can, with the rights of the route."""
+"""The tool that writes: it is there where a setting says so and the host can, with the route's rights."""
 
 from __future__ import annotations
 

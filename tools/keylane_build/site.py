@@ -37,6 +37,7 @@ CONTENTS = {
             "docs/use/transforms",
             "docs/use/rights",
             "docs/use/find",
+            "docs/use/agents",
             "docs/guarantees",
             "docs/limits",
             "docs/benchmarks",

@@ -62,7 +62,7 @@ class RpcFault(Exception):
         self.data = data
 
 
-class Message(NamedTuple):
+class RpcMessage(NamedTuple):
     """A request, or a notification, whose `id` is None."""
 
     id: str | int | None
@@ -80,7 +80,7 @@ def parse_body(body: bytes) -> Any:
         raise RpcFault(PARSE_ERROR, "the body is not JSON in UTF-8, or has a name twice") from error
 
 
-def parse_message(found: Any) -> Message:
+def parse_message(found: Any) -> RpcMessage:
     """Return the message that an element of a body is. Raises RpcFault."""
     if not isinstance(found, dict):
         raise RpcFault(INVALID_REQUEST, "a message is a JSON object")
@@ -94,7 +94,7 @@ def parse_message(found: Any) -> Message:
     params = found.get("params", {})
     if not isinstance(params, dict):
         raise RpcFault(INVALID_PARAMS, "params is not an object")
-    return Message(found.get("id"), method, params)
+    return RpcMessage(found.get("id"), method, params)
 
 
 def id_of(found: Any) -> str | int | None:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from keylane.api.http.request import Request
-    from keylane.api.mcp.messages import Message
+    from keylane.api.mcp.messages import RpcMessage
     from keylane.api.mcp.tool import Reach, Tool
 
 JSON = "application/json"
@@ -65,7 +65,7 @@ _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 class _Exchange:
     """A message with what answers it. `text`: that of the body, None where it is one of several in it."""
 
-    message: Message
+    message: RpcMessage
     version: str
     request: Request
     reach: Reach

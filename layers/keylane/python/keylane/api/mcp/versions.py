@@ -22,7 +22,7 @@ from keylane.api.mcp.messages import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from keylane.api.mcp.messages import Message
+    from keylane.api.mcp.messages import RpcMessage
 
 STATELESS = "2026-07-28"
 NEGOTIATED = ("2025-11-25", "2025-06-18", "2025-03-26")
@@ -37,7 +37,7 @@ META_SERVER = f"{_PREFIX}serverInfo"
 _ENCODED, _END = "=?base64?", "?="
 
 
-def version_of(message: Message, headers: Mapping[str, str]) -> str:
+def version_of(message: RpcMessage, headers: Mapping[str, str]) -> str:
     """Return the version that a message speaks. Raises RpcFault where its parts disagree."""
     given = headers.get(VERSION_HEADER)
     meta = message.params.get("_meta")
@@ -68,7 +68,7 @@ def negotiate(requested: Any) -> str:
     return requested if requested in NEGOTIATED else NEGOTIATED[0]
 
 
-def _check_stateless(message: Message, headers: Mapping[str, str], meta: Any) -> None:
+def _check_stateless(message: RpcMessage, headers: Mapping[str, str], meta: Any) -> None:
     if not isinstance(meta, dict) or META_VERSION not in meta:
         raise RpcFault(INVALID_PARAMS, f"the params have no _meta with {META_VERSION}")
     if not isinstance(meta.get(META_CAPABILITIES), dict):

@@ -128,6 +128,15 @@ def test_a_topic_is_described_with_fields_sample_and_freshness():
     assert (found["age_ms"], found["lag"], found["building"]) == (200, 0, False)
 
 
+def test_a_topic_whose_keys_are_in_no_order_has_a_sample_by_one_of_its_fields():
+    options = Options(fields=(("amount", "number"),), value_format="json")
+    state = a_state("tools-by-field", a_record("k", {"amount": 1}), options=options)
+    found = an_agent(state).ask("describe_topic", topic="tools-by-field")
+    assert [each["key"] for each in found["sample"]] == ["k"]
+    state = a_state("tools-by-key", a_record("k", {"amount": 1}), options=Options())
+    assert "sample" not in an_agent(state).ask("describe_topic", topic="tools-by-key")
+
+
 def test_a_description_shows_a_caller_with_rules_their_records_and_fields_alone():
     records = [a_record(key, {"amount": 1, "status": "open"}) for key in ("a/1", "b/1")]
     state = a_state("tools-scoped", *records)

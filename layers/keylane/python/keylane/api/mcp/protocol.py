@@ -1,11 +1,10 @@
 """POST /mcp: streamable HTTP of the Model Context Protocol, without sessions and without streams.
 
-    1. A page of another site is refused: its origin has to be the request's host, or
-KEYLANE_CORS_ORIGIN.
-    2. The body is one message or, in the oldest version, a batch of them.
-    3. Each message says its version (versions); one that does not fit it is an error.
-    4. A request is answered by a method of `_METHODS`; 202 answers notifications.
-    5. `tools/call` calls a tool; what goes wrong there is a result, which the agent reads.
+1. A page of another site is refused: its origin has to be the request's host, or KEYLANE_CORS_ORIGIN.
+2. The body is one message or, in the oldest version, a batch of them.
+3. Each message says its version (versions); one that does not fit it is an error.
+4. A request is answered by a method of `_METHODS`; 202 answers notifications.
+5. `tools/call` calls a tool; what goes wrong there is a result, which the agent reads.
 """
 
 from __future__ import annotations

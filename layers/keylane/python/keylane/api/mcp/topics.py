@@ -18,10 +18,11 @@ from keylane.query.topics import describe_topic as read_topic
 from keylane.state.field_index import indexes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from keylane.api.mcp.tool import ToolCall
     from keylane.model.records import Layout, Options
+    from keylane.state.field_index import Field
 
 PAGE_TOPICS, MOST_PAGE_TOPICS = 50, 100
 SAMPLE_RECORDS = 2
@@ -61,12 +62,12 @@ def describe_topic(call: ToolCall) -> ToolResult:
     for lane, mark in lanes:
         own, partition = mark.next_offset if mark else 0, str(lane.partition)
         watermarks[partition] = min(own, watermarks.get(partition, own))
-    options = layout.options
+    options, fields = layout.options, list(_shown_fields(call, layout))
     described = {
         "topic": name,
         "ask": list(_askable(options)),
         "keys": _keys_of(options),
-        "fields": [{"name": field.name, "type": field.kind} for field in _shown_fields(call, layout)],
+        "fields": [{"name": field.name, "type": field.kind} for field in fields],
         "value_format": options.value_format,
         "history": {"records": options.history_count, "age_ms": options.history_age_ms}
         if options.has_history
@@ -74,7 +75,8 @@ def describe_topic(call: ToolCall) -> ToolResult:
         **render_totals(lanes, reach.store.clock.now_ms()),
         "watermarks": watermarks,
     }
-    return result_of({key: json.dumps(value) for key, value in described.items()} | _sample(call, options))
+    own = {key: json.dumps(value) for key, value in described.items()}
+    return result_of(own | _sample(call, options, fields))
 
 
 def _askable(options: Options) -> Iterator[str]:
@@ -96,7 +98,7 @@ def _keys_of(options: Options) -> dict[str, Any]:
     return {"form": "values of fields, as the sample shows" if options.has_typed_keys else "text"}
 
 
-def _shown_fields(call: ToolCall, layout: Layout) -> Iterator[Any]:
+def _shown_fields(call: ToolCall, layout: Layout) -> Iterator[Field]:
     """Yield the fields by which the caller may find records. Raises OutsideScope."""
     scopes = call.reach.store.scopes
     rules = None if scopes is None else scopes.of(layout)
@@ -109,11 +111,14 @@ def _shown_fields(call: ToolCall, layout: Layout) -> Iterator[Any]:
         yield field
 
 
-def _sample(call: ToolCall, options: Options) -> dict[str, str]:
-    """Return some records of a topic that has its keys in order, where an agent can hold them."""
-    if not options.index:
+def _sample(call: ToolCall, options: Options, fields: Sequence[Field]) -> dict[str, str]:
+    """Return some records of a topic whose keys, or a field of whose values, are kept in order."""
+    if options.index:
+        response = call.read(call.path("keys"), {"limit": SAMPLE_RECORDS})
+    elif fields:
+        response = call.read(call.path("find"), {f".{fields[0].name}": "..", "limit": SAMPLE_RECORDS})
+    else:
         return {}
-    response = call.read(call.path("keys"), {"limit": SAMPLE_RECORDS})
     if response.status_code != OK:
         return {"sample": failure_of(response).text}
     records = fields_of(response)["records"]

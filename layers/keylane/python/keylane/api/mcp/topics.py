@@ -75,8 +75,8 @@ def describe_topic(call: ToolCall) -> ToolResult:
         **render_totals(lanes, reach.store.clock.now_ms()),
         "watermarks": watermarks,
     }
-    own = {key: json.dumps(value) for key, value in described.items()}
-    return result_of(own | _sample(call, options, fields))
+    texts = {key: json.dumps(value) for key, value in described.items()}
+    return result_of(texts | _sample(call, options, fields))
 
 
 def _askable(options: Options) -> Iterator[str]:

@@ -233,7 +233,12 @@ def get_partitions(app: QueryApp, request: Request) -> Response[Any]:
 
 
 @OPERATIONS.operation(
-    ANSWER_SCHEMA, body=MESSAGE_SCHEMA, refusals=(413, 415), reports_failures=True, takes_scope=True
+    ANSWER_SCHEMA,
+    body=MESSAGE_SCHEMA,
+    refusals=(413, 415),
+    reports_failures=True,
+    empty={202: "a notification is accepted"},
+    takes_scope=True,
 )
 def mcp(app: QueryApp, request: Request) -> Response[Any]:
     """Answer a message of the Model Context Protocol, by which agents use tools."""

@@ -24,7 +24,7 @@ LONGEST_ID, ID_BITS = 1_000, 64
 LONGEST_METHOD = 100
 SHOWN_CHARACTERS = 50
 
-_ID: dict[str, Any] = {"type": ["string", "integer"]}
+_ID: dict[str, Any] = {"type": ["string", "integer"], "description": "none: it is a notification"}
 MESSAGE_SCHEMA = Schema(
     "McpMessage",
     {
@@ -33,8 +33,8 @@ MESSAGE_SCHEMA = Schema(
             optional=("id", "params"),
             jsonrpc={"const": "2.0"},
             id=_ID,
-            method=TEXT,
-            params={"type": "object"},
+            method={**TEXT, "minLength": 1, "maxLength": LONGEST_METHOD},
+            params={"description": "an object: of tools/call `name` and `arguments`"},
         ),
     },
 )

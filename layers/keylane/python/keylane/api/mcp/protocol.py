@@ -112,15 +112,19 @@ def _answer_one(found: Any, request: Request, open_exchange: Callable[..., _Exch
 def _answer_batch(
     found: list[Any], request: Request, open_exchange: Callable[..., _Exchange]
 ) -> Response[Any]:
-    """Answer several messages, one after the other: only the oldest version has batches."""
+    """Answer several messages, one after the other: only the oldest version has batches.
+
+    A batch in which nothing is a message is 400.
+    """
     given = request.headers.get(versions.VERSION_HEADER, versions.OLDEST)
     if given != versions.OLDEST or not 0 < len(found) <= MOST_MESSAGES:
         what = f"a batch has 1 to {MOST_MESSAGES} messages, of the version {versions.OLDEST} alone"
         return _respond(_BAD_REQUEST, render_fault(None, RpcFault(INVALID_REQUEST, what)))
-    answers = []
+    answers, is_message = [], False
     for each in found:
         try:
             message = parse_message(each)
+            is_message = True
             version = versions.version_of(message, request.headers)
             if message.id is not None:
                 result = _result_of(open_exchange(message, version, text=None))
@@ -129,7 +133,7 @@ def _answer_batch(
             answers.append(render_fault(id_of(each), fault))
     if not answers:
         return Response(_ACCEPTED, None, "", dict(_HEADERS))
-    return _respond(_OK, f"[{', '.join(answers)}]")
+    return _respond(_OK if is_message else _BAD_REQUEST, f"[{', '.join(answers)}]")
 
 
 def _result_of(exchange: _Exchange) -> str:

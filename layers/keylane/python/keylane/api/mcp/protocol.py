@@ -112,10 +112,7 @@ def _answer_one(found: Any, request: Request, open_exchange: Callable[..., _Exch
 def _answer_batch(
     found: list[Any], request: Request, open_exchange: Callable[..., _Exchange]
 ) -> Response[Any]:
-    """Answer several messages, one after the other: only the oldest version has batches.
-
-    A batch in which nothing is a message is 400.
-    """
+    """Answer several messages, one after the other: only the oldest version has batches."""
     given = request.headers.get(versions.VERSION_HEADER, versions.OLDEST)
     if given != versions.OLDEST or not 0 < len(found) <= MOST_MESSAGES:
         what = f"a batch has 1 to {MOST_MESSAGES} messages, of the version {versions.OLDEST} alone"
@@ -131,9 +128,12 @@ def _answer_batch(
                 answers.append(render_result(message.id, result))
         except RpcFault as fault:
             answers.append(render_fault(id_of(each), fault))
+    if not is_message:
+        fault = RpcFault(INVALID_REQUEST, "nothing in the batch is a message")
+        return _respond(_BAD_REQUEST, render_fault(None, fault))
     if not answers:
         return Response(_ACCEPTED, None, "", dict(_HEADERS))
-    return _respond(_OK if is_message else _BAD_REQUEST, f"[{', '.join(answers)}]")
+    return _respond(_OK, f"[{', '.join(answers)}]")
 
 
 def _result_of(exchange: _Exchange) -> str:

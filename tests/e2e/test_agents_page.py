@@ -36,6 +36,15 @@ def test_the_request_of_the_protocol_s_page_is_answered_as_it_says(applied_stack
     assert {"content", "isError"} <= printed["result"].keys()
 
 
+def test_the_error_of_the_protocol_s_page_is_answered_as_it_says(applied_stack):
+    [shown] = blocks(PROTOCOL, "json")
+    call = {"name": "find", "arguments": {"topic": "flights"}}
+    message = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call})
+    asked = f"curl -s localhost:8080/mcp -H 'Content-Type: application/json' -d '{message}'"
+    printed = json.loads(paste(applied_stack.http_url, [asked]))
+    assert printed["result"]["structuredContent"] == json.loads(shown)
+
+
 def test_the_settings_of_programs_are_json_with_the_address():
     found = [json.loads(each) for each in blocks(AGENTS, "json")]
     assert [list(each) for each in found] == [["servers"], ["mcpServers"]]

@@ -168,7 +168,9 @@ class TokenAuthorizer:
         if not decision.is_allowed:
             raise NotAllowed
         return (
-            Access(decision.caller) if found is None else Access(decision.caller, found.scope, found.until_s)
+            Access(decision.caller, decision.scope)
+            if found is None
+            else Access(decision.caller, found.scope, found.until_s)
         )
 
     def _decide(

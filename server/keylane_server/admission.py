@@ -8,8 +8,11 @@ still arrives takes no place: a request enters when its body is there.
 
 import asyncio
 from collections import Counter, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+from keylane_server.greenlets import bounds_of_request
 from keylane_server.time_limits import TimeLimits
 
 MIB = 1024 * 1024
@@ -173,6 +176,21 @@ class AdmissionControl:
     def leave_long_poll(self) -> None:
         """End a request that waited for a change."""
         self.long_polls -= 1
+
+    @contextmanager
+    def write_of_read(self) -> Iterator[None]:
+        """Let a request that runs as a read write: it takes a place of the writes, and gives its own.
+
+        Raises WaitRefused: it has no turn to wait for.
+        """
+        if (give := bounds_of_request().before_waiting) is not None:
+            give(0.0)
+        if not self.writes.enter_at_once():
+            raise WaitRefused(f"{self.writes.running} writes run")
+        try:
+            yield
+        finally:
+            self.writes.leave()
 
     def begin(self, address: str) -> None:
         """Count a request of an address; `end` follows, also where it raises AddressBusy."""

@@ -93,6 +93,7 @@ class ServerApp:
         self._applications = applications
         self._settings = applications.settings
         self._admission = admission
+        applications.write_place = admission.write_of_read
         self._pages = pages
         self._authorizer = authorizer
         self._logs_access = options.logs_access

@@ -5,7 +5,8 @@ process is answered by a child process: `explore`, and large bodies (child_proce
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from keylane.api.http.request import Request
@@ -26,6 +27,7 @@ _log = logging.getLogger("keylane.serve")
 class Applications:
     """The applications of a runtime and an environment. `settings`: what they serve, once they are open.
 
+    `write_place`: what a request that runs as a read is in while it writes.
     `explore_process` answers the requests of `explore`, `body_parser` those with large bodies.
     """
 
@@ -36,6 +38,8 @@ class Applications:
             QUERY: self.query,
             PRODUCE: produce.build(runtime, environment),
         }
+        self.write_place: Callable[[], AbstractContextManager[None]] = nullcontext
+        runtime.write = self._write
         self.settings = ApiSettings()
         metrics = runtime.open_metrics("")
         self.explore_process = ChildProcess("asks Kafka", environment, metrics)
@@ -61,6 +65,10 @@ class Applications:
     def respond(self, request: Request, target: Target) -> Response[Any]:
         """Answer a request of `query` or `produce`, in a greenlet."""
         return self._in_loop[target.function].respond(request, target)
+
+    def _write(self, request: Request) -> Response[Any]:
+        with self.write_place():
+            return self._in_loop[PRODUCE].respond_within(request)
 
     def flush_meters(self) -> None:
         """Have all meters of the loop's thread hand on what they have."""

@@ -69,6 +69,8 @@ class _ThreadRuntime(Runtime):
         """Return the application of a function."""
         found = self.applications.get(function)
         if found is None:
+            if function == QUERY:
+                self.write = self.application(PRODUCE, environment).respond_within
             found = self.applications[function] = _BUILD[function](self, environment)
         return found
 

@@ -28,8 +28,8 @@ _NO_QUERY: dict[str, list[str]] = {}
 class Access(NamedTuple):
     """Who sends a request: whose token it has, empty without one.
 
-    `scope`: what a JWT permits, None for a token with a grant. `until_s`: when a JWT expires, in seconds
-    since 1970.
+    `scope`: what a JWT permits; None for a token with a grant, unless the request names its topics in its
+    body. `until_s`: when a JWT expires, in seconds since 1970.
     """
 
     caller: str = ""

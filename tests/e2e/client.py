@@ -26,6 +26,7 @@ class Client:
     """One connection, with a timeout of 60 s per request, far more than any answer takes."""
 
     def __init__(self, url: str) -> None:
+        self.url = url
         parts = urlsplit(url)
         self._connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)
 

@@ -19,7 +19,7 @@ _NOISE = "FAIL [rdkafka#"
 """A line for each attempt to connect to a broker that is away: hundreds."""
 
 
-BY_BOTH = ("test_keys", "test_lists", "test_push", "test_change_events", "test_typed_keys")
+BY_BOTH = ("test_agents", "test_keys", "test_lists", "test_push", "test_change_events", "test_typed_keys")
 """Modules whose tests run against both hosts: the Lambda functions, and the standing server of the stack."""
 
 

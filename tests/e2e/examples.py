@@ -70,6 +70,8 @@ def _of_no_cluster(path: str) -> Example:
 
 FLIGHT = {"tailnum": "N14228", "origin": "EWR", "dest": "IAH"}
 RECORD = {"key": "N14228", "value": FLIGHT}
+TOOL = {"name": "get", "arguments": {"topic": "flights", "key": "N14228", "fields": "origin,dest"}}
+CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": TOOL}
 EXAMPLES = {
     "put_key": Example("PUT", "/topics/flights/keys/N14228", **_json(FLIGHT), status=201),
     "get_key": Example("GET", "/topics/flights/keys/N14228?envelope=true&fields=origin,dest"),
@@ -146,6 +148,7 @@ EXAMPLES = {
     "get_v3_partition": _of_no_cluster("/topics/flights/partitions/2"),
     "get_v3_offsets": _of_no_cluster("/topics/flights/partitions/2/offset"),
     "get_health": Example("GET", "/health"),
+    "mcp": Example("POST", "/mcp", **_json(CALL)),
 }
 
 

@@ -27,7 +27,7 @@ _OF_LANE = re.compile(
     rb"\{(?P<tag>[0-9a-z]{1,4})\}:(?P<name>[^:]+):(?P<generation>\d+):(?P<kind>.)(?::(?P<rest>.*))?",
     re.DOTALL,
 )
-_OF_TOPIC = re.compile(rb"\{keylane(?:-[hv])?\}:(?:views|[a-z]+:(?P<name>[^:]+)(?::\d+)?)", re.DOTALL)
+_OF_TOPIC = re.compile(rb"\{keylane(?:-[hv])?\}:(?:views|topics|[a-z]+:(?P<name>[^:]+)(?::\d+)?)", re.DOTALL)
 _LANE = re.compile(rb"(\d+)\.(\d+)(?:\.(\d+))?(?:\.(\d+))?")
 
 Content = tuple[str, Any]
@@ -62,8 +62,7 @@ def explains(redis_key: bytes, layouts: Mapping[str, Layout], known: KnownKeys) 
     """Whether a key belongs to a topic or view by the layout that readers use, and lies where it should."""
     if (of_topic := _OF_TOPIC.fullmatch(redis_key)) is not None:
         name = of_topic["name"]
-        # The list of views has no name of its own.
-        return any(map(windows.view_of_state, layouts)) if name is None else name.decode() in layouts
+        return _explains_list(redis_key, layouts) if name is None else name.decode() in layouts
     match = _OF_LANE.fullmatch(redis_key)
     layout = layouts.get(match["name"].decode()) if match else None
     if match is None or layout is None or int(match["generation"]) != layout.generation:
@@ -78,6 +77,12 @@ def explains(redis_key: bytes, layouts: Mapping[str, Layout], known: KnownKeys) 
         return is_named and lane_at(layout, int(lane[1]), int(lane[2])).tag == match["tag"]
     except (KeylaneError, ValueError):
         return False
+
+
+def _explains_list(redis_key: bytes, layouts: Mapping[str, Layout]) -> bool:
+    """Whether there is what a list has: that of views or of topics has no name of its own."""
+    views = [each for each in layouts if windows.view_of_state(each)]
+    return bool(views) if redis_key.endswith(b"views") else len(views) < len(layouts)
 
 
 def _explains_part(kind: bytes, first: bytes | None, second: bytes | None, layout: Layout) -> bool:

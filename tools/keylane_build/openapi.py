@@ -222,6 +222,7 @@ def _responses(operation: Operation, method: str) -> dict[str, Any]:
             responses[str(status)] = {"description": "a problem, or the records' results", "content": either}
     for status, meaning in operation.also.items():
         responses[str(status)] = {**answered, "description": meaning}
+    responses |= {str(status): {"description": meaning} for status, meaning in operation.empty.items()}
     return _with_headers(responses, operation) if TOO_MANY in operation.refusals else responses
 
 

@@ -37,6 +37,7 @@ CONTENTS = {
             "docs/use/transforms",
             "docs/use/rights",
             "docs/use/find",
+            "docs/use/agents",
             "docs/use/snapshots",
             "docs/guarantees",
             "docs/limits",

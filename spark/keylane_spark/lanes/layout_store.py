@@ -99,7 +99,7 @@ class LayoutStore:
                 for_readers=layout is not None,
             )
         if layout:
-            self._list_view(topic, b"ZADD", b"0")
+            self._list_name(topic, b"ZADD", b"0")
 
     def next_epoch(self, topic: str, expected: int = -1, above: int = 0, run: str = "") -> int:
         """Return a new epoch: higher than all earlier ones of the topic, and than `above`.
@@ -135,7 +135,7 @@ class LayoutStore:
                 self._copies.call_one(tag, encode_command(b"FCALL", library.LAYOUT, b"3", *keys, *arguments))
                 repaired.append(tag.decode())
         if record.serving:
-            self._list_view(topic, b"ZADD", b"0")
+            self._list_name(topic, b"ZADD", b"0")
         return repaired
 
     def hide(self, topic: str, epoch: int) -> None:
@@ -157,15 +157,13 @@ class LayoutStore:
                 ),
                 for_readers=True,
             )
-        self._list_view(topic, b"ZREM")
+        self._list_name(topic, b"ZREM")
 
-    def _list_view(self, topic: str, command: bytes, *score: bytes) -> None:
-        """Add a view to the list of views, or remove it. A name without a layout counts for nothing."""
+    def _list_name(self, topic: str, command: bytes, *score: bytes) -> None:
+        """Add a topic or view to the list of its kind, or remove it. A name without a layout counts not."""
         view = view_of_state(topic)
-        if view is not None:
-            self._copies.call(
-                lambda tag: encode_command(command, redis_keys.views_key(tag), *score, view.encode())
-            )
+        key_of, name = (redis_keys.topics_key, topic) if view is None else (redis_keys.views_key, view)
+        self._copies.call(lambda tag: encode_command(command, key_of(tag), *score, name.encode()))
 
     def note_stopped(self, view: str, reason: str) -> None:
         """Store why a view does not run, for a while, and list it; an empty reason removes what is stored."""
@@ -178,7 +176,7 @@ class LayoutStore:
                 b"SET", redis_keys.stopped_key(view, tag), stored, b"EX", b"%d" % _STOPPED_S
             )
         )
-        self._list_view(state_name(view), b"ZADD", b"0")
+        self._list_name(state_name(view), b"ZADD", b"0")
 
     def free_generation(self, layout: Layout, first: int) -> tuple[Layout, list[int]]:
         """The layout with the first generation, from `first` on, that no lane of it is in use by.

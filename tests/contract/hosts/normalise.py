@@ -23,6 +23,7 @@ _SHORT = 10
 """Digits of an age that is not replaced: it is below 115 days."""
 _OLD = rb"\d{%d,}" % (_SHORT + 1)
 _AGES = re.compile(rb'("age_ms": |the state may be )%b\b' % _OLD)
+_QUOTED_AGES = re.compile(rb'(\\"age_ms\\": )%b\b' % _OLD)
 _MOMENT_MS = re.compile(rb"(?<![\d.-])1\d{12}(?![\d.])")
 _INSTANT = re.compile(rb"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
 _RECORD_ID = re.compile(rb"\b[0-9a-f]{32}(-\d+)\b")
@@ -40,10 +41,11 @@ RULES: tuple[tuple[re.Pattern[bytes], bytes, str], ...] = (
         "until a rate limit admits a request",
     ),
     (_AGES, rb"\1AGE", "the age of lanes that were complete years ago"),
+    (_QUOTED_AGES, rb"\1AGE", "the same, in a text that is JSON"),
     (_RECORD_ID, rb"QUEUED\1", "the id of a record in the write-ahead log"),
 )
 """In bodies: what is replaced, by what, and what it is."""
-_CURSOR = re.compile(rb'("next": )"[A-Za-z0-9_-]+"')
+_CURSOR = re.compile(rb'(\\?"next\\?": )\\?"[A-Za-z0-9_-]+\\?"')
 _OF_JWT = "Bearer eyJ"
 _HANGING = re.compile(rb"no node of the Redis Cluster returned the slot map|Redis did not answer in time")
 """Where Redis hangs, two limits end a wait at the same time."""

@@ -79,6 +79,7 @@ def _positions(topic: SeedTopic) -> Iterator[tuple[Seed, int, int, int]]:
 def _seed_state(cluster: Cluster, client: RedisCluster, topic: SeedTopic) -> None:
     layout = topic.layout
     _set(client, layout_entry(layout))
+    client.zadd(redis_keys.topics_key(), {topic.name: 0})
     if not topic.has_lanes:
         return
     lanes = {

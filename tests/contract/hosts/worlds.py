@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.contract.hosts.case import HOSTS, LAMBDA, titled
 from tests.contract.hosts.corpus import (
+    agents,
     compat,
     conditions,
     explore,
@@ -102,7 +103,7 @@ _WELL = (
     *(writes.key_cases, writes.push_cases, writes.framing_cases, writes.event_cases),
     *(rest_proxy_v2.v2_cases, rest_proxy_v2.v2_schema_cases),
     *(rest_proxy_v3.v3_cases, rest_proxy_v3.v3_schema_cases),
-    *(compat.compat_cases, raw.raw_cases, raw.own_page_cases),
+    *(compat.compat_cases, raw.raw_cases, raw.own_page_cases, agents.agent_cases),
 )
 _EVERY = (samples.route_samples, samples.v2_read_samples, samples.write_samples, samples.schema_samples)
 FAULTS = {

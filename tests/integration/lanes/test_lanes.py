@@ -20,6 +20,7 @@ from keylane.adapters.redis.state import RedisState
 from keylane.errors import CorruptState, Fenced, LaneBehind, StateUnavailable
 from keylane.model.records import Layout, Options, Watermark
 from keylane.query.layouts import Layouts
+from keylane.query.listed_names import list_kept_topics
 from keylane.query.store import Store
 from keylane.query.views import list_views
 from keylane.state import codec
@@ -326,21 +327,24 @@ def test_a_cluster_that_is_away_is_an_error_once_the_retry_budget_is_spent():
         lanes.open([(t.new_lane(), 0)])
 
 
-def test_a_view_is_listed_while_it_has_a_layout_and_a_topic_never(redis_cluster):
+def test_topics_and_views_are_listed_apart_while_they_have_a_layout(redis_cluster):
     cluster = Cluster(t.settings(redis_cluster))
     layouts = LayoutStore(cluster, t.CLOCK)
     state = RedisState(cluster)
     view, topic = f"view-{next(NUMBERS)}", f"lanes-{next(NUMBERS)}"
 
-    def listed() -> set[str]:
+    def listed() -> tuple[set[str], set[str]]:
         store = Store(state, Layouts(state, t.CLOCK, 0), t.CLOCK)
-        return {view, topic} & list_views(store, 1000).keys()
+        page = list_kept_topics(store, lambda name: name in {view, topic}, "", 10, 1000)
+        return {view, topic} & list_views(store, 1000).keys(), {each.topic for each in page.layouts}
 
     for name in (state_name(view), topic):
         layouts.change(name, layouts.next_epoch(name), layout=Layout(name, 3))
-    assert listed() == {view}
+    assert listed() == ({view}, {topic})
     layouts.hide(state_name(view), 1)
-    assert listed() == set()
+    assert listed() == (set(), {topic})
+    layouts.hide(topic, 1)
+    assert listed() == (set(), set())
 
 
 def test_epochs_only_rise_and_layouts_are_kept(redis_cluster):

@@ -11,7 +11,7 @@ from tests.support.issuers import AUDIENCE, NAME, JwksServer, SigningKey, claims
 from tests.support.proxy_events import HttpRequest, build_proxy_event
 
 from keylane.access.scope_codec import CONTEXT_NAME, decode_scope
-from keylane.access.scopes import KeyRule
+from keylane.access.scopes import KeyRule, PermittedRows
 from keylane.api.http.gateway import request_of, scope_in
 from keylane.errors import IssuerUnavailable
 
@@ -77,6 +77,7 @@ def effect_of(answer: dict[str, Any]) -> str:
         ("GET", "/join/1", {"topics": ["orders,rates"]}, ["own", "rates"]),
         ("GET", "/views/sums/keys/ann", None, ["sums"]),
         ("GET", "/health", None, []),
+        ("POST", "/mcp", None, ["own", "rates", "sums"]),
     ],
 )
 def test_a_request_whose_topics_rules_name_goes_on_with_these_rules(ask, method, path, query, rules):
@@ -130,6 +131,29 @@ def test_a_token_of_a_list_stays_unscoped_beside_issuers(monkeypatch):
     assert answer["principalId"] == "billing"
     assert "context" not in answer
     assert effect_of(answer) == "Allow"
+
+
+def test_a_listed_token_has_its_grant_as_a_scope_where_the_body_names_the_topics(monkeypatch):
+    import hashlib  # noqa: PLC0415
+
+    token = "a-token-of-these-tests"
+    digest = hashlib.sha256(token.encode()).hexdigest()
+    grant = {"name": "billing", "read": ["orders*"], "write": ["invoices"], "views": ["sums"]}
+    monkeypatch.setenv("KEYLANE_ACCESS", json.dumps({digest: grant}))
+    function = load_handler("authorizer")
+    event = {
+        "methodArn": ARN,
+        "path": "/mcp",
+        "httpMethod": "POST",
+        "headers": {"authorization": f"Bearer {token}"},
+    }
+    answer = function.lambda_handler(event, None)
+    assert (answer["principalId"], effect_of(answer)) == ("billing", "Allow")
+    scope = decode_scope(answer["context"][CONTEXT_NAME])
+    [rule] = scope.rules
+    assert (rule.read, rule.write, rule.views) == (("orders*",), ("invoices",), ("sums",))
+    assert rule.rows == PermittedRows("billing")
+    assert "context" not in function.lambda_handler({**event, "path": "/health", "httpMethod": "GET"}, None)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from keylane.access.grants import Need
 from keylane.access.scopes import KeyRule
 from keylane.adapters.issuers.verifier import KEYS_TTL_S, RETRY_S
 from keylane.errors import IssuerUnavailable
-from keylane.model.routes import PermissionKind
+from keylane.model.routes import PermissionKind, find
 from keylane.wiring.authorizer import POLICY_TTL_S
 from keylane_server import access, issued_tokens
 from keylane_server.access import NotAllowed, NotAuthorized, TokenAuthorizer
@@ -93,6 +93,23 @@ def asked(
     request = ReceivedRequest(scope, "request-1")
     request.find_target(request.path)
     return request
+
+
+def test_a_listed_token_has_a_scope_where_the_body_names_the_topics():
+    async def test(authorizer: TokenAuthorizer) -> None:
+        request = asked(LISTED, "/mcp")
+        request.target = find("POST", "/mcp")
+        found = await authorizer.authorize(request)
+        assert found.caller == "listed"
+        assert found.scope is not None
+        assert [rule.rows.rule for rule in found.scope.rules] == ["listed"]
+        request = asked(KEY.token(claims()), "/mcp")
+        request.target = find("POST", "/mcp")
+        found = await authorizer.authorize(request)
+        assert found.scope is not None
+        assert [rule.rows.rule for rule in found.scope.rules] == ["own"]
+
+    Server(policy()).run(test)
 
 
 def test_a_jwt_has_its_scope_and_a_listed_token_has_none():

@@ -327,6 +327,8 @@ TAG = routing.hash_tag(SLOT).decode()
         ("{keylane}:layout:plain", True),
         ("{keylane-v}:topic:plain", True),
         ("{keylane}:epoch:gone", False),
+        ("{keylane-h}:topics", True),
+        ("{keylane}:views", False),  # there is no view
         ("anything", False),
     ],
 )

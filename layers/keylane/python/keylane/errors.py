@@ -23,6 +23,7 @@
     │   ├── NotInKafka
     │   ├── OffsetOutOfRange
     │   └── KeyAbsent
+    ├── ForeignOrigin
     ├── TopicNotServed
     ├── OutsideScope
     ├── ScopeTooWide
@@ -244,6 +245,18 @@ class NotInKafka(NotFound):
 
     def __init__(self, what: str, name: str) -> None:
         super().__init__(f"Kafka has no {what} {name[:100]!r}")
+
+
+class ForeignOrigin(KeylaneError):
+    """A page of another site sends the request from a browser; `origin`: the site."""
+
+    parameter = "Origin"
+
+    def __init__(self, origin: str) -> None:
+        super().__init__(
+            f"a page of {origin[:100]!r} sends the request: it is neither of the host that is asked, nor of"
+            " KEYLANE_CORS_ORIGIN"
+        )
 
 
 class TopicNotServed(KeylaneError):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _READ = re.compile(r"\b(flights|bookings|joined|puts)\b")
 WRITES = ("PUT", "DELETE", "POST")
-READS_BY_POST = {"read_keys"}
+READS_BY_POST = {"read_keys", "mcp"}
 STREAMS = {"get_key_changes", "get_changes"}
 WITHOUT_KEY = {"post_v3_batch"}
 EVENTS_OF_A_START = 2

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.contract.hosts.case import SHOWN_CHARACTERS, TAG, Case
+from tests.contract.hosts.corpus.agents import CALLS, a_call
 from tests.contract.hosts.corpus.base import base
 from tests.contract.hosts.corpus.tokens import access as access_of_tokens
 from tests.contract.hosts.corpus.writes import JSON
@@ -71,6 +72,7 @@ READS = (
     *("/topics/hosts-hidden/keys/N14228", "/topics/hosts-nowhere/keys/k", "/topics", "/nothing"),
     *("/metadata/partitions?topic=hosts-flights", "/topics/hosts-flights/partitions/0/messages?offset=0"),
 )
+TOOLS = [(tool, given) for tool, given in CALLS if tool != "put"]
 PAGED = ("/topics/hosts-bookings/keys?limit=4", "/topics/hosts-feed/find?m=1&order=-n&limit=1")
 """Of which the next page is asked for, too: by the caller, and by another one."""
 CONDITIONAL: tuple[Headers, ...] = (
@@ -141,6 +143,8 @@ def jwt_cases(names: Names) -> Iterator[Case]:
         for key in ("N14228", "N24211", "nothing"):
             for headers in CONDITIONAL:
                 yield _as(name, Case("GET", f"/topics/hosts-flights/keys/{key}", headers), names)
+        for tool, arguments in TOOLS:
+            yield _as(name, Case("POST", "/mcp", JSON, a_call(tool, arguments)), names)
     yield from _next_pages(names)
     for name in TOKENS.keys() - CALLERS.keys():
         yield _as(name, Case("GET", "/topics/hosts-bookings/keys/ann%7C05"), names)

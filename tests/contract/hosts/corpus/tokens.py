@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tests.contract.hosts.case import Case
+from tests.contract.hosts.corpus.agents import CALLS, a_call
 from tests.contract.hosts.corpus.base import base
 from tests.contract.hosts.corpus.writes import JSON
 
@@ -73,6 +74,9 @@ def token_cases(names: Names) -> Iterator[Case]:
     """Each route with each token; tokens in other forms; paths and methods without a route."""
     for route in ROUTES:
         yield from _with_each_token(base(route.name, names))
+    for tool, arguments in CALLS:
+        if tool in {"list_topics", "describe_topic"}:
+            yield from _with_each_token(Case("POST", "/mcp", JSON, a_call(tool, arguments)))
     for target in TARGETS:
         yield from _with_each_token(Case("GET", target))
     path = "/topics/hosts-flights/keys/N14228"

@@ -5,8 +5,8 @@ Which rows of it the caller may have, the application decides.
 
 from dataclasses import replace
 
-from keylane.access.grants import Need
-from keylane.access.scopes import Scope
+from keylane.access.grants import Grant, Need
+from keylane.access.scopes import PermittedRows, Scope, ScopeRule
 from keylane.model.routes import PermissionKind
 
 
@@ -17,6 +17,12 @@ def permits(scope: Scope, need: Need) -> bool:
     of their rows that would be.
     """
     return need.names is not None and all(scope.rules_for(need.kind, name) for name in need.names)
+
+
+def scope_of_grant(grant: Grant) -> Scope:
+    """Return what a grant permits as a scope: of a request that names its topics in its body."""
+    rule = ScopeRule(PermittedRows(grant.name), grant.read, grant.write, grant.views)
+    return Scope(grant.name, (rule,))
 
 
 def rule_names(scope: Scope, need: Need) -> tuple[str, ...]:

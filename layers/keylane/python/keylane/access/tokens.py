@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from keylane.access.policy import Issuer, is_unicode
-from keylane.formats.json_text import finite, no_constant
+from keylane.formats.json_text import finite, no_constant, once
 
 LONGEST_TOKEN = 16 * 1024
 """Characters."""
@@ -109,14 +109,6 @@ def _decode(text: str, part: str) -> bytes:
     if urlsafe_b64encode(data).rstrip(b"=").decode() != text:
         raise BadToken(f"the token's {part} is not base64url")
     return data
-
-
-def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON. Raises ValueError for a name that is there twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a name is there twice")
-    return found
 
 
 _JSON = json.JSONDecoder(parse_constant=no_constant, parse_float=finite, object_pairs_hook=once)

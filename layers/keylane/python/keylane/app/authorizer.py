@@ -19,12 +19,12 @@ from keylane.access.grants import (
     why_unknown,
 )
 from keylane.access.policy import Policy, scope_of
-from keylane.access.scoped_requests import narrow, permits, rule_names
+from keylane.access.scoped_requests import narrow, permits, rule_names, scope_of_grant
 from keylane.access.scopes import Scope
 from keylane.access.tokens import BadToken, jwt_in
 from keylane.config.api import ApiSettings
 from keylane.config.table import ACCESS
-from keylane.model.routes import Target, find
+from keylane.model.routes import Names, Target, find
 from keylane.wiring.application import read_api_settings
 from keylane.wiring.authorizer import BlockingVerifier, PolicySource
 from keylane.wiring.runtime import Runtime
@@ -53,7 +53,8 @@ class AccessRequest(NamedTuple):
 class Decision(NamedTuple):
     """Whose token it is, and whether it grants the request.
 
-    `scope`: what a JWT permits, nothing where the request is refused; None for a token with a grant.
+    `scope`: what a JWT permits, nothing where the request is refused; None for a token with a grant, unless
+    the request names its topics in its body, where the application decides.
     `rules`: the names of the rules that decided.
     """
 
@@ -109,7 +110,7 @@ class Authorizer:
             raise NotAuthorized(str(error)) from error
         decision = decide_scoped(scope_of(policy, verified.claims), request, target)
         need = need_of(target, request.query)
-        if decision.scope is None or need is None:
+        if decision.scope is None or need is None or _is_decided_later(target):
             return decision
         return decision._replace(scope=narrow(decision.scope, need))
 
@@ -132,7 +133,8 @@ def decide(grants: Mapping[str, Grant], request: AccessRequest, target: Target) 
     is_allowed = need is not None and grant.allows(need)
     if not is_allowed:
         _log_refusal(grant.name, request, target)
-    return Decision(grant.name, is_allowed)
+    scope = scope_of_grant(grant) if is_allowed and _is_decided_later(target) else None
+    return Decision(grant.name, is_allowed, scope)
 
 
 def decide_scoped(scope: Scope, request: AccessRequest, target: Target) -> Decision:
@@ -143,6 +145,11 @@ def decide_scoped(scope: Scope, request: AccessRequest, target: Target) -> Decis
         _log_refusal(scope.caller, request, target)
         return Decision(scope.caller, False, Scope(scope.caller))
     return Decision(scope.caller, True, scope, rule_names(scope, need))
+
+
+def _is_decided_later(target: Target) -> bool:
+    """Return whether a request names its topics in its body, which only the application reads."""
+    return target.route is not None and target.route.permission.names is Names.BODY
 
 
 def audit(decision: Decision, request: AccessRequest, target: Target) -> None:

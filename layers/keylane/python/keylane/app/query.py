@@ -8,6 +8,7 @@ from keylane.api.http.common_parameters import ValueOptions, has_base64_keys
 from keylane.api.http.request import Request
 from keylane.api.http.response import Response
 from keylane.api.http.router import Application, Operations
+from keylane.api.mcp.messages import ANSWER_SCHEMA, MESSAGE_SCHEMA
 from keylane.api.reads import changes, find, many, pages, snapshot, topics, views
 from keylane.api.reads.change_conditions import ConditionedChanges, check_conditions
 from keylane.api.reads.change_sources import KeyChanges, TopicChanges
@@ -253,6 +254,26 @@ def get_partitions(app: QueryApp, request: Request) -> Response[Any]:
     use = _parts(app, request)
     topic = topics.parse_metadata(request)
     return topics.render_partitions(partitions_by_node(use.store, topic, use.settings.state_timeout_ms))
+
+
+@OPERATIONS.operation(
+    ANSWER_SCHEMA,
+    body=MESSAGE_SCHEMA,
+    refusals=(413, 415),
+    reports_failures=True,
+    empty={202: "a notification is accepted"},
+    takes_scope=True,
+)
+def mcp(app: QueryApp, request: Request) -> Response[Any]:
+    """Answer a message of the Model Context Protocol, by which agents use tools."""
+    from keylane.api.mcp.protocol import answer_post  # noqa: PLC0415 (agents alone need it)
+    from keylane.api.mcp.tool import Reach  # noqa: PLC0415 (as above)
+
+    settings = app.settings()
+    use = _parts(app, request)
+    write = use.write if settings.has_agent_writes else None
+    reach = Reach(app.respond_within, write, use.store, settings.topics, use.settings.state_timeout_ms)
+    return answer_post(request, settings.cors_headers, reach)
 
 
 def _parts(app: QueryApp, request: Request) -> QueryParts:

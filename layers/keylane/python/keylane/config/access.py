@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 from keylane.access.grants import Grant
 from keylane.access.policy import AccessRule, Issuer, Policy, PolicyFault, PolicyPath
-from keylane.access.tokens import once
 from keylane.config.settings import FILE
 from keylane.config.table import ACCESS
 from keylane.errors import SettingsError, SettingsUnavailable
+from keylane.formats.json_text import once
 from keylane.model.patterns import are_patterns
 from keylane.model.routes import PermissionKind
 

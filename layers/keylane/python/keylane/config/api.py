@@ -19,6 +19,7 @@ class ApiSettings:
 
     `base_path`: what precedes the routes in a path, "" for nothing. `topics`: those that are served.
     `cors_headers`: what lets a browser's pages of an origin read each answer; none by default.
+    `has_agent_writes`: whether tools of agents write, where the host can.
     `rest_compatibility`: the server whose requests and answers are those of REST Proxy's routes, "" for none.
     """
 
@@ -26,6 +27,7 @@ class ApiSettings:
     topics: ServedTopics = ALL_TOPICS
     cors_headers: Mapping[str, str] = field(default_factory=dict)
     rest_compatibility: str = ""
+    has_agent_writes: bool = False
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
@@ -37,6 +39,7 @@ class ApiSettings:
             _served_topics(environment),
             _cors_headers(origin) if origin else {},
             API.read(environment, "KEYLANE_REST_COMPATIBILITY"),
+            API.read(environment, "KEYLANE_MCP_WRITES"),
         )
 
     def path_of(self, path: str) -> str:

@@ -63,6 +63,12 @@ API = SettingsTable(
         "",
         form=("* or an origin like https://app.example.org", r"\*|https?://[A-Za-z0-9.-]+(:\d+)?"),
     ),
+    Switch(
+        "KEYLANE_MCP_WRITES",
+        "Whether agents may write: the tool `put` of [`/mcp`](../http/mcp.md), on `keylane serve` alone.",
+        False,
+        parts="query",
+    ),
     ExactChoice(
         "KEYLANE_REST_COMPATIBILITY",
         "`rest-proxy`: its documents and media types for clients that ask for no others; `karapace`: "

@@ -40,7 +40,16 @@ def finite(text: str) -> float:
     return number
 
 
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON, as `object_pairs_hook`. Raises ValueError for a name that is there twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name is there twice")
+    return found
+
+
 _decoder = json.JSONDecoder(parse_constant=no_constant, parse_float=finite)
+_unambiguous = json.JSONDecoder(parse_constant=no_constant, parse_float=finite, object_pairs_hook=once)
 _SPACE = re.compile(r"[ \t\r\n]*")
 _BYTE_ORDER_MARK = "\ufeff"
 """Removed here: the codec that removes it is in Python, and takes three times as long as UTF-8's."""
@@ -51,9 +60,18 @@ def parse(data: bytes) -> Any:
 
     Raises NestedTooDeeply, and ValueError where it is not valid JSON.
     """
+    return _parse_by(_decoder, data)
+
+
+def parse_unambiguous(data: bytes) -> Any:
+    """As `parse`; an object that has a name twice, which readers take differently, is a ValueError, too."""
+    return _parse_by(_unambiguous, data)
+
+
+def _parse_by(decoder: json.JSONDecoder, data: bytes) -> Any:
     text = data.decode().removeprefix(_BYTE_ORDER_MARK)
     try:
-        document = _decoder.decode(text)
+        document = decoder.decode(text)
     except RecursionError:
         raise NestedTooDeeply from None
     _check_nesting(document, text, 0, len(text))

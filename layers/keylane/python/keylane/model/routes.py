@@ -48,6 +48,9 @@ class Names(Enum):
     """Nowhere, or in its body: it may be about all of them."""
     NONE = "none"
     """It is about none: any caller that is known may send it."""
+    BODY = "body"
+    """In its body, one after the other: any caller that is known may send it, and the application decides on
+    each by the caller's scope."""
 
 
 class Permission(NamedTuple):
@@ -107,7 +110,7 @@ class Target(NamedTuple):
             return self.parts[index : index + 1]
         if names is Names.ALL:
             return None
-        if names is Names.NONE:
+        if names in (Names.NONE, Names.BODY):
             return ()
         return tuple(part for value in query.get(names.value) or () for part in value.split(","))
 
@@ -117,6 +120,7 @@ _READ_OF_TOPIC = Permission(PermissionKind.READ, Names.TOPIC)
 _READ_OF_TOPICS = Permission(PermissionKind.READ, Names.TOPICS)
 _READ_ALL = Permission(PermissionKind.READ, Names.ALL)
 _ANYONE = Permission(PermissionKind.READ, Names.NONE)
+_IN_BODY = Permission(PermissionKind.READ, Names.BODY)
 _WRITE = Permission(PermissionKind.WRITE)
 _WRITE_ALL = Permission(PermissionKind.WRITE, Names.ALL)
 _VIEWS = Permission(PermissionKind.VIEWS)
@@ -138,6 +142,7 @@ ROUTES = (
     Route("get_views", "/views", READS, QUERY, Permission(PermissionKind.VIEWS, Names.ALL)),
     Route("get_view", "/views/{view}", READS, QUERY, _VIEWS),
     Route("get_partitions", "/metadata/partitions", READS, QUERY, _READ_OF_TOPIC),
+    Route("mcp", "/mcp", ("POST",), QUERY, _IN_BODY),
     Route("get_topics", "/topics", READS, EXPLORE, _READ_ALL),
     Route("get_topic", "/topics/{topic}", READS, EXPLORE, _READ),
     Route("get_kafka_topic", "/topics/{topic}/partitions", READS, EXPLORE, _READ),

@@ -7,6 +7,7 @@ from keylane.errors import CorruptState, UnknownTopic, UnknownView, ViewNotOpene
 from keylane.model.keys import check_key, printable
 from keylane.model.records import Layout, Record, Watermark
 from keylane.ports import Call, Deadline
+from keylane.query.listed_names import read_names
 from keylane.query.range_rows import RangeReader, RangeScan, Row
 from keylane.query.span import Span
 from keylane.query.store import Reading, ReadTerms, Store, Watermarks, begin_reading, read_current
@@ -15,7 +16,6 @@ from keylane.state import aggregates, codec, redis_keys, windows
 from keylane.state.lanes import Lane, decode_watermark, lane_of_key, lanes_of_topic
 from keylane.state.windows import Definition, Progress
 
-MOST_VIEWS = 10_000
 FIRST_MS, LAST_MS = -(1 << 63), (1 << 63) - 1
 
 
@@ -148,15 +148,8 @@ def list_views(store: Store, timeout_ms: float) -> dict[str, ListedView]:
     Raises StateUnavailable, CorruptState.
     """
     deadline = Deadline.after_ms(timeout_ms, store.clock)
-    tags = (redis_keys.RECORD_TAG, *redis_keys.COPY_TAGS)
-    keys = [redis_keys.views_key(tag) for tag in tags]
-    calls = [
-        Call(routing.key_slot(key), (b"ZRANGEBYLEX", key, b"-", b"+", b"LIMIT", b"0", b"%d" % MOST_VIEWS))
-        for key in keys
-    ]
     found: dict[str, ListedView] = {}
-    # A copy may lack some: its shard may have lost them, and the job writes them again.
-    names = sorted({name.decode() for names in store.state.run(calls, deadline) for name in names})
+    names = read_names(store, redis_keys.views_key, deadline)
     for name, stopped in zip(names, _why_stopped(store, names, deadline), strict=True):
         try:
             found[name] = ListedView(store.layouts.get(windows.state_name(name), deadline), stopped)

@@ -104,6 +104,11 @@ def views_key(tag: bytes = RECORD_TAG) -> bytes:
     return b"{%b}:views" % tag
 
 
+def topics_key(tag: bytes = RECORD_TAG) -> bytes:
+    """Return the key of the names of all topics that have a state: a sorted set, as that of views."""
+    return b"{%b}:topics" % tag
+
+
 def epoch_key(topic: str, tag: bytes = RECORD_TAG) -> bytes:
     """Return the key of the counter that numbers a topic's writers."""
     return b"{%b}:epoch:%b" % (tag, topic.encode())

@@ -31,7 +31,7 @@ class QueryParts:
     """What the query function works with.
 
     `schemas` opens the Schema Registry for the first value of it, `log` Kafka for changes of whole topics.
-    `open_stream`, `open_lines`: as those of `Runtime`.
+    `open_stream`, `open_lines`, `write`: those of `Runtime`.
     """
 
     settings: QuerySettings
@@ -40,6 +40,7 @@ class QueryParts:
     log: Callable[[], LogReader]
     open_stream: OpenStream
     open_lines: OpenLines
+    write: Callable[[Any], Any] | None = None
 
     @property
     def now_ms(self) -> int:
@@ -103,7 +104,9 @@ def build_query(runtime: Runtime, environment: Mapping[str, str], meter: Meter) 
     store = Store(state, runtime.open_layouts(state, settings.layout_ttl_s), runtime.clock)
     open_schemas = reading_schemas(runtime, environment, settings.registry_timeout_ms)
     open_log = cache(partial(runtime.open_port, partial(_make_log, environment), is_single=True))
-    return QueryParts(settings, store, open_schemas, open_log, runtime.open_stream, runtime.open_lines)
+    return QueryParts(
+        *(settings, store, open_schemas, open_log, runtime.open_stream, runtime.open_lines, runtime.write)
+    )
 
 
 def _make_log(environment: Mapping[str, str]) -> LogReader:

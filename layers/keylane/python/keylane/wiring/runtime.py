@@ -30,6 +30,8 @@ class Runtime:
     """One request at a time. Client libraries are imported when they are first needed."""
 
     clock = Clock()
+    write: Callable[[Any], Any] | None = None
+    """Answers requests that write, for those that only read themselves; None where this process has none."""
 
     def open_cluster(self, settings: RedisSettings, meter: Meter) -> ClusterClient:
         """Return the client of a Redis Cluster."""

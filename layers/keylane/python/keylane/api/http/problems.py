@@ -70,6 +70,7 @@ KINDS: dict[type[errors.KeylaneError], Problem] = {
     errors.NotStreamed: Problem(501, "not-streamed", "Nothing is streamed here"),
     errors.PreconditionFailed: Problem(412, "precondition-failed", "The request's condition is not met"),
     errors.NotFound: Problem(404, "not-found", "The resource does not exist"),
+    errors.ForeignOrigin: Problem(403, "foreign-origin", "A page of another site sends the request"),
     errors.TopicNotServed: Problem(
         403, "topic-not-served", "The topic is not served here", "TOPIC_AUTHORIZATION_FAILED"
     ),

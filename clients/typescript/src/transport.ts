@@ -1,7 +1,7 @@
 /** Sends requests by `fetch`, and repeats those that may be repeated. Here alone are its errors known. */
 
 import { encodeUtf8 } from "./bytes.ts";
-import type { ProblemDocument } from "./errors.ts";
+import type { ProblemDocument, ProblemError } from "./errors.ts";
 import { KeylaneError, problemType } from "./errors.ts";
 import type { ClientOptions } from "./options.ts";
 import { RetryPolicy } from "./options.ts";
@@ -18,7 +18,6 @@ import type { Query } from "./wire.ts";
 
 /** The first type asks for Keylane's own documents where the service has others for clients of REST Proxy. */
 const ACCEPT = "application/vnd.keylane+json, application/json, */*;q=0.5";
-const EVENT_STREAM = "text/event-stream";
 const SHOWN = 300;
 
 /** One request. `path` is percent-encoded, and relative to the API's URL. */
@@ -74,17 +73,17 @@ export class Transport {
     }
   }
 
-  /** Give the bytes of a stream of events as they come. Unreachable after `silenceS` without one. */
-  async *listen(request: ApiRequest, silenceS: number): AsyncGenerator<Uint8Array, void> {
+  /** Give the bytes of a stream of this media type as they come. Throws Unreachable after `silenceS` without one. */
+  async *listen(request: ApiRequest, type: string, silenceS: number): AsyncGenerator<Uint8Array, void> {
     const ended = new AbortController();
     const silent = new Unreachable(`the stream of ${this.#url} was silent for ${silenceS} s`);
     let timer = setTimeout(() => ended.abort(silent), silenceS * 1000);
     const signal = anyOf(ended.signal, request.signal);
     try {
       const response = await this.#fetch(request, signal);
-      if (!response.ok || !response.headers.get("content-type")?.startsWith(EVENT_STREAM)) {
+      if (!response.ok || !response.headers.get("content-type")?.startsWith(type)) {
         check(request, await this.#read(response, signal));
-        throw new InvalidAnswer("the answer is not a stream of events");
+        throw new InvalidAnswer(`the answer is not a stream of ${type}`);
       }
       const reader = response.body!.getReader();
       for (;;) {
@@ -202,6 +201,11 @@ export function errorOf({ status, headers, body }: ApiResponse): KeylaneError {
       `status ${status} without a problem document: is the URL that of Keylane? The body: ${shown}`,
     );
   }
+  return problemOf(status, problem, headers);
+}
+
+/** The error that a problem document describes. */
+export function problemOf(status: number, problem: ProblemDocument, headers?: Headers): ProblemError {
   const fallback = status >= 500 ? ServiceFailed : RequestRefused;
   const kind = ERRORS_BY_TYPE.get(problemType(problem)) ?? ERRORS_BY_STATUS.get(status) ?? fallback;
   return new kind(status, problem, headers);

@@ -20,6 +20,7 @@ export class Double {
   readonly fetch = async (url: string, init: RequestInit): Promise<Response> => {
     const asked = { method: init.method!, url: new URL(url), headers: new Headers(init.headers), body: init.body };
     this.asked.push(asked);
+    init.signal!.throwIfAborted();
     const answer = this.#answers.shift();
     if (answer === undefined) throw new Error(`nothing is to be asked any more: ${init.method} ${url}`);
     if (answer instanceof Error) throw answer;
@@ -54,6 +55,15 @@ export const document = (body: unknown): Response => new Response(JSON.stringify
 
 /** A stream of events: each text is one chunk of bytes. `isOpen`: it does not end until it is aborted. */
 export function events(chunks: readonly (string | Uint8Array)[], isOpen = false): Answer {
+  return stream(chunks, "text/event-stream", isOpen);
+}
+
+/** A snapshot: each document is one line. */
+export function snapshot(...lines: readonly unknown[]): Answer {
+  return stream(lines.map((line) => `${JSON.stringify(line)}\n`), "application/x-ndjson", false);
+}
+
+function stream(chunks: readonly (string | Uint8Array)[], type: string, isOpen: boolean): Answer {
   return (_, signal) => {
     const left = [...chunks];
     const body = new ReadableStream({
@@ -66,7 +76,7 @@ export function events(chunks: readonly (string | Uint8Array)[], isOpen = false)
         else if (!isOpen) controller.close();
       },
     });
-    return new Response(body, { headers: { "Content-Type": "text/event-stream" } });
+    return new Response(body, { headers: { "Content-Type": type } });
   };
 }
 

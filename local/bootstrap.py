@@ -3,9 +3,9 @@
 Default steps: python (.venv with all packages), java, redis, and jars (Kafka and Spark's Kafka connector).
 Further steps, only by name: registry (Apicurio's Schema Registry, for tests), databases (Kafka Connect and
 Debezium, for tests), archive (of Spark's and Kafka's classes, for faster starts), browser (Chromium, for
-tests of the console), older_jars and older_spark (for the other version of Spark that the job supports), sam
-(AWS SAM and cfn-lint), lint (checkov and others), release (build and twine), docs (Sphinx), typescript (the compilers of its client, from npm),
-localstack, checksums (writes infra/jars.sha256).
+tests of the console), typescript (compilers from npm, for the TypeScript client's package), older_jars and
+older_spark (for the other version of Spark that the job supports), sam (AWS SAM and cfn-lint), lint (checkov
+and others), release (build and twine), docs (Sphinx), localstack, checksums (writes infra/jars.sha256).
 Standard library only: nothing is installed yet.
 """
 
@@ -239,7 +239,9 @@ class Setup:
         """
         source, folder = self.root / "clients" / "typescript", self.tools / "typescript"
         names = ("package.json", "package-lock.json", ".npmrc")
-        stamp = Stamp(folder / "keylane-stamp", *[(source / name).read_text(encoding="utf-8") for name in names])
+        stamp = Stamp(
+            folder / "keylane-stamp", *[(source / name).read_text(encoding="utf-8") for name in names]
+        )
         if stamp.is_current():
             return
         folder.mkdir(parents=True, exist_ok=True)

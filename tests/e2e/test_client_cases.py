@@ -1,4 +1,4 @@
-"""One table of cases for the Python and the TypeScript client, on the whole stack: neither can drift from the other."""
+"""One table of cases for the Python and the TypeScript client, on the whole stack: they do not drift."""
 
 from __future__ import annotations
 

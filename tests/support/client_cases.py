@@ -1,7 +1,7 @@
 """The Python client's runner of tests/e2e/client_cases.json; client_cases.ts is the TypeScript client's.
 
-A case's steps are calls on topics and views. Their arguments are JSON, with objects of one member for what JSON
-does not have (`_SPECIAL`); `{key}` in a text is the case's own key. A result is JSON again: `plain`.
+A case's steps are calls on topics and views. Their arguments are JSON, with objects for what JSON does not
+have (`_special`); `{key}` in a text is the case's own key. A result is JSON again: `plain`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import itertools
 import math
 import time
 from datetime import datetime, timedelta
+from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
 from keylane_client import (
@@ -54,7 +55,11 @@ class _Run:
 
     def results(self) -> Json:
         found = [self._result(step) for step in self._case["steps"]]
-        return {"key": self._key, "results": found, "saved": {name: plain(it) for name, it in self._saved.items()}}
+        return {
+            "key": self._key,
+            "results": found,
+            "saved": {name: plain(it) for name, it in self._saved.items()},
+        }
 
     def _result(self, step: Json) -> Json:
         try:
@@ -130,7 +135,7 @@ class _Run:
             "key_bytes": base64.b64decode,
             "fields_of_key": dict,
             "position": Position.parse,
-            "moment": lambda text: datetime.fromisoformat(text.replace("Z", "+00:00")),
+            "moment": datetime.fromisoformat,
             "nan": lambda _: math.nan,
             "between": lambda bounds, **end: between(*bounds, **end),
             "starting_with": starting_with,
@@ -149,75 +154,92 @@ class _Run:
         return Position(position.partition, position.offset + 1_000_000)
 
 
+@singledispatch
 def plain(found: Any) -> Json:
     """Return what a client returned as JSON, as client_cases.ts does."""
-    if isinstance(found, bytes):
-        return {"bytes": base64.b64encode(found).decode()}
-    if isinstance(found, list):
-        return list(map(plain, found))
-    if isinstance(found, Record | Written | WriteFailed | Absent | HistoryEntry | FoundPage | Window):
-        return _plain_answer(found)
-    if isinstance(found, dict):
-        # Of many keys: each with its record. Values are dicts too: they are within records.
-        return [[plain(key), plain(each)] for key, each in found.items()]
     return found
 
 
-def _plain_answer(found: Any) -> Json:
-    match found:
-        case Record():
-            return {
-                "kind": "record",
-                "key": plain(found.key),
-                "value": _plain_value(found.value),
-                "value_format": found.value_format,
-                "position": str(found.position),
-                "fresh": found.watermark is not None and found.age is not None,
-                "etag": "@" in found.etag,
-                "headers": found.headers and [[each.name, plain(each.value)] for each in found.headers],
-            }
-        case Absent():
-            return {"kind": "absent", "key": plain(found.key)}
-        case Written():
-            position, queued = found.position, found.queued_id is not None
-            return {
-                "kind": "written",
-                "position": position and str(position),
-                "queued": queued,
-                "replayed": found.is_replayed,
-            }
-        case WriteFailed():
-            return {
-                "kind": "failed",
-                "code": found.code,
-                "retriable": found.is_retriable,
-                "uncertain": found.is_uncertain,
-                "superseded": found.is_superseded,
-            }
-        case HistoryEntry():
-            return {
-                "kind": "entry",
-                "position": str(found.position),
-                "value": _plain_value(found.value),
-                "value_format": found.value_format,
-                "deleted": found.is_deleted,
-                "fresh": found.watermark is not None and found.age is not None,
-            }
-        case FoundPage():
-            return {
-                "records": plain(list(found.records)),
-                "has_next": found.next is not None,
-                "fresh": bool(found.watermarks) and found.age is not None,
-            }
-        case Window():
-            return {
-                "kind": "window",
-                "key": plain(found.key),
-                "has_bounds": found.start_ms is not None and found.end_ms is not None,
-                "final": found.is_final,
-                "values": dict(found.values),
-            }
-    raise TypeError(type(found))
+@plain.register
+def _(found: bytes) -> Json:
+    return {"bytes": base64.b64encode(found).decode()}
+
+
+@plain.register
+def _(found: list) -> Json:
+    return list(map(plain, found))
+
+
+@plain.register
+def _(found: dict) -> Json:
+    # Of many keys: each with its record.
+    return [[plain(key), plain(each)] for key, each in found.items()]
+
+
+@plain.register
+def _(found: Record) -> Json:
+    return {
+        "kind": "record",
+        "key": plain(found.key),
+        "value": _plain_value(found.value),
+        "value_format": found.value_format,
+        "position": str(found.position),
+        "fresh": found.watermark is not None and found.age is not None,
+        "etag": "@" in found.etag,
+        "headers": found.headers and [[each.name, plain(each.value)] for each in found.headers],
+    }
+
+
+@plain.register
+def _(found: Absent) -> Json:
+    return {"kind": "absent", "key": plain(found.key)}
+
+
+@plain.register
+def _(found: Written) -> Json:
+    position = found.position and str(found.position)
+    is_queued = found.queued_id is not None
+    return {"kind": "written", "position": position, "queued": is_queued, "replayed": found.is_replayed}
+
+
+@plain.register
+def _(found: WriteFailed) -> Json:
+    return {
+        "kind": "failed",
+        "code": found.code,
+        "retriable": found.is_retriable,
+        "uncertain": found.is_uncertain,
+        "superseded": found.is_superseded,
+    }
+
+
+@plain.register
+def _(found: HistoryEntry) -> Json:
+    return {
+        "kind": "entry",
+        "position": str(found.position),
+        "value": _plain_value(found.value),
+        "value_format": found.value_format,
+        "deleted": found.is_deleted,
+        "fresh": found.watermark is not None and found.age is not None,
+    }
+
+
+@plain.register
+def _(found: FoundPage) -> Json:
+    is_fresh = bool(found.watermarks) and found.age is not None
+    return {"records": plain(list(found.records)), "has_next": found.next is not None, "fresh": is_fresh}
+
+
+@plain.register
+def _(found: Window) -> Json:
+    return {
+        "kind": "window",
+        "key": plain(found.key),
+        "has_bounds": found.start_ms is not None and found.end_ms is not None,
+        "final": found.is_final,
+        "values": dict(found.values),
+    }
 
 
 def _plain_value(value: Any) -> Json:

@@ -33,11 +33,11 @@ def module() -> str:
     ]
     classes = "\n".join(_class_of(each) for each in kinds if each not in _BY_HAND)
     names = "\n".join(f'  | "{name}"' for name in sorted(PROBLEMS))
-    return (
-        f"{_HEADER}\n{classes}\n"
-        f"{_table('ERRORS_BY_TYPE', 'string', ERRORS_BY_TYPE)}\n{_table('ERRORS_BY_STATUS', 'number', ERRORS_BY_STATUS)}"
-        f"\n/** The types of problems that the service answers with. */\nexport type ProblemType =\n{names};\n"
+    tables = f"{_table('ERRORS_BY_TYPE', ERRORS_BY_TYPE)}\n{_table('ERRORS_BY_STATUS', ERRORS_BY_STATUS)}"
+    types = (
+        f"/** The types of problems that the service answers with. */\nexport type ProblemType =\n{names};"
     )
+    return f"{_HEADER}\n{classes}\n{tables}\n{types}\n"
 
 
 def _class_of(kind: type[KeylaneError]) -> str:
@@ -51,14 +51,18 @@ def _class_of(kind: type[KeylaneError]) -> str:
 
 def _camel_case(text: str) -> str:
     """Return a sentence about Python as one about TypeScript."""
-    return text.replace("`if_match`", "`ifMatch`").replace('problem["since_ms"]', "problem.since_ms").replace(
-        "NaN, None", "NaN, undefined"
+    return (
+        text.replace("`if_match`", "`ifMatch`")
+        .replace('problem["since_ms"]', "problem.since_ms")
+        .replace("NaN, None", "NaN, undefined")
     )
 
 
-def _table(name: str, key: str, kinds: dict[str, type[ProblemError]] | dict[int, type[ProblemError]]) -> str:
+def _table(name: str, kinds: dict[str, type[ProblemError]] | dict[int, type[ProblemError]]) -> str:
+    key = "string" if all(isinstance(each, str) for each in kinds) else "number"
     rows = "\n".join(f"  [{_quoted(each)}, {kind.__name__}]," for each, kind in kinds.items())
-    return f"export const {name}: ReadonlyMap<{key}, typeof ProblemError> = new Map<{key}, typeof ProblemError>([\n{rows}\n]);\n"
+    kind_of_map = f"Map<{key}, typeof ProblemError>"
+    return f"export const {name}: Readonly{kind_of_map} = new {kind_of_map}([\n{rows}\n]);\n"
 
 
 def _quoted(key: str | int) -> str:

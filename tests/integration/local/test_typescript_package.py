@@ -1,4 +1,4 @@
-"""The npm package of the TypeScript client: it is built, has its size and its types, and works from where npm puts it."""
+"""The npm package of the TypeScript client: its size, its types, and that it works where npm puts it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,14 @@ from tests.support.node import CLIENT, run_node
 from tests.support.project_files import ROOT
 from tests.support.typescript_pages import page_blocks
 
-from keylane_build import typescript
-from keylane_build.typescript import NotPackable, build_package, check_package, check_use, install_package
+from keylane_build.release import npm_package
+from keylane_build.release.npm_package import (
+    NotPackable,
+    build_package,
+    check_package,
+    check_use,
+    install_package,
+)
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
@@ -47,7 +53,7 @@ def test_its_minified_module_is_a_client(package, tmp_path):
 
 
 def test_a_module_that_is_larger_than_pages_should_load_is_refused(package, monkeypatch):
-    monkeypatch.setattr(typescript, "MOST_BYTES", 5_000)
+    monkeypatch.setattr(npm_package, "MOST_BYTES", 5_000)
     [problem] = check_package(package)
     assert "5000 are the most" in problem
     assert len(gzip.compress(package.read_bytes())) > 5_000

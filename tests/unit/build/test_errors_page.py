@@ -36,7 +36,9 @@ def test_a_problem_that_the_client_knows_by_its_type_is_one_of_the_service():
 
 
 def test_a_problem_has_a_type_of_its_own_in_the_client_only_where_its_status_does_not_say_the_same():
-    repeated = {name for name, kind in ERRORS_BY_TYPE.items() if ERRORS_BY_STATUS.get(PROBLEMS[name].status) is kind}
+    repeated = {
+        name for name, kind in ERRORS_BY_TYPE.items() if ERRORS_BY_STATUS.get(PROBLEMS[name].status) is kind
+    }
     assert repeated == set()
 
 

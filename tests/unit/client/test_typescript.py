@@ -1,4 +1,4 @@
-"""The TypeScript client without servers: its own tests, and what is made from the Python client and from the API."""
+"""The TypeScript client without servers: its own tests, and what it shares with Python's and the API."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ SOURCES = sorted((ROOT / CLIENT / "src").glob("*.ts"))
 SCHEMAS = json.loads((ROOT / "docs" / "openapi.json").read_text(encoding="utf-8"))["components"]["schemas"]
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / CLIENT / "tests").glob("*.test.ts")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / CLIENT / "tests").glob("*.test.ts")), ids=lambda path: path.name
+)
 def test_the_clients_own_tests_pass(path):
     run_node("--test", "--test-timeout=60000", path)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from keylane_build.image_requirements import pin_extras, render_image
 from keylane_build.release import contents, licences, trial
 from keylane_build.release.archives import build_archives
+from keylane_build.release.npm_package import NotPackable, build_package
 from keylane_build.release.versions import NotReleasable, check_versions
-from keylane_build.typescript import NotPackable, build_package
 from keylane_local.tools import project_root, tools_dir
 
 SUMS = "SHA256SUMS"

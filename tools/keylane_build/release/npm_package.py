@@ -1,7 +1,7 @@
-"""The npm package of the TypeScript client: types of the API, declarations, one minified module, and its size.
+"""The npm package of the TypeScript client: types of the API, declarations, one minified module, its size.
 
-`python -m keylane_build.typescript --to build/typescript` writes keylane-client-VERSION.tgz. What it needs beside
-Node, set-up installs from the lock (`python3 local/bootstrap.py typescript`).
+`python -m keylane_build.release.npm_package --to build/typescript` writes keylane-client-VERSION.tgz. What it
+needs beside Node, set-up installs by the lock: `python3 local/bootstrap.py typescript`.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def build_package(root: Path, folder: Path) -> Path:
         made = _build(root, Path(work))
         packed = json.loads(_npm(made, "pack", "--json", "--ignore-scripts"))
         folder.mkdir(parents=True, exist_ok=True)
-        package = folder / packed[0]["filename"]
+        package = folder / str(packed[0]["filename"])
         shutil.move(made / package.name, package)
     if problems := list(check_package(package)):
         raise NotPackable("\n".join(problems))
@@ -56,7 +56,10 @@ def check_package(package: Path) -> Iterator[str]:
     files = read_members(package)
     yield from (f"{package.name} lacks {name}" for name in sorted(_WANTED - files.keys()))
     declared = {name for name in files if name.startswith("package/dist/") and name.endswith(".d.ts")}
-    yield from (f"{package.name} has {name}, which it should not" for name in sorted(files.keys() - _WANTED - declared))
+    yield from (
+        f"{package.name} has {name}, which it should not"
+        for name in sorted(files.keys() - _WANTED - declared)
+    )
     size = len(gzip.compress(files.get("package/dist/index.js", b""), 9))
     print(f"keylane-client for TypeScript: {size} bytes compressed, {MOST_BYTES} at most")
     if size > MOST_BYTES:
@@ -75,7 +78,14 @@ def _build(root: Path, work: Path) -> Path:
     run = installed / "openapi-typescript" / "bin" / "cli.js", installed / "typescript" / "bin" / "tsc"
     _node(work, run[0], root / "docs" / "openapi.json", "-o", "src/openapi.ts")
     _node(work, run[1], "-p", ".", "--declaration", "--emitDeclarationOnly")
-    bundle = ["src/index.ts", "--bundle", "--minify", "--format=esm", "--target=es2022", "--outfile=dist/index.js"]
+    bundle = [
+        "src/index.ts",
+        "--bundle",
+        "--minify",
+        "--format=esm",
+        "--target=es2022",
+        "--outfile=dist/index.js",
+    ]
     _run(work, installed / ".bin" / "esbuild", *bundle, "--log-level=warning")
     return work
 
@@ -124,7 +134,7 @@ def _run(folder: Path, *command: str | Path) -> str:
 
 def main() -> int:
     """Build the package; return the exit code."""
-    parser = argparse.ArgumentParser(prog="keylane_build.typescript")
+    parser = argparse.ArgumentParser(prog="keylane_build.release.npm_package")
     parser.add_argument("--to", type=Path, default=project_root() / "build" / "typescript")
     try:
         print(build_package(project_root(), parser.parse_args().to))

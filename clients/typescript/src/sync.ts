@@ -11,7 +11,7 @@ import type { Absent, FoundKey, TopicRecord } from "./answers.ts";
 import { binaryText } from "./bytes.ts";
 import type { Conditions } from "./conditions.ts";
 import { conditionsQuery } from "./conditions.ts";
-import type { ProblemDocument } from "./errors.ts";
+import type { KeylaneError, ProblemDocument } from "./errors.ts";
 import { ProblemError } from "./errors.ts";
 import type { StreamOptions } from "./following.ts";
 import { Changes } from "./following.ts";
@@ -144,12 +144,15 @@ export class LiveTopic<V = unknown> implements Iterable<TopicRecord<V>> {
     }
   }
 
-  /** Read another snapshot beside the stream, and once more if there is a gap meanwhile. */
+  /** Read another snapshot beside the stream; one that has begun before a gap is not what is wanted. */
   async #reload(): Promise<void> {
+    const isLoading = this.#meanwhile !== undefined;
+    // The next snapshot has what came before the gap. A topic that was created again has lower offsets, too.
+    this.#meanwhile = new Map();
     this.#hasGap = true;
-    if (this.#meanwhile) return;
+    if (isLoading) return;
     try {
-      for (this.#meanwhile = new Map(); this.#hasGap; ) {
+      while (this.#hasGap) {
         this.#hasGap = false;
         await this.#load();
       }
@@ -163,6 +166,7 @@ export class LiveTopic<V = unknown> implements Iterable<TopicRecord<V>> {
   /** Read the whole topic, and replace what is there. Returns the position of the whole in the stream. */
   async #load(): Promise<string> {
     const snapshot = await readSnapshot<V>(this.#topic, this.#query, this.#signal);
+    if (this.#hasGap) return snapshot.at;
     const records = snapshot.records;
     for (const [id, change] of this.#meanwhile ?? []) applyTo(records, id, change);
     const before = this.#records;
@@ -197,11 +201,10 @@ async function readSnapshot<V>(topic: TopicScope, query: Query, signal: AbortSig
     } catch (error) {
       signal.throwIfAborted();
       if (snapshot.cursor !== cursor) failures = 0;
-      const isOutdated = error instanceof ProblemError && error.type === OUTDATED;
-      if (isOutdated) snapshot = begun();
+      if (error instanceof ProblemError && error.type === OUTDATED) snapshot = begun();
       else if (!retries.isTransient(error)) throw error;
       if (++failures >= retries.attempts) throw error;
-      await pause(isOutdated ? 0 : retries.waitS(error as ProblemError, failures), signal);
+      await pause(retries.waitS(error as KeylaneError, failures), signal);
     }
   }
 }

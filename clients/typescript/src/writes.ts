@@ -175,11 +175,16 @@ function renderHeader([name, value]: readonly [string, unknown]) {
 }
 
 function writeHeaders(topic: TopicScope, options: WriteOptions): { [name: string]: string } {
-  const key = options.idempotencyKey ?? (topic.context.idempotentWrites ? crypto.randomUUID() : undefined);
+  const key = options.idempotencyKey ?? (topic.context.idempotentWrites ? randomKey() : undefined);
   return {
     ...(key === undefined ? {} : { "Idempotency-Key": key }),
     ...(options.respondAsync ? { Prefer: "respond-async" } : {}),
   };
+}
+
+/** `crypto.randomUUID` is for pages of https alone. */
+function randomKey(): string {
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
 function note({ context, name }: TopicScope, { key, position }: Written): void {

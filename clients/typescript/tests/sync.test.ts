@@ -137,6 +137,34 @@ test("after a gap another snapshot is read beside the stream, and a change that 
   live.close();
 });
 
+test("a gap while a snapshot is read needs another one, which begins behind it", async () => {
+  const stream = pushed();
+  const second = Promise.withResolvers<void>();
+  const double = new Double(
+    snapshot(BEGIN, row("a", 1, "0:90"), lane(0), lane(1), END),
+    stream.answer,
+    async (asked, signal) => {
+      await second.promise;
+      const answer = snapshot(BEGIN, row("a", 2, "0:95"), lane(0), lane(1), END) as (...given: unknown[]) => Response;
+      return answer(asked, signal);
+    },
+    snapshot(BEGIN, row("a", 3, "0:1"), lane(0), lane(1), END),
+  );
+  const live = topicOf(double).sync();
+  await live.ready;
+  const changes: SyncChange<number>[] = [];
+  live.subscribe((each) => changes.push(each));
+  stream.push(change("gap", { partition: 0, from: 91, to: 92 }) + change("record", row("b", 9, "0:99")));
+  await heard(changes, 1);
+  stream.push(change("gap", { partition: 0, from: 100, to: 0 }) + change("record", row("c", 1, "0:2")));
+  await heard(changes, 2);
+  second.resolve();
+  await heard(changes, 4);
+  assert.deepEqual(valuesOf(live), { a: 3, c: 1 });
+  assert.deepEqual(changes.map((each) => [each.key, each.absent ? "gone" : each.value]), [["b", 9], ["c", 1], ["b", "gone"], ["a", 3]]);
+  live.close();
+});
+
 test("records expire: those that had when the snapshot was read, and the others once their time has come", async () => {
   const begin = { begin: { ...BEGIN.begin, ttl_ms: 60_000 } };
   const now = Date.now();

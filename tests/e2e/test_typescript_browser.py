@@ -46,7 +46,9 @@ def test_a_page_reads_writes_and_follows_a_key(applied_stack, module_of_package)
         tab = Tab(browser)
         # A request that is refused is one, also that which the program is about.
         tab.expected = "Failed to load resource"
-        tab.page.route(f"{url}/page", lambda route: route.fulfill(content_type="text/html", body="<!doctype html>"))
+        tab.page.route(
+            f"{url}/page", lambda route: route.fulfill(content_type="text/html", body="<!doctype html>")
+        )
         script = {"content_type": "text/javascript", "body": module_of_package}
         tab.page.route(f"{url}/client.js", lambda route: route.fulfill(**script))
         tab.page.goto(f"{url}/page")

@@ -105,6 +105,7 @@ databases: setup-tests  ## PostgreSQL and Debezium's connector: rows over HTTP a
 	@$(if $(SEED),SEED=$(SEED)) $(BIN)/python -m pytest -m databases tests/databases $(PYTEST_ARGS)
 
 long: setup-tests  ## The tests of failures that take half a minute each, which `make test` leaves out (25 minutes)
+	@$(PY) local/bootstrap.py typescript
 	@$(BIN)/python -m pytest -m long tests $(PYTEST_ARGS)
 
 compat: setup-tests  ## REST Proxy's documented requests and real clients (COMPAT_ARGS=--lambda, --localstack, or '--url URL')
@@ -132,6 +133,7 @@ generate: setup-python  ## Write what is made from the code: OpenAPI, the templa
 	@$(BIN)/python -m keylane_build.console_reference
 	@$(BIN)/python -m keylane_build.settings
 	@$(BIN)/python -m keylane_build.errors
+	@$(BIN)/python -m keylane_build.typescript_problems
 	@$(BIN)/python -m keylane_build.monitoring
 	@$(BIN)/python -m keylane_build.sizing --document
 
@@ -151,7 +153,7 @@ sizing: setup-python
 	@$(BIN)/python -m keylane_build.sizing --document
 
 release: setup  ## All that a release has, into dist/: built, checked, installed and used outside the checkout
-	@$(PY) local/bootstrap.py release
+	@$(PY) local/bootstrap.py release typescript
 	@$(BIN)/python -m keylane_build.release $(RELEASE_ARGS)
 
 package-job: setup  ## The job for a Spark cluster, into build/job (SPARK=4.0.2: for that of EMR Serverless)

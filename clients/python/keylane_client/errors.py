@@ -164,7 +164,7 @@ class ServiceFailed(ProblemError):
     """The service, or Kafka behind it, failed."""
 
 
-_BY_TYPE: dict[str, type[ProblemError]] = {
+ERRORS_BY_TYPE: dict[str, type[ProblemError]] = {
     "key-absent": KeyAbsent,
     "unknown-topic": UnknownTopic,
     "unknown-view": UnknownView,
@@ -175,7 +175,7 @@ _BY_TYPE: dict[str, type[ProblemError]] = {
     "request-in-progress": Unavailable,
     "state-too-old": Unavailable,
 }
-_BY_STATUS: dict[int, type[ProblemError]] = {
+ERRORS_BY_STATUS: dict[int, type[ProblemError]] = {
     401: AccessDenied,
     403: AccessDenied,
     404: NotFound,
@@ -200,7 +200,7 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes) -> KeylaneErr
         )
     name = str(document.get("type", "")).removeprefix(_PREFIX)
     fallback = ServiceFailed if status >= _FAILED else RequestRefused
-    kind = _BY_TYPE.get(name) or _BY_STATUS.get(status, fallback)
+    kind = ERRORS_BY_TYPE.get(name) or ERRORS_BY_STATUS.get(status, fallback)
     return kind(status, document, headers)
 
 

@@ -9,7 +9,7 @@ from tests.support.project_files import ROOT
 
 from keylane.api.http.problems import PROBLEMS
 from keylane_build import errors as errors_page
-from keylane_client.errors import _BY_STATUS, _BY_TYPE, ProblemError, error_of
+from keylane_client.errors import ERRORS_BY_STATUS, ERRORS_BY_TYPE, ProblemError, error_of
 
 
 def test_the_page_is_what_the_table_and_the_text_say():
@@ -32,11 +32,13 @@ def test_a_row_of_a_problem_that_there_is_not_is_refused(tmp_path, monkeypatch):
 
 
 def test_a_problem_that_the_client_knows_by_its_type_is_one_of_the_service():
-    assert _BY_TYPE.keys() <= PROBLEMS.keys()
+    assert ERRORS_BY_TYPE.keys() <= PROBLEMS.keys()
 
 
 def test_a_problem_has_a_type_of_its_own_in_the_client_only_where_its_status_does_not_say_the_same():
-    repeated = {name for name, kind in _BY_TYPE.items() if _BY_STATUS.get(PROBLEMS[name].status) is kind}
+    repeated = {
+        name for name, kind in ERRORS_BY_TYPE.items() if ERRORS_BY_STATUS.get(PROBLEMS[name].status) is kind
+    }
     assert repeated == set()
 
 

@@ -138,10 +138,12 @@ def test_the_version_stands_in_one_place_and_the_others_agree():
     [
         ("CHANGELOG.md", "## [0.0.1]", "CHANGELOG.md has no section"),
         ("pyproject.toml", '[project]\ndependencies = ["keylane-client[cli]==0.0.1"]', "does not require"),
+        ("clients/typescript/package.json", '{"version": "0.0.1"}', r"and clients/typescript 0\.0\.1"),
     ],
 )
 def test_a_version_that_differs_is_named(tmp_path, old, new, said):
-    for name in ("CHANGELOG.md", "pyproject.toml"):
+    (tmp_path / "clients" / "typescript").mkdir(parents=True)
+    for name in ("CHANGELOG.md", "pyproject.toml", "clients/typescript/package.json"):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
     (tmp_path / old).write_text(new)
     with pytest.raises(versions.NotReleasable, match=said):

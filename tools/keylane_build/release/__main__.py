@@ -10,6 +10,7 @@ from pathlib import Path
 from keylane_build.image_requirements import pin_extras, render_image
 from keylane_build.release import contents, licences, trial
 from keylane_build.release.archives import build_archives
+from keylane_build.release.npm_package import NotPackable, build_package
 from keylane_build.release.versions import NotReleasable, check_versions
 from keylane_local.tools import project_root, tools_dir
 
@@ -31,7 +32,7 @@ def main() -> int:
         _build(options.to, version, packages=options.packages)
         found = trial.run_trials(options.to, version, project_root() / "constraints.txt", options.only)
         _refuse(list(licences.check_licences(found)))
-    except NotReleasable as error:
+    except (NotPackable, NotReleasable) as error:
         print(f"release: {error}", file=sys.stderr)
         return 1
     if found:
@@ -55,6 +56,7 @@ def _build(folder: Path, version: str, *, packages: bool) -> None:
         problems += [*contents.check_wheel(project, wheel), *contents.check_sdist(project, sdist)]
     subprocess.run([python, "-m", "twine", "check", "--strict", *folder.iterdir()], check=True)
     if not packages:
+        build_package(root, folder)
         build_archives(root, folder, version)
         templates = sorted(folder.glob("keylane-template-*.zip"))
         problems += [each for path in templates for each in contents.check_template(path)]

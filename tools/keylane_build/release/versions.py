@@ -1,5 +1,6 @@
 """The version of a release: that of the package `keylane`, which all else is compared with."""
 
+import json
 import re
 import tomllib
 from collections.abc import Iterator
@@ -27,6 +28,9 @@ def _differences(root: Path, version: str, tag: str) -> Iterator[str]:
     client = f"keylane-client[cli]=={version}"
     if keylane_client.__version__ != version:
         yield f"keylane is {version}, and keylane_client {keylane_client.__version__}"
+    package = json.loads((root / "clients" / "typescript" / "package.json").read_text(encoding="utf-8"))
+    if package["version"] != version:
+        yield f"keylane is {version}, and clients/typescript {package['version']}"
     if client not in project["dependencies"]:
         yield f"pyproject.toml does not require {client}"
     if version not in _SECTION.findall((root / "CHANGELOG.md").read_text(encoding="utf-8")):

@@ -1,0 +1,17 @@
+/** Keeps a live copy of a topic, and writes its records whenever it is asked to by a line on the standard input. */
+
+import { createInterface } from "node:readline";
+import { Client, RetryPolicy } from "../../clients/typescript/src/index.ts";
+
+const [url, name, prefix] = process.argv.slice(2) as [string, string, string];
+const retries = new RetryPolicy({ attempts: 200, maxBackoffS: 0.5 });
+const live = new Client(url, { retries }).topic(name).sync({ prefix });
+live.closed.catch((error) => {
+  process.stderr.write(String(error.stack));
+  process.exit(1);
+});
+await live.ready;
+for await (const _ of createInterface({ input: process.stdin })) {
+  process.stdout.write(`${JSON.stringify([...live].map(({ key, value }) => [key, value]))}\n`);
+}
+live.close();

@@ -1,4 +1,4 @@
-"""docs/start.md and docs/use/find.md, pasted: one block after the other, without a pause."""
+"""docs/start.md, use/find.md and use/snapshots.md, pasted: one block after the other, without a pause."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ _OF_STACK = ("keylane up", "keylane down", "keylane status", "cat >")
 
 
 FIND_PAGE = Path("docs/use/find.md")
+SNAPSHOTS_PAGE = Path("docs/use/snapshots.md")
 
 
 def commands_of(section: str, page: Path = PAGE) -> list[str]:
@@ -96,3 +97,19 @@ def test_the_python_of_the_page_about_fields_runs_as_it_is(applied_stack):
         [sys.executable, "-c", example], capture_output=True, text=True, check=False, timeout=60
     )
     assert "N2 SFO 900" in done.stdout.splitlines(), done.stderr
+
+
+def test_a_snapshot_and_its_changes_are_read_as_the_page_says(applied_stack, tmp_path: Path):
+    commands = commands_of("Try it", SNAPSHOTS_PAGE)
+    assert len(commands) == 8
+    delays = {"N1": ("JFK", 75), "N2": ("JFK", 900), "N5": ("LGA", 99)}
+    write(applied_stack.http_url, delays)
+    script = [each.replace("/flights/", "/delayed/") for each in commands]
+    printed = paste(applied_stack.http_url, [f"cd {tmp_path}", *script]).splitlines()
+    rows = {json.loads(line)[0] for line in printed if line.startswith('["N')}
+    assert len(rows) >= 3
+    begin, end = (json.loads(line) for line in printed if line.startswith('{"'))
+    assert (begin["begin"]["topic"], end["end"].keys()) == ("delayed", {"at"})
+    assert "complete" in printed
+    assert '["N14228","OSL"]' in printed
+    assert printed[-1].split(maxsplit=1)[1] == '{"dest":"SFO"}'

@@ -22,6 +22,7 @@ from tests.torture.readers import FAILED, Readers, count_by_source
 from tests.torture.schedule import Event, Pause, Produce, Schedule
 from tests.torture.scoped import ScopedReader
 from tests.torture.slowness import unexplained
+from tests.torture.snapshots import check_snapshots
 from tests.torture.sources import SERVER
 from tests.torture.stack import TortureStack, wait_until
 from tests.torture.stored import check_state, check_watermarks
@@ -117,16 +118,18 @@ class Tormentor:
             missing = self._wait_reached(ends, written_ms, within_s)
             if missing:
                 self.readers.drop_positions()
-            seen = self.readers.take()
+            seen, lanes = self.readers.take(), self.readers.snapshots.rest()
             self.scoped.rest(is_at_rest=not missing)
             faults += blind(count_by_source(seen))
             nemesis.troubles += self._unplanned(before, nemesis.troubles, began_s)
             self._note_slowness(nemesis.troubles)
             facts = Facts(self.log, self.producers.acknowledged, nemesis.troubles, self.stack)
             faults += _first(check_seen(seen, facts)) + self.readers.take_wrong()
+            faults += _first(check_snapshots(lanes, facts))
             faults += _first(check_written(self.writers.take(), self.log, self._queued))
             faults += _first(self.scoped.check(facts, is_at_rest=not missing))
             if not missing:
+                faults += _first(self.readers.snapshots.check_at_rest(facts))
                 self.readers.listeners.rest()
                 faults += _first(self.streams.check(facts, lambda: self._note_slowness(facts.troubles)))
             if not missing:
@@ -151,7 +154,7 @@ class Tormentor:
             broken or self.stack.job.has_ended or bool(self.readers.broken),
             [_since(began_s, step) for step in log],
             self.writers.counts(),
-            count_by_source(seen) + self.scoped.counts,
+            count_by_source(seen) + self.scoped.counts + self.readers.snapshots.counts(),
         )
 
     @property

@@ -11,6 +11,7 @@ from tests.torture.guards import (
     readers,
     scopes,
     server,
+    snapshots,
     strays,
     streams,
     views,
@@ -31,6 +32,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *server.MUTANTS,
     *scopes.MUTANTS,
     *streams.MUTANTS,
+    *snapshots.MUTANTS,
     *writes.MUTANTS,
     *views.MUTANTS,
 )

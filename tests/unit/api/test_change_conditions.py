@@ -10,7 +10,7 @@ from tests.support.changing_topic import TERMS, ChangingTopic
 
 from keylane.api.reads import change_conditions
 from keylane.api.reads.change_conditions import ConditionedChanges, check_conditions
-from keylane.api.reads.changes import ChangesRequest, any_key
+from keylane.api.reads.changes import TOPIC_NAMES, ChangesRequest, any_key
 from keylane.errors import BadRequest, NoFields
 from keylane.model.changes import ABSENT, GAP, LEFT, RECORD, ChangeEvent
 from keylane.model.records import Options
@@ -195,17 +195,21 @@ def a_request(topic: ChangingTopic, *asked: Asked) -> ChangesRequest:
     return ChangesRequest(topic.layout.topic, b"", TERMS, None, None, asked=asked)
 
 
+def check(topic: ChangingTopic, *asked: Asked) -> None:
+    check_conditions(topic.store, topic.layout.topic, asked, TOPIC_NAMES, TERMS)
+
+
 def test_a_condition_that_the_topic_can_t_have_is_refused_before_the_stream_begins(topic: ChangingTopic):
-    check_conditions(topic.store, a_request(topic, OPEN))
+    check(topic, OPEN)
     with pytest.raises(BadRequest, match=r"did you mean status.*amount \(number\), note \(text\)"):
-        check_conditions(topic.store, a_request(topic, Asked("statu", EQUAL, "open")))
+        check(topic, Asked("statu", EQUAL, "open"))
     with pytest.raises(BadRequest, match="amount is a field of the type number"):
-        check_conditions(topic.store, a_request(topic, Asked("amount", EQUAL, "much")))
+        check(topic, Asked("amount", EQUAL, "much"))
 
 
 def test_of_a_topic_without_fields_a_wrong_parameter_is_one_and_a_condition_is_refused():
     topic = ChangingTopic()
     with pytest.raises(BadRequest, match="'prefx' is not a parameter of this route; did you mean prefix"):
-        check_conditions(topic.store, a_request(topic, Asked("prefx", EQUAL, "a")))
+        check(topic, Asked("prefx", EQUAL, "a"))
     with pytest.raises(NoFields):
-        check_conditions(topic.store, a_request(topic, Asked("fields", EQUAL, "a")))
+        check(topic, Asked("fields", EQUAL, "a"))

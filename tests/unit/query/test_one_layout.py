@@ -31,7 +31,7 @@ def read_key(state: FakeState, path: str, query: dict[str, list[str]]) -> Any:
     store = Store(state, Layouts(state, clock, 0), clock)
     settings = QuerySettings.from_environment({"KEYLANE_REDIS_NODES": "h:1"})
     unused: Any = None
-    parts = QueryParts(settings, store, unused, unused, unused)
+    parts = QueryParts(settings, store, unused, unused, unused, unused)
     application = Application(OPERATIONS, lambda: parts, ApiSettings, meter=NO_METER, clock=clock)
     return application.respond(Request("GET", path, query, {}))
 

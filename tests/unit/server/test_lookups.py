@@ -71,7 +71,7 @@ class Server:
         store = Store(RedisState(node), self.layouts, self.time.clock)
         settings = QuerySettings.from_environment({"KEYLANE_REDIS_NODES": "h:1"})
         unused: Any = None
-        parts = QueryParts(settings, store, unused, unused, unused)
+        parts = QueryParts(settings, store, unused, unused, unused, unused)
         application = Application(OPERATIONS, lambda: parts, ApiSettings, meter=NO_METER, clock=store.clock)
         self.admission = AdmissionControl(Limits())
         self.lookups = PlainLookups(application, self.admission, None)

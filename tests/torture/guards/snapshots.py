@@ -1,0 +1,72 @@
+"""The guards of snapshots of whole topics."""
+
+from __future__ import annotations
+
+from tests.torture.guards.mutant import mutant, rare_mutant
+
+_LANE = "layers/keylane/python/keylane/query/lane_snapshot.py"
+_UNITS = "tests/unit/query/test_snapshot.py"
+
+MUTANTS = (
+    # The lane is cut where its scan began: what came after that is in some rows.
+    mutant(
+        "the cut behind the scan",
+        _LANE,
+        "            ends = self._ends(step)\n            self._begin = self._begin or ends",
+        "            ends = self._begin = self._begin or self._ends(step)",
+        focus="grow-topic",
+        test=f"{_UNITS}::test_each_lane_is_the_fold_of_the_log_below_its_cut",
+    ),
+    # What changed while the lane was scanned is not read again.
+    mutant(
+        "what changed since the scan",
+        _LANE,
+        "                ends = yield from self._catch_up(ends)\n",
+        "",
+        focus="grow-topic",
+        test=f"{_UNITS}::test_each_lane_is_the_fold_of_the_log_below_its_cut",
+    ),
+    # A key that was deleted after it was scanned keeps its row.
+    mutant(
+        "removed rows",
+        _LANE,
+        "elif not is_scan and self._may_have_row(key):",
+        "elif False:",
+        focus="grow-topic",
+        test=f"{_UNITS}::test_each_lane_is_the_fold_of_the_log_below_its_cut",
+    ),
+    # A cursor means nothing to another process: a scan that goes on there leaves keys out.
+    mutant(
+        "moved lanes",
+        _LANE,
+        'if self._process not in {b"", step.process}:',
+        "if False:",
+        focus="reshard",
+        test=f"{_UNITS}::test_a_slot_that_moves_or_fails_over_is_read_again",
+    ),
+    # Keys that have left already are not among those of the node.
+    mutant(
+        "migrating lanes",
+        _LANE,
+        "        if step.is_migrating:\n",
+        "        if False:\n",
+        focus="reshard",
+        test=f"{_UNITS}::test_a_slot_that_moves_or_fails_over_is_read_again",
+    ),
+    # A replica that took over lacks what was sent of the lane: the cut is behind its rows.
+    rare_mutant(
+        "lanes that went back",
+        _LANE,
+        "if any(ends.get(source, 0) < end for source, end in self._highest.items()):",
+        "if False:",
+        test=f"{_UNITS}::test_a_lane_is_not_cut_behind_rows_that_a_failover_took_back",
+    ),
+    # The log beyond the lane counts as read, and what it has reaches the lane later.
+    rare_mutant(
+        "the log ahead of the lane",
+        _LANE,
+        "known = {source: min(end, first.get(source, end)) for source, end in known.items()}",
+        "pass",
+        test=f"{_UNITS}::test_strays_are_as_of_their_own_offsets",
+    ),
+)

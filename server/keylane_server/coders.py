@@ -5,7 +5,7 @@ import zlib
 from keylane.state.compression import zstandard
 
 FAST = 1
-"""zlib's level: JSON gets a fifth larger than by the default one, in a third of the time."""
+"""The level of both: by zlib JSON gets a fifth larger than by its default one, in a third of the time."""
 _GZIP_FORMAT = 16 + zlib.MAX_WBITS
 
 
@@ -50,7 +50,7 @@ class ZstdCoder(PlainCoder):
     def __init__(self) -> None:
         module = zstandard()
         self._block = module.COMPRESSOBJ_FLUSH_BLOCK
-        self._compressor = module.ZstdCompressor().compressobj()
+        self._compressor = module.ZstdCompressor(level=FAST).compressobj()
 
     def encode(self, piece: bytes) -> bytes:
         """See `PlainCoder`."""

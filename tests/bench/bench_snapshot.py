@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 import stage
 import state
 from confluent_kafka import Consumer, Producer, TopicPartition
-from fill import fill, settle
+from fill import fill
 from harness import ResultRow, latency, parse, report
 
 from keylane import routing
@@ -58,7 +58,6 @@ def measure(keys: int, updates: int, value_bytes: int) -> tuple[list[ResultRow],
     with stage.cluster(appendonly=False, replicas=0) as nodes, stage.broker(TOPIC, PARTITIONS) as kafka:
         produce(kafka.bootstrap, keys, updates, value_bytes)
         fill(nodes, Layout(TOPIC, PARTITIONS), last_records(keys, value_bytes))
-        settle(nodes)
         variables = state.environment(nodes) | {
             "KEYLANE_KAFKA_BOOTSTRAP": kafka.bootstrap,
             "KEYLANE_KAFKA_SECURITY": "plaintext",

@@ -235,6 +235,7 @@ def test_steps_leave_nodes_half_of_the_time():
     topic = filled()
     pace, begun_s = Pace(topic.time.clock, SHARE_OF_TIME), topic.time.seconds
     for _ in range(10):
+        pace.rest()
         pace.work(lambda: topic.time.move(0.004) or [])
     assert topic.time.seconds - begun_s == pytest.approx(0.004 * 19)
 

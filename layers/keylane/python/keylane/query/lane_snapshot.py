@@ -17,6 +17,7 @@ before it is as far as it was. So the rows that were yielded stay valid: what ch
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
 from keylane.errors import ScopeTooWide, SnapshotOutdated, StateUnavailable
@@ -48,7 +49,7 @@ CATCH_UP_S = 60.0
 LOG_TIMEOUT_MS = 5_000
 LOG_PAUSE_S = 0.01
 END_OF_LOG = 1 << 62
-MOST_NOTED = 100_000
+MOST_NOTED = 20_000
 """Keys of a lane of which it is noted what was yielded; for rules that compare fields the most rows."""
 
 
@@ -117,19 +118,22 @@ class SnapshotTerms(NamedTuple):
 
 
 class Pace:
-    """Bounds the part of the time in which something works: it pauses before the next piece of work."""
+    """Bounds the part of the time in which something works: it rests before the next piece of work."""
 
     def __init__(self, clock: Clock, share: float) -> None:
         self._clock = clock
         self._share = share
         self._next_s = clock.monotonic_s()
 
+    def rest(self) -> None:
+        """Pause for as long as the last piece of work is worth."""
+        left_s = self._next_s - self._clock.monotonic_s()
+        if left_s > 0:
+            self._clock.pause_s(left_s)
+
     def work(self, do: Callable[[], list[Any]]) -> list[Any]:
-        """Return what a piece of work does, after the pause that the one before is worth."""
+        """Return what a piece of work does."""
         begun_s = self._clock.monotonic_s()
-        if begun_s < self._next_s:
-            self._clock.pause_s(self._next_s - begun_s)
-            begun_s = self._clock.monotonic_s()
         try:
             return do()
         finally:
@@ -148,7 +152,7 @@ class LaneSnapshot:
         self._highest: dict[int, int] = {}
         self._as_of_ms = 0
         self._watermark: Watermark | None = None
-        self._yielded: dict[bytes, Position | None] = {}
+        self._yielded: dict[bytes, Position | None] = {}  # by the digest of the key, which may be long
 
     def parts(self) -> Iterator[LaneRows | LaneCut]:
         """Yield rows and, last, the cut. Raises StateUnavailable where there is no moment for one.
@@ -273,6 +277,7 @@ class LaneSnapshot:
         self, call: Call, keys: Sequence[bytes] = ()
     ) -> tuple[LaneStep, list[tuple[bytes, Record | None]]]:
         """Return one step of the lane, and what is under its keys. Raises LaneUnsettled."""
+        self._given.pace.rest()
         reading = self._given.reading()
         [reply] = self._given.pace.work(lambda: reading.run([call]))
         step = lane_scan.parse_step(reply, keys)
@@ -306,7 +311,7 @@ class LaneSnapshot:
         rows: list[tuple[bytes, Record | None]] = []
         for key, record in found:
             if record is not None and self._given.is_wanted(record):
-                if is_scan or self._yielded.get(key) != record.position:
+                if is_scan or self._yielded.get(_digest(key)) != record.position:
                     rows.append((key, record))
                     self._note(key, record)
             elif not is_scan and self._may_have_row(key):
@@ -324,16 +329,20 @@ class LaneSnapshot:
             return  # the log from there on does not have it
         elif len(self._yielded) >= MOST_NOTED:
             return
-        self._yielded[key] = record and record.position
+        self._yielded[_digest(key)] = record and record.position
 
     def _may_have_row(self, key: bytes) -> bool:
         """Return whether a row may have been yielded: who may not see a key is not sent its removal."""
         if self._judges_rows:
-            return self._yielded.get(key) is not None
+            return self._yielded.get(_digest(key)) is not None
         if self._given.scope is not None and not self._given.scope.has_key(key):
             return False
-        return self._yielded.get(key, key) is not None
+        return self._yielded.get(_digest(key), key) is not None
 
     @property
     def _judges_rows(self) -> bool:
         return self._given.scope is not None and self._given.scope.judges_rows
+
+
+def _digest(key: bytes) -> bytes:
+    return blake2b(key, digest_size=16).digest()

@@ -113,3 +113,35 @@ def test_a_snapshot_and_its_changes_are_read_as_the_page_says(applied_stack, tmp
     assert "complete" in printed
     assert '["N14228","OSL"]' in printed
     assert printed[-1].split(maxsplit=1)[1] == '{"dest":"SFO"}'
+
+
+def test_a_topic_is_exported_as_the_page_says_and_imported_again(applied_stack, tmp_path: Path):
+    commands = commands_of("Into a file", SNAPSHOTS_PAGE)
+    assert len(commands) == 2
+    write(applied_stack.http_url, {"N1": ("JFK", 75), "N2": ("JFK", 900), "N5": ("LGA", 99)})
+    script = [
+        each.replace(" flights ", " delayed ").replace("python ", f"{sys.executable} ") for each in commands
+    ]
+    again = [
+        "keylane export delayed -o all.jsonl",
+        "keylane import delayed all.jsonl",
+        "keylane count delayed",
+    ]
+    printed = paste(
+        applied_stack.http_url, [f"cd {tmp_path}", "keylane count delayed", *script, *again]
+    ).splitlines()
+    assert re.fullmatch(r"SFO +[2-9]", next(line for line in printed if line.startswith("SFO")))
+    assert printed[-2] == f"{printed[0]} rows written, 0 skipped"
+    assert printed[-1] == printed[0]
+
+
+def test_the_python_of_the_page_about_snapshots_runs_as_it_is(applied_stack):
+    [example] = re.findall(r"```python\n(.*?)```", SNAPSHOTS_PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    example = example.replace("http://localhost:8080", applied_stack.http_url).replace(
+        '"flights"', '"delayed"'
+    )
+    write(applied_stack.http_url, {"N1": ("JFK", 75)})
+    done = subprocess.run(
+        [sys.executable, "-c", example], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert re.fullmatch(r"[1-9]\d* aircraft left JFK last\nOSL\n", done.stdout), done.stderr

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Record,
         RecordHeader,
         TopicLayout,
+        TopicVector,
         Window,
         WriteFailed,
         Written,
@@ -28,12 +29,14 @@ if TYPE_CHECKING:
         AsyncClient,
         AsyncFind,
         AsyncSession,
+        AsyncSnapshot,
         AsyncTopic,
         AsyncView,
         Batching,
         Client,
         Find,
         Session,
+        Snapshot,
         Topic,
         View,
     )
@@ -55,6 +58,8 @@ if TYPE_CHECKING:
         RateLimited,
         RequestRefused,
         ServiceFailed,
+        SnapshotOutdated,
+        SyncFailed,
         Unavailable,
         UnknownTopic,
         UnknownView,
@@ -63,6 +68,7 @@ if TYPE_CHECKING:
         ValueNotReadable,
         ViewNotOpened,
     )
+    from keylane_client.synced_topics import AsyncSyncedTopic, SyncedTopic
     from keylane_client.wire import Exchange, Hook
     from keylane_client.writes import NewRecord
 
@@ -77,6 +83,8 @@ __all__ = [
     "AsyncClient",
     "AsyncFind",
     "AsyncSession",
+    "AsyncSnapshot",
+    "AsyncSyncedTopic",
     "AsyncTopic",
     "AsyncView",
     "Batching",
@@ -114,8 +122,13 @@ __all__ = [
     "ServiceFailed",
     "Session",
     "SigV4",
+    "Snapshot",
+    "SnapshotOutdated",
+    "SyncFailed",
+    "SyncedTopic",
     "Topic",
     "TopicLayout",
+    "TopicVector",
     "Unavailable",
     "UnknownTopic",
     "UnknownView",
@@ -131,8 +144,8 @@ __all__ = [
     "between",
     "starting_with",
 ]
-_MODULES = ("answers", "errors", "conditions", "wire", "context", "writes", "auth", "client")
-"""Where the names are. The last two import httpx, which takes longer than all the rest."""
+_MODULES = ("answers", "errors", "conditions", "wire", "context", "writes", "auth", "synced_topics", "client")
+"""Where the names are. The last three import httpx, which takes longer than all the rest."""
 
 
 def __getattr__(name: str) -> Any:

@@ -44,6 +44,36 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicVector:
+    """Where a copy of a topic is: the next offset of each partition. `position in vector`: the copy has it.
+
+    As a text it is an id of the topic's stream of changes, as in `0:41611,1:38588@1795311449754`: behind the
+    @ is the incarnation, another one once the topic is created again; 0 where the service names none.
+    """
+
+    next_offsets: Mapping[int, int]
+    incarnation: int = 0
+
+    def __str__(self) -> str:
+        offsets = ",".join(f"{partition}:{self.next_offsets[partition]}" for partition in self.next_offsets)
+        return f"{offsets}@{self.incarnation}" if self.incarnation else offsets
+
+    def __contains__(self, position: Position) -> bool:
+        return position.offset < self.next_offsets.get(position.partition, 0)
+
+    @classmethod
+    def parse(cls, text: str) -> "TopicVector":
+        """Parse an id of a topic's stream of changes. Raises InvalidArgument."""
+        offsets, _, incarnation = text.partition("@")
+        if incarnation and not incarnation.isdecimal():
+            raise InvalidArgument(
+                f"{text!r} is not where a topic is: it looks like 0:41611,1:38588@1795311449754"
+            )
+        found = map(Position.parse, offsets.split(","))
+        return cls({each.partition: each.offset for each in found}, int(incarnation or 0))
+
+
+@dataclass(frozen=True, slots=True)
 class RecordHeader:
     """A header of a record in Kafka. `value`: a string if it is UTF-8, else bytes; None if it has none."""
 

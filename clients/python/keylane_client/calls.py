@@ -21,7 +21,7 @@ from keylane_client.answers import (
     WriteFailed,
     Written,
 )
-from keylane_client.conditions import Conditions, Wanted, condition_of
+from keylane_client.conditions import Conditions, Wanted, condition_of, texts_of
 from keylane_client.context import Context, Ledger, TopicScope
 from keylane_client.errors import InvalidArgument, KeyAbsent
 from keylane_client.finding import FindCalls
@@ -36,6 +36,9 @@ from keylane_client.parsing import (
     parse_watermarks,
     parse_window,
 )
+from keylane_client.snapshots import ChosenRecords, SnapshotCalls
+from keylane_client.synced_records import OnChange
+from keylane_client.syncing import SyncCalls
 from keylane_client.wire import (
     ApiRequest,
     AskedKey,
@@ -262,6 +265,27 @@ class TopicCalls(TopicScope):
         """
         self.terms.require_now("a watch")
         return self.shaped_stream(following.KeyWatch(self, plain_key(key), wait_s).stream())
+
+    def snapshot(self, *, prefix: Key | None = None, where: Conditions | None = None) -> SnapshotCalls:
+        """Return all records of the topic as of one position: iterate over it. Nothing is sent.
+
+        `prefix`: of keys that begin with this. `where`: conditions on fields, as `find` takes them.
+        """
+        return SnapshotCalls(ChosenRecords(self, prefix, texts_of(where or {})))
+
+    def sync(
+        self,
+        *,
+        prefix: Key | None = None,
+        where: Conditions | None = None,
+        on_change: OnChange | None = None,
+    ) -> SyncCalls:
+        """Return a mapping that has all records of the topic, and stays current within a `with` statement.
+
+        `prefix` and `where`: as of a snapshot. `on_change` is called with each record that is put or changed,
+        and with an Absent for each that goes, once the mapping has it; not for what is there at first.
+        """
+        return SyncCalls(ChosenRecords(self, prefix, texts_of(where or {})), on_change)
 
     def log(
         self, partition: int, offset: int | str = following.EARLIEST, *, page_size: int | None = None

@@ -17,6 +17,8 @@ from keylane_client.calls import ServiceCalls, TopicCalls, ViewCalls
 from keylane_client.context import ClientOptions, Context
 from keylane_client.drivers import AsyncDriver, BlockingDriver, http_options
 from keylane_client.finding import FindCalls
+from keylane_client.snapshots import SnapshotCalls
+from keylane_client.synced_topics import AsyncSyncedTopic, SyncedTopic
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
@@ -24,8 +26,9 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from keylane_client.answers import Absent, FoundPage, HistoryEntry, Position, Record
+    from keylane_client.answers import Absent, FoundPage, HistoryEntry, Position, Record, TopicVector
     from keylane_client.conditions import Conditions, Wanted
+    from keylane_client.synced_records import OnChange
     from keylane_client.wire import AskedKey, Conversation, Key, Moment, Stream
 
     Result = tuple[str, Callable[[Any, Any], Any]]
@@ -169,6 +172,50 @@ class AsyncFind(_FindMethods[AsyncDriver], Generic[V]):
         __aiter__ = items_of(FindCalls.records)
 
 
+class _SnapshotMethods(WithDriver[D, SnapshotCalls]):
+    @property
+    def at(self) -> TopicVector | None:
+        """Return where the records are, once the last one is read; before that where the reading began."""
+        return self._calls.reader.at
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether all records have been read."""
+        return self._calls.reader.is_over
+
+    @property
+    def lanes(self) -> int:
+        """Return how many lanes there are; 0 before the first one is read."""
+        return self._calls.reader.lanes
+
+    @property
+    def lanes_read(self) -> int:
+        """Return how many lanes have been read."""
+        return self._calls.reader.lanes_read
+
+
+class Snapshot(_SnapshotMethods[BlockingDriver], Generic[V]):
+    """All records of a topic: `for record in topic.snapshot()` reads them, then `at` says where they are."""
+
+    if TYPE_CHECKING:
+
+        def __iter__(self) -> Iterator[Record[V]]: ...
+
+    else:
+        __iter__ = items_of(SnapshotCalls.records)
+
+
+class AsyncSnapshot(_SnapshotMethods[AsyncDriver], Generic[V]):
+    """All records of a topic, as `Snapshot` has them, with `async for`."""
+
+    if TYPE_CHECKING:
+
+        def __aiter__(self) -> AsyncIterator[Record[V]]: ...
+
+    else:
+        __aiter__ = items_of(SnapshotCalls.records)
+
+
 class _TopicMethods(WithDriver[D, TopicCalls]):
     # What these give depends on the topic's model, which `Method` cannot say: Topic and AsyncTopic do.
     if not TYPE_CHECKING:
@@ -179,6 +226,8 @@ class _TopicMethods(WithDriver[D, TopicCalls]):
         find = leading_to(TopicCalls.find, Find, AsyncFind)
         history = items_of(TopicCalls.history)
         watch = items_of(TopicCalls.watch)
+        snapshot = leading_to(TopicCalls.snapshot, Snapshot, AsyncSnapshot)
+        sync = leading_to(TopicCalls.sync, SyncedTopic, AsyncSyncedTopic)
     contains = result_of(TopicCalls.contains)
     put = result_of(TopicCalls.put)
     delete = result_of(TopicCalls.delete)
@@ -242,6 +291,14 @@ class Topic(_TopicMethods[BlockingDriver], Generic[V]):
             page_size: int | None = None,
         ) -> Iterator[HistoryEntry[V]]: ...
         def watch(self, key: AskedKey, *, wait_s: float = 20.0) -> Iterator[Record[V] | Absent]: ...
+        def snapshot(self, *, prefix: Key | None = None, where: Conditions | None = None) -> Snapshot[V]: ...
+        def sync(
+            self,
+            *,
+            prefix: Key | None = None,
+            where: Conditions | None = None,
+            on_change: OnChange | None = None,
+        ) -> SyncedTopic[V]: ...
 
 
 class AsyncTopic(_TopicMethods[AsyncDriver], Generic[V]):
@@ -286,6 +343,16 @@ class AsyncTopic(_TopicMethods[AsyncDriver], Generic[V]):
             page_size: int | None = None,
         ) -> AsyncIterator[HistoryEntry[V]]: ...
         def watch(self, key: AskedKey, *, wait_s: float = 20.0) -> AsyncIterator[Record[V] | Absent]: ...
+        def snapshot(
+            self, *, prefix: Key | None = None, where: Conditions | None = None
+        ) -> AsyncSnapshot[V]: ...
+        def sync(
+            self,
+            *,
+            prefix: Key | None = None,
+            where: Conditions | None = None,
+            on_change: OnChange | None = None,
+        ) -> AsyncSyncedTopic[V]: ...
 
 
 class _ViewMethods(WithDriver[D, ViewCalls]):

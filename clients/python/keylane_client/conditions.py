@@ -67,6 +67,11 @@ def all_of(*wanted: Wanted) -> FieldCondition:
     return FieldCondition(tuple(text for each in wanted for text in condition_of(each).texts))
 
 
+def texts_of(conditions: Conditions) -> dict[str, tuple[str, ...]]:
+    """Return the conditions of each field, as the API spells them. Raises InvalidArgument."""
+    return {name: condition_of(wanted).texts for name, wanted in conditions.items()}
+
+
 def condition_of(wanted: Wanted) -> FieldCondition:
     """Return a condition; of a value, equality. Raises InvalidArgument for what is neither."""
     if isinstance(wanted, FieldCondition):

@@ -4,10 +4,12 @@ Here, and nowhere else, are httpx' errors known.
 """
 
 import os
+import socket
 import ssl
+import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping
-from contextlib import AsyncExitStack, ExitStack, aclosing, closing, contextmanager
+from contextlib import AsyncExitStack, ExitStack, aclosing, closing, contextmanager, suppress
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
@@ -34,7 +36,6 @@ H = TypeVar("H", bound="httpx.Client | httpx.AsyncClient")
 CONNECT_TIMEOUT_S = 5.0
 ACCEPT = "application/vnd.keylane+json, application/json, */*;q=0.5"
 """The first type asks for Keylane's own documents where the service has others for clients of REST Proxy."""
-_EVENT_STREAM = "text/event-stream"
 
 
 def http_options(url: str, auth: httpx.Auth | None, options: ClientOptions) -> dict[str, Any]:
@@ -67,7 +68,7 @@ def translate_http_errors(url: httpx.URL) -> Iterator[None]:
         ) from error
     except httpx.TimeoutException as error:
         raise Unreachable(f"{url.host} did not answer in time ({type(error).__name__})") from error
-    except httpx.TransportError as error:
+    except (httpx.TransportError, httpx.DecodingError) as error:
         raise Unreachable(f"the connection to {url.host} broke: {error or type(error).__name__}") from error
 
 
@@ -80,9 +81,9 @@ def check_response(request: ApiRequest, response: httpx.Response) -> ApiResponse
     raise error_of(answer.status, answer.headers, answer.body)
 
 
-def is_event_stream(response: httpx.Response) -> bool:
-    """Return whether the response is a stream of events."""
-    return response.is_success and response.headers.get("content-type", "").startswith(_EVENT_STREAM)
+def is_listened_to(listening: Listening, response: httpx.Response) -> bool:
+    """Return whether the response is what is to be read as it comes."""
+    return response.is_success and response.headers.get("content-type", "").startswith(listening.media_type)
 
 
 class _Driver(Generic[H]):
@@ -149,6 +150,50 @@ class _Driver(Generic[H]):
         )
 
 
+class Halt:
+    """Ends a blocking iteration from another thread: a pause at once, and a read of a body as it comes."""
+
+    def __init__(self) -> None:
+        self._is_set = threading.Event()
+        self._response: httpx.Response | None = None
+
+    @property
+    def is_set(self) -> bool:
+        """Return whether the iteration is to end."""
+        return self._is_set.is_set()
+
+    def set(self) -> None:
+        """End the iteration. What waits for the beginning of an answer ends by its timeout."""
+        self._is_set.set()
+        if self._response is not None:
+            _shut_down(self._response)
+
+    def pause(self, delay_s: float) -> None:
+        """Wait, unless the iteration is to end."""
+        if delay_s > 0:
+            self._is_set.wait(delay_s)
+
+    @contextmanager
+    def reading(self, response: httpx.Response) -> Iterator[None]:
+        """Let `set` end the reads of this body."""
+        self._response = response
+        try:
+            if self.is_set:
+                _shut_down(response)
+            yield
+        finally:
+            self._response = None
+
+
+def _shut_down(response: httpx.Response) -> None:
+    """End the reads of a response's connection. To close it would not: a read in another thread goes on."""
+    stream = response.extensions.get("network_stream")  # none of a transport without a network
+    connection = None if stream is None else stream.get_extra_info("socket")
+    if connection is not None:
+        with suppress(OSError):  # it has ended meanwhile
+            socket.socket.shutdown(connection, socket.SHUT_RDWR)  # below TLS
+
+
 class BlockingDriver(_Driver[httpx.Client]):
     """Carries out conversations, one request at a time in each thread."""
 
@@ -161,11 +206,12 @@ class BlockingDriver(_Driver[httpx.Client]):
         [result] = self.iterate(stream_of(conversation))
         return result
 
-    def iterate(self, stream: Stream[T]) -> Iterator[T]:
-        """Give a stream's items as they are needed."""
+    def iterate(self, stream: Stream[T], halt: Halt | None = None) -> Iterator[T]:
+        """Give a stream's items as they are needed, until `halt` is set."""
         steps, outcome, listening = self._retries.repeat(stream), None, None
+        halt = halt or Halt()
         with ExitStack() as opened:
-            while True:
+            while not halt.is_set:
                 try:
                     step = advance(steps, outcome)
                 except StopIteration:
@@ -174,17 +220,17 @@ class BlockingDriver(_Driver[httpx.Client]):
                     yield from step.items
                     outcome = None
                 elif isinstance(step, ApiRequest):
-                    outcome = self._send(step)
+                    outcome = self._send(step, halt)
                 elif isinstance(step, Together):
                     outcome = self._batches.ask(step)
                 else:
                     if step is not listening:
                         opened.close()
-                        listening, chunks = step, opened.enter_context(closing(self._listen(step)))
+                        listening, chunks = step, opened.enter_context(closing(self._listen(step, halt)))
                     outcome = next(chunks)
 
-    def _send(self, request: ApiRequest) -> ApiResponse | KeylaneError:
-        _pause(request.delay_s)
+    def _send(self, request: ApiRequest, halt: Halt) -> ApiResponse | KeylaneError:
+        halt.pause(request.delay_s)
         try:
             with self._exchange(request) as exchange:
                 response = self.http.send(self._build(request, exchange.headers))
@@ -193,29 +239,24 @@ class BlockingDriver(_Driver[httpx.Client]):
         except KeylaneError as error:
             return error
 
-    def _listen(self, listening: Listening) -> Generator[ApiResponse | KeylaneError, None, None]:
-        _pause(listening.request.delay_s)
+    def _listen(self, listening: Listening, halt: Halt) -> Generator[ApiResponse | KeylaneError, None, None]:
+        halt.pause(listening.request.delay_s)
         try:
             with ExitStack() as opened:
                 with self._exchange(listening.request) as exchange:
                     built = self._build(listening.request, exchange.headers, silence_s=listening.silence_s)
                     response = opened.enter_context(closing(self.http.send(built, stream=True)))
                     exchange.status = response.status_code
-                    if not is_event_stream(response):
+                    if not is_listened_to(listening, response):
                         response.read()
                         check_response(listening.request, response)
-                        raise InvalidAnswer("the answer is not a stream of events")
-                with translate_http_errors(built.url):
+                        raise InvalidAnswer(f"the answer is not {listening.media_type}")
+                with translate_http_errors(built.url), halt.reading(response):
                     for chunk in response.iter_bytes():
                         yield ApiResponse(response.status_code, {}, chunk)
                     yield ApiResponse(response.status_code, {}, b"")
         except KeylaneError as error:
             yield error
-
-
-def _pause(delay_s: float) -> None:
-    if delay_s > 0:
-        time.sleep(delay_s)
 
 
 class AsyncDriver(_Driver[httpx.AsyncClient]):
@@ -273,10 +314,10 @@ class AsyncDriver(_Driver[httpx.AsyncClient]):
                     response = await self.http.send(built, stream=True)
                     await opened.enter_async_context(aclosing(response))
                     exchange.status = response.status_code
-                    if not is_event_stream(response):
+                    if not is_listened_to(listening, response):
                         await response.aread()
                         check_response(listening.request, response)
-                        raise InvalidAnswer("the answer is not a stream of events")
+                        raise InvalidAnswer(f"the answer is not {listening.media_type}")
                 with translate_http_errors(built.url):
                     async for chunk in response.aiter_bytes():
                         yield ApiResponse(response.status_code, {}, chunk)

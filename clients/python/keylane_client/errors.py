@@ -5,6 +5,7 @@ KeylaneError
 ├── InvalidAnswer           the answer is not Keylane's: another server, or one of another version
 ├── InvalidArgument         what was given cannot be sent: an empty key, NaN, None; a ValueError, too
 ├── ValueMismatch           a value that was read is not what the topic's model wants
+├── SyncFailed              a mapping is not kept current any more; its cause says why
 ├── NoCredentials           there is nothing to sign requests with
 └── ProblemError            the service refused the request; carries the problem document
     ├── RequestRefused      the request is wrong (400, 405, 406, 413, 414, 415, 422)
@@ -15,6 +16,7 @@ KeylaneError
     │   └── UnknownView
     │       └── ViewNotOpened
     ├── NotKept             the topic keeps no index or no history, or the value has no fields (409)
+    ├── SnapshotOutdated    the topic was built again while it was read; begin a new snapshot (409)
     ├── HistoryTooShort     the history does not reach back that far (410)
     ├── PreconditionFailed  the record is another one than `if_match` demands (412)
     ├── PositionNotReached  the state did not reach the position in time (412)
@@ -56,6 +58,10 @@ class InvalidArgument(KeylaneError, ValueError, TypeError):
 
 class ValueMismatch(KeylaneError):
     """A value that was read is not what the topic's model wants. The text names the field."""
+
+
+class SyncFailed(KeylaneError):
+    """A mapping that `sync` returned is not kept current any more; `__cause__` says why."""
 
 
 class NoCredentials(KeylaneError):
@@ -136,6 +142,10 @@ class NotKept(ProblemError):
     """The topic keeps no index or no history, or the value has no fields."""
 
 
+class SnapshotOutdated(ProblemError):
+    """The topic was built again, or Kafka removed records that were needed, while a snapshot was read."""
+
+
 class HistoryTooShort(ProblemError):
     """The history does not reach back that far; `problem["since_ms"]` says how far it does."""
 
@@ -174,6 +184,7 @@ ERRORS_BY_TYPE: dict[str, type[ProblemError]] = {
     "value-not-decodable": ValueNotReadable,
     "request-in-progress": Unavailable,
     "state-too-old": Unavailable,
+    "snapshot-outdated": SnapshotOutdated,
 }
 ERRORS_BY_STATUS: dict[int, type[ProblemError]] = {
     401: AccessDenied,

@@ -20,7 +20,7 @@ from keylane_client.answers import (
     Window,
 )
 from keylane_client.errors import InvalidAnswer
-from keylane_client.wire import ApiResponse, Key, Loads
+from keylane_client.wire import ApiResponse, Key, Loads, normal_key
 
 
 @contextmanager
@@ -62,7 +62,7 @@ def parse_bare_record(response: ApiResponse, topic: str, key: Key, loads: Loads)
         watermark, age, is_incomplete = parse_freshness(headers)
         return Record(
             topic=topic,
-            key=_normal_key(key),
+            key=normal_key(key),
             value=value,
             position=Position.parse(headers["keylane-position"]),
             timestamp_ms=_parse_timestamp_ms(headers),
@@ -84,14 +84,14 @@ def parse_absent(headers: Mapping[str, str], topic: str, key: Key) -> Absent:
     """Parse the headers of 404 `key-absent`."""
     with expect_keylane():
         watermark, age, _ = parse_freshness(headers)
-        return Absent(topic, _normal_key(key), watermark, age)
+        return Absent(topic, normal_key(key), watermark, age)
 
 
 def parse_absence(document: Mapping[str, Any], topic: str, key: Key) -> Absent:
     """Parse a document with `absent`. Call it within `expect_keylane`."""
     watermark = document.get("watermark")
     parsed = Position.parse(watermark) if watermark else None
-    return Absent(topic, _normal_key(key), parsed, parse_age(document))
+    return Absent(topic, normal_key(key), parsed, parse_age(document))
 
 
 def parse_record(document: Mapping[str, Any], topic: str) -> Record | None:
@@ -227,16 +227,6 @@ def _parse_headers(document: Mapping[str, Any]) -> tuple[RecordHeader, ...] | No
     return tuple(RecordHeader(each["name"], _parse_value(each)) for each in headers)
 
 
-def _normal_key(key: Key) -> Key:
-    """Return a key as documents have it: a string if it is UTF-8."""
-    if isinstance(key, str):
-        return key
-    try:
-        return key.decode()
-    except UnicodeDecodeError:
-        return key
-
-
 @dataclass(frozen=True, slots=True)
 class ServerEvent:
     """One event. `id` may be empty."""
@@ -247,7 +237,10 @@ class ServerEvent:
 
 
 class EventParser:
-    """Server-Sent Events (WHATWG HTML, 9.2) from bytes as they come. Comments are left out."""
+    """Server-Sent Events (WHATWG HTML, 9.2) from bytes as they come. Comments are left out.
+
+    Those without data count, too, if they have an id: they say where the stream is.
+    """
 
     def __init__(self) -> None:
         self._rest = b""
@@ -263,9 +256,9 @@ class EventParser:
                 name, _, value = text.partition(":")
                 self._fields.setdefault(name, []).append(value.removeprefix(" "))
                 continue
-            if "data" in self._fields:
+            if self._fields.keys() & {"data", "id"}:
                 found = self._fields
                 name, last_id = found.get("event", ["message"])[-1], found.get("id", [""])[-1]
-                events.append(ServerEvent(name, last_id, "\n".join(found["data"])))
+                events.append(ServerEvent(name, last_id, "\n".join(found.get("data", ()))))
             self._fields = {}
         return events

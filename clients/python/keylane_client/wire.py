@@ -5,6 +5,7 @@ also yields items. A driver (`drivers`) carries out both, blocking or asynchrono
 """
 
 import base64
+import json
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -86,13 +87,14 @@ class Items(Generic[T]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Listening:
-    """A stream of events: each time it is yielded, its next bytes are the body; none at its end.
+    """A body that is read as it comes: each time it is yielded, its next bytes are the body; none at its end.
 
-    `silence_s`: the longest time without a byte.
+    `silence_s`: the longest time without a byte. `media_type`: what the body must be.
     """
 
     request: ApiRequest
     silence_s: float
+    media_type: str = "text/event-stream"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,6 +144,18 @@ def plain_key(key: AskedKey) -> Key:
     if isinstance(key, int) and not isinstance(key, bool):
         return str(key)
     return to_json(dict(key)) if isinstance(key, Mapping) else key  # type: ignore[return-value]
+
+
+def normal_key(key: AskedKey) -> Key:
+    """Return a key as documents have it: a string if it is UTF-8, of a typed key's fields their JSON."""
+    if isinstance(key, Mapping):
+        return json.dumps(json.loads(to_json(dict(key))), sort_keys=True, ensure_ascii=False)
+    if isinstance(key, bytes):
+        try:
+            return key.decode()
+        except UnicodeDecodeError:
+            return key
+    return plain_key(key)
 
 
 def segment(name: str) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import threading
 
 import pytest
+from tests.servers.own import eventually
 from tests.unit.client.api_double import QUICK
 
 from keylane_client import (
@@ -13,6 +14,7 @@ from keylane_client import (
     KeylaneError,
     NewRecord,
     ProblemError,
+    RequestRefused,
     ServiceFailed,
     UnknownView,
     between,
@@ -102,3 +104,39 @@ def test_what_the_fake_does_not_have_says_so(fake):
     with pytest.raises(ProblemError) as caught:
         list(client.topic("t").log("x/y"))
     assert caught.value.type == "not-faked"
+
+
+def test_the_fake_has_snapshots_and_mappings_that_stay_current():
+    fake = FakeKeylane({"t": 3}, fields={"t": {"state": "text"}})
+    with fake.client() as client:
+        topic = client.topic("t")
+        for number in range(20):
+            topic.put(f"k{number}", {"state": "open" if number % 2 else "paid"})
+        topic.put("other", {"state": "open"})
+        topic.delete("k1")
+        snapshot = topic.snapshot(prefix="k", where={"state": "open"})
+        assert {record.key for record in snapshot} == {f"k{number}" for number in range(3, 20, 2)}
+        assert sum(snapshot.at.next_offsets.values()) == 22
+        with topic.sync(prefix="k", where={"state": "open"}) as records:
+            topic.put("k1", {"state": "open"})
+            topic.put("k3", {"state": "paid"})
+            topic.delete("k5")
+            last = topic.put("other", {"state": "open"})
+            eventually(lambda: last.position in records.at)
+            assert set(records) == {"k1", *(f"k{number}" for number in range(7, 20, 2))}
+        with pytest.raises(RequestRefused):
+            list(topic.snapshot(where={"unknown": 1}))
+
+
+def test_the_fake_has_mappings_of_asynchronous_clients():
+    async def use() -> object:
+        has_changed = asyncio.Event()
+        async with FakeKeylane({"t": 2}).async_client() as client:
+            topic = client.topic("t")
+            await topic.put("a", 1)
+            async with topic.sync(on_change=lambda _: has_changed.set()) as records:
+                await topic.put(b"\xff", 2)
+                await has_changed.wait()
+                return {key: record.value for key, record in records.items()}
+
+    assert asyncio.run(use()) == {"a": 1, b"\xff": 2}

@@ -32,7 +32,7 @@ class Topics:
         self.reported: list[str] = []
         client = Client("http://api.test", transport=httpx.MockTransport(self._answer))
         return loading.RowLoader(
-            client.topic("t"), "id", skip_errors=skip_errors, report=self.reported.append
+            client.topic("t"), loading.keyed_by("id"), skip_errors=skip_errors, report=self.reported.append
         )
 
     def _answer(self, request: httpx.Request) -> httpx.Response:

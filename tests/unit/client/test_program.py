@@ -88,7 +88,7 @@ def test_a_read_imports_what_it_needs_and_nothing_of_the_project(url):
     own = {name for name in modules if name.startswith("keylane_client.cli.")}
     assert own == {
         f"keylane_client.cli.{name}"
-        for name in ("__main__", "access", "commands", "errors", "printing", "records")
+        for name in ("__main__", "access", "commands", "conditions", "errors", "printing", "records")
     }
 
 

@@ -12,7 +12,21 @@ from pathlib import Path
 import pytest
 
 import keylane_client
-from keylane_client import AsyncFind, AsyncSession, AsyncTopic, AsyncView, Find, Session, Topic, View, client
+from keylane_client import (
+    AsyncFind,
+    AsyncSession,
+    AsyncSnapshot,
+    AsyncSyncedTopic,
+    AsyncTopic,
+    AsyncView,
+    Find,
+    Session,
+    Snapshot,
+    SyncedTopic,
+    Topic,
+    View,
+    client,
+)
 
 USE = Path(__file__).with_name("typed_use.py")
 PACKAGE = Path(keylane_client.__file__).parent
@@ -37,7 +51,14 @@ def test_a_type_checker_knows_what_each_method_takes_and_returns(tmp_path):
 
 @pytest.mark.parametrize(
     ("blocking", "other"),
-    [(Topic, AsyncTopic), (Find, AsyncFind), (View, AsyncView), (Session, AsyncSession)],
+    [
+        (Topic, AsyncTopic),
+        (Find, AsyncFind),
+        (View, AsyncView),
+        (Session, AsyncSession),
+        (Snapshot, AsyncSnapshot),
+        (SyncedTopic, AsyncSyncedTopic),
+    ],
 )
 def test_both_clients_have_the_same_methods_and_each_is_in_the_typed_code(blocking, other):
     names = [name for name in dir(blocking) if not name.startswith("_")]

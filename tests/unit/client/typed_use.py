@@ -18,6 +18,8 @@ from keylane_client import (
     AsyncClient,
     AsyncFind,
     AsyncSession,
+    AsyncSnapshot,
+    AsyncSyncedTopic,
     AsyncTopic,
     AsyncView,
     Batching,
@@ -32,8 +34,11 @@ from keylane_client import (
     Position,
     Record,
     Session,
+    Snapshot,
+    SyncedTopic,
     Topic,
     TopicLayout,
+    TopicVector,
     View,
     Window,
     WriteFailed,
@@ -62,6 +67,19 @@ def modelled(client: Client) -> None:
     assert_type(query.page().records[0].value, Order)
     assert_type(next(orders.history("k")).value, Order | None)
     assert_type(next(orders.watch("k")), Record[Order] | Absent)
+    whole = orders.snapshot(where={"a": 1})
+    assert_type(whole, Snapshot[Order])
+    assert_type((whole.is_over, whole.lanes, whole.lanes_read), tuple[bool, int, int])
+    assert_type([record.value for record in orders.snapshot()], list[Order])
+    with orders.sync(prefix="p", on_change=print) as kept:
+        assert_type(kept, SyncedTopic[Order])
+        assert_type(kept["k"].value, Order)
+        assert_type(kept.at, TopicVector)
+        assert_type(kept.copy(), dict[str | bytes, Record[Order]])
+        assert_type(kept.get("k"), Record[Order] | None)
+        assert_type(list(kept.items()), list[tuple[str | bytes, Record[Order]]])
+        assert_type((list(kept.keys()), list(kept.values())), tuple[list[str | bytes], list[Record[Order]]])
+        assert_type((kept.age, kept.trouble), tuple[timedelta, BaseException | None])
     assert_type("k" in orders, bool)
     orders["k"].value.missing  # type: ignore[attr-defined]  # noqa: B018
 
@@ -73,6 +91,18 @@ async def modelled_too(client: AsyncClient) -> None:
     assert_type(await orders.get("k"), Record[Order] | None)
     assert_type(orders.scan(), AsyncIterator[Record[Order]])
     assert_type([record.value async for record in orders.find(a=1)], list[Order])
+    snapshot = orders.snapshot()
+    assert_type([record.value async for record in snapshot], list[Order])
+    assert_type(snapshot, AsyncSnapshot[Order])
+    assert_type((snapshot.at, snapshot.lanes), tuple[TopicVector | None, int])
+    assert_type((snapshot.is_over, snapshot.lanes_read), tuple[bool, int])
+    async with orders.sync() as kept:
+        assert_type(kept, AsyncSyncedTopic[Order])
+        assert_type((kept["k"].value, kept.age), tuple[Order, timedelta])
+        assert_type((len(kept.items()), len(kept.values())), tuple[int, int])
+        assert_type(
+            (kept.copy(), kept.trouble), tuple[dict[str | bytes, Record[Order]], BaseException | None]
+        )
     assert_type((await orders.find(a=1).page()).records[0].value, Order)
     "k" in orders  # type: ignore[misc]  # noqa: B015
 

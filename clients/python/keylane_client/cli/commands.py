@@ -41,6 +41,20 @@ COMMANDS = {
             "then wait until all can be read."
         ),
     ),
+    "export": (
+        ".export:export",
+        (
+            "Write TOPIC's records as of one position to a file: "
+            "JSON lines, which import reads, CSV or Parquet."
+        ),
+    ),
+    "import": (
+        ".import_records:import_records",
+        (
+            "Write the records of FILE, which export wrote as JSON lines, to TOPIC; "
+            "then wait until all can be read."
+        ),
+    ),
     "lanes": (".lanes:lanes", "Show TOPIC's lanes: partition, slot, shard, records applied, lag and age."),
     "open": (
         ".open_in_browser:open_in_browser",

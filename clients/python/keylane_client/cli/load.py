@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import click
 from rich.console import Console
@@ -31,6 +31,7 @@ from keylane_client.cli.load_rows import (
     Row,
     Rows,
     format_of,
+    open_with_progress,
     read_csv,
     read_json_lines,
     read_parquet,
@@ -45,6 +46,7 @@ RETRY_S = 120.0
 """How long a batch is tried again while the service cannot take it."""
 
 Report = Callable[[str], None]
+RecordOf = Callable[[dict[str, Any]], NewRecord]
 
 
 @dataclass(slots=True)
@@ -61,11 +63,14 @@ class LoadCounts:
 
 
 class RowLoader:
-    """Writes rows to a topic, in batches. `report` is called with each row that is skipped, and why."""
+    """Writes rows to a topic, in batches. `report` is called with each row that is skipped, and why.
 
-    def __init__(self, topic: Topic, key: str, *, skip_errors: bool, report: Report) -> None:
+    `record_of` makes a row's values a record, and raises ValueError where they are none.
+    """
+
+    def __init__(self, topic: Topic, record_of: RecordOf, *, skip_errors: bool, report: Report) -> None:
         self._topic = topic
-        self._key = key
+        self._record_of_values = record_of
         self._skip_errors = skip_errors
         self._report = report
         self._policy = RetryPolicy()
@@ -127,20 +132,14 @@ class RowLoader:
             self.last[partition] = record.key, answer.position
 
     def _record_of(self, row: Row) -> NewRecord | None:
-        fault, body = row.fault, b""
-        key = row.values.get(self._key)
-        if fault is None and (key is None or key == ""):
-            columns = ", ".join(row.values) or "nothing"
-            fault = f"it has no {self._key!r}, which is to be the key: it has {columns}"
+        fault = row.fault
         if fault is None:
             try:
-                body = render_value(row.values)
+                return self._record_of_values(row.values)
             except ValueError as error:
                 fault = str(error)
-        if fault is not None:
-            self._refuse(row.location, fault)
-            return None
-        return NewRecord(key if isinstance(key, (str, bytes)) else str(key), body)
+        self._refuse(row.location, fault)
+        return None
 
     def _refuse(self, location: str, fault: str) -> None:
         if not self._skip_errors:
@@ -150,6 +149,19 @@ class RowLoader:
     def _skip(self, location: str, why: str) -> None:
         self.counts.skipped += 1
         self._report(f"{location}: {why}; skipped")
+
+
+def keyed_by(column: str) -> RecordOf:
+    """Return what makes a row a JSON object under one of its columns."""
+
+    def record_of(values: dict[str, Any]) -> NewRecord:
+        key = values.get(column)
+        if key is None or key == "":
+            columns = ", ".join(values) or "nothing"
+            raise ValueError(f"it has no {column!r}, which is to be the key: it has {columns}")
+        return NewRecord(key if isinstance(key, (str, bytes)) else str(key), render_value(values))
+
+    return record_of
 
 
 def _first_retriable(results: list[WriteFailed | None]) -> int:
@@ -190,22 +202,46 @@ def load(  # noqa: PLR0913 (the options of a command)
     state = LoadState(file, LoadIdentity.of(file, remote.url, topic, key))
     if restart:
         state.remove()
+    load_file(
+        remote,
+        LoadedFile(file, lambda progress: _read(file, kind, progress), state, batch),
+        topic,
+        keyed_by(key),
+        skip_errors=on_error == "skip",
+        wait=wait,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedFile:
+    """A file, its rows, how far an earlier run came, and how many rows go into a request."""
+
+    path: Path
+    rows: Callable[[Progress], Rows]
+    state: LoadState
+    batch: int
+
+
+def load_file(
+    remote: Remote, file: LoadedFile, topic: str, record_of: RecordOf, *, skip_errors: bool, wait: bool
+) -> None:
+    """Write the rows of a file, wait until they can be read, and print how many there are."""
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     with remote.client() as client, _progress(console) as progress:
         loader = RowLoader(
             client.topic(topic),
-            key,
-            skip_errors=on_error == "skip",
+            record_of,
+            skip_errors=skip_errors,
             report=lambda line: progress.console.print(line, markup=False),
         )
-        loader.counts.resumed = state.load_rows()
+        loader.counts.resumed = file.state.load_rows()
         try:
-            run_load(_read(file, kind, progress), loader, state, batch)
+            run_load(file.rows(progress), loader, file.state, file.batch)
         except KeyboardInterrupt:
             progress.console.print("Stopped. The same command goes on from here.")
             sys.exit(ExitCode.INTERRUPTED)
         except UnicodeDecodeError as error:
-            raise BadArgument(f"{file} is not UTF-8: {error}") from error
+            raise BadArgument(f"{file.path} is not UTF-8: {error}") from error
         if wait:
             _wait(client.topic(topic), loader, console)
     _print_counts(remote, loader.counts)
@@ -235,12 +271,7 @@ def _wait(topic: Topic, loader: RowLoader, console: Console) -> None:
 def _read(file: Path, kind: str, progress: Progress) -> Rows:
     if kind == "parquet":
         return progress.track(read_parquet(file), description=file.name)  # type: ignore[return-value]
-
-    def open_text() -> TextIO:
-        opened: Any = progress.open(file, "rt", encoding="utf-8-sig", newline="", description=file.name)
-        return opened  # type: ignore[no-any-return]
-
-    return (read_csv if kind == "csv" else read_json_lines)(open_text)
+    return (read_csv if kind == "csv" else read_json_lines)(open_with_progress(file, progress))
 
 
 def _progress(console: Console) -> Progress:

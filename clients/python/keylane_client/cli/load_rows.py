@@ -5,9 +5,12 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from keylane_client.cli.errors import BadArgument
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 
@@ -22,8 +25,19 @@ class Row:
 
 
 Rows = Iterator[Row]
+Loads = Callable[[str], Any]
 OpenText = Callable[[], TextIO]
 """Opens the file as UTF-8; what is read of it is progress."""
+
+
+def open_with_progress(file: Path, progress: "Progress") -> OpenText:
+    """Return what opens a file of text, and shows how much of it has been read."""
+
+    def open_text() -> TextIO:
+        opened: Any = progress.open(file, "rt", encoding="utf-8-sig", newline="", description=file.name)
+        return opened  # type: ignore[no-any-return]
+
+    return open_text
 
 
 def format_of(path: Path, given: str | None) -> str:
@@ -57,14 +71,14 @@ def read_csv(open_text: OpenText) -> Rows:
                 yield Row(location, {name: value for name, value in row.items() if value != ""})
 
 
-def read_json_lines(open_text: OpenText) -> Rows:
-    """Read one JSON object a line; empty lines are skipped."""
+def read_json_lines(open_text: OpenText, loads: Loads = json.loads) -> Rows:
+    """Read one JSON object a line; empty lines are skipped. `loads` parses them."""
     with open_text() as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
             try:
-                found = json.loads(line)
+                found = loads(line)
             except ValueError as error:
                 yield Row(f"line {number}", {}, f"it is not JSON: {error}")
                 continue

@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
-from keylane_client import FieldCondition, Position, Record
+from keylane_client import Position, Record
 from keylane_client.cli.access import Remote, with_remote
+from keylane_client.cli.conditions import parse_conditions, split_fields
 from keylane_client.cli.errors import BadArgument, ExitCode
 from keylane_client.cli.printing import print_json, printable_bytes
 
@@ -62,7 +63,7 @@ def get(  # noqa: PLR0913 (the options of a command)
     if len(keys) > 1 and (min_position is not None or wait_s is not None or at is not None):
         raise BadArgument("--min-position, --wait and --at are for one key")
     with remote.client() as client:
-        wanted = client.topic(topic).reading(fields=_split(fields), event=event)
+        wanted = client.topic(topic).reading(fields=split_fields(fields), event=event)
         if len(keys) > 1:
             _print_many(remote, wanted.get_many(keys))
             return
@@ -171,7 +172,7 @@ def scan(  # noqa: PLR0913 (the options of a command)
     if prefix and (start or stop):
         raise BadArgument("--prefix and --from or --to exclude each other")
     with remote.client() as client:
-        wanted = client.topic(topic).reading(fields=_split(fields), event=event)
+        wanted = client.topic(topic).reading(fields=split_fields(fields), event=event)
         if at is not None:
             wanted = wanted.at(at)
         page_size = min(limit or 1000, 1000)
@@ -219,7 +220,11 @@ def find(  # noqa: PLR0913 (the options of a command)
     if wait_s is not None and min_position is None:
         raise BadArgument("--wait is for --min-position")
     with remote.client() as client:
-        found = client.topic(topic).reading(fields=_split(fields), event=event).find(_parse(conditions))
+        found = (
+            client.topic(topic)
+            .reading(fields=split_fields(fields), event=event)
+            .find(parse_conditions(conditions))
+        )
         if prefix is not None:
             found = found.prefix(prefix)
         if order is not None:
@@ -232,16 +237,6 @@ def find(  # noqa: PLR0913 (the options of a command)
             return
         for record in found.page_size(1000) if limit is None else found.limit(limit):
             remote.show(record, record.key, record.value)
-
-
-def _parse(conditions: tuple[str, ...]) -> dict[str, FieldCondition]:
-    texts: dict[str, list[str]] = {}
-    for each in conditions:
-        name, separator, text = each.partition("=")
-        if not separator or not name:
-            raise BadArgument(f"{each!r} is not a condition: it looks like status=open or amount=10..20")
-        texts.setdefault(name.removeprefix("."), []).append(text)
-    return {name: FieldCondition(tuple(each)) for name, each in texts.items()}
 
 
 @click.command()
@@ -278,10 +273,6 @@ def history(  # noqa: PLR0913 (the options of a command)
         for entry in islice(wanted.history(key, start=start, stop=stop), limit):
             value = "deleted" if entry.is_deleted else entry.value
             remote.show(entry, entry.timestamp_ms, entry.position, value)
-
-
-def _split(fields: str) -> list[str]:
-    return [each for each in fields.split(",") if each]
 
 
 def _read_value(value: str | None) -> bytes:

@@ -6,7 +6,7 @@ import base64
 import json
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -17,8 +17,9 @@ import httpx
 
 from keylane_client.client import AsyncClient, Client
 from keylane_client.errors import InvalidArgument
-from keylane_client.testing.finding import FIELD_TYPES, BadQuestion, parse_find
+from keylane_client.testing.finding import FIELD_TYPES, PARAMETERS, BadQuestion, parse_find
 from keylane_client.testing.log import KEY_LIMIT_BYTES, FakeRecord, FakeTopic
+from keylane_client.testing.streaming import ChangesBody, IsChosen, snapshot_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +57,7 @@ class FakeKeylane:
     `topics`: names, and how many partitions each has. `fields`: of a topic the fields that `find` knows, each
     with its type, as in `{"orders": {"amount": "number"}}`. Every topic has an index, a complete history and
     headers. A record can be read as soon as it is written. There are no views, no Schema Registry, no rights
-    and no limits but that of a key's size. Changes are polled.
+    and no limits but that of a key's size. Changes of a key are polled.
     """
 
     def __init__(
@@ -173,6 +174,8 @@ class _TopicRequest:
             "GET count": lambda: self._json(count=len(list(self.topic.latest_of_all()))),
             "GET keys": self._range,
             "GET find": self._find,
+            "GET snapshot": lambda: snapshot_lines(self.topic, self._row, self._choice()),
+            "GET changes": self._changes,
             "POST keys:read": self._read_many,
             "GET keys/_": lambda: self._read(key),
             "HEAD keys/_": lambda: self._read(key),
@@ -186,7 +189,7 @@ class _TopicRequest:
         shape = "/".join([kind, *("_" for _ in names[1:2]), *names[2:]])
         route = routes.get(f"{self.request.method} {shape}")
         if route is None:
-            is_stream = names[-1:] == ["changes"]
+            is_stream = names[-1:] == ["changes"]  # of a key: those are polled
             raise _Failure(501, "not-streamed" if is_stream else "not-faked", f"the fake has no {shape}")
         return route()
 
@@ -302,6 +305,27 @@ class _TopicRequest:
         rows = [row for row in rows if not cursor or asked.is_behind(row[0], cursor)]
         return self._page([self._row(each) for each, _ in rows], [end for _, end in rows], scanned=len(rows))
 
+    def _choice(self) -> IsChosen:
+        """Return which records the prefix and the conditions choose."""
+        prefix, query = _bound(self.query, "prefix"), self.query.multi_items()
+        try:
+            asked = parse_find(self.topic.fields, query) if _has_conditions(query) else None
+        except BadQuestion as error:
+            raise _Failure(400, "bad-request", str(error)) from error
+        return lambda each: (
+            each.key is not None
+            and each.key.startswith(prefix)
+            and (asked is None or bool(asked.rows(iter([each]))))
+        )
+
+    def _changes(self) -> httpx.Response:
+        prefix, since = _bound(self.query, "prefix"), self.request.headers.get("last-event-id", "")
+
+        def is_wanted(key: bytes) -> bool:
+            return key.startswith(prefix)
+
+        return ChangesBody(self.topic, since, self._row, is_wanted, self._choice()).response()
+
     def _history(self, key: bytes) -> httpx.Response:
         entries = self.topic.history(key)
         skipped = int(base64.b64decode(self.query.get("cursor", "MA==")))
@@ -360,6 +384,10 @@ class _TopicRequest:
         ]
         counts = {"partitions": self.topic.partitions, "stripes": 1, "lag": 0}
         return httpx.Response(200, json={"topic": self.topic.name, **counts, "lanes": lanes, "age_ms": 0})
+
+
+def _has_conditions(query: Sequence[tuple[str, str]]) -> bool:
+    return any(name not in PARAMETERS for name, _ in query)
 
 
 def _key(data: bytes, query: Mapping[str, str]) -> bytes:

@@ -1,0 +1,91 @@
+"""A relay between a client and a server, whose connections a test cuts, and whose server it replaces."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from typing import TYPE_CHECKING
+
+from keylane_local.process.ports import HOST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PIECE_BYTES = 4096
+
+
+class CutRelay:
+    """Passes bytes on to `target`, a port. `connections`: how many there were.
+
+    `cut_after_bytes`: after how many bytes from the server each next connection ends.
+    """
+
+    def __init__(self, target: int) -> None:
+        self.target = target
+        self.cut_after_bytes: int | None = None
+        self.connections = 0
+        self._listener = socket.create_server((HOST, 0))
+        self._open: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self._listener.getsockname()[1]}"
+
+    def cut(self) -> None:
+        """End all connections, wherever they are."""
+        with self._lock:
+            connections, self._open = self._open, set()
+        for each in connections:
+            _end(each)
+
+    def close(self) -> None:
+        _end(self._listener)
+        self.cut()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                server = socket.create_connection((HOST, self.target))
+            except OSError:
+                _end(client)
+                continue
+            with self._lock:
+                self._open |= {client, server}
+            self.connections += 1
+            most = self.cut_after_bytes
+            threading.Thread(target=self._pass_on, args=(client, server, None), daemon=True).start()
+            threading.Thread(target=self._pass_on, args=(server, client, most), daemon=True).start()
+
+    def _pass_on(self, source: socket.socket, sink: socket.socket, most_bytes: int | None) -> None:
+        passed = 0
+        with contextlib.suppress(OSError):
+            while (most_bytes is None or passed < most_bytes) and (data := source.recv(_PIECE_BYTES)):
+                sink.sendall(data)
+                passed += len(data)
+        with self._lock:
+            self._open -= {source, sink}
+        _end(source)
+        _end(sink)
+
+
+def _end(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+    connection.close()
+
+
+@contextlib.contextmanager
+def relaying(target: int) -> Iterator[CutRelay]:
+    """Yield a relay to a port; close it afterwards."""
+    relay = CutRelay(target)
+    try:
+        yield relay
+    finally:
+        relay.close()

@@ -129,8 +129,8 @@ def _answer_batch(
         except RpcFault as fault:
             answers.append(render_fault(id_of(each), fault))
     if not is_message:
-        fault = RpcFault(INVALID_REQUEST, "nothing in the batch is a message")
-        return _respond(_BAD_REQUEST, render_fault(None, fault))
+        nothing = RpcFault(INVALID_REQUEST, "nothing in the batch is a message")
+        return _respond(_BAD_REQUEST, render_fault(None, nothing))
     if not answers:
         return Response(_ACCEPTED, None, "", dict(_HEADERS))
     return _respond(_OK, f"[{', '.join(answers)}]")

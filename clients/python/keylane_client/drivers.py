@@ -9,7 +9,7 @@ import ssl
 import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping
-from contextlib import AsyncExitStack, ExitStack, aclosing, closing, contextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, aclosing, closing, contextmanager, nullcontext, suppress
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
@@ -170,8 +170,7 @@ class Halt:
 
     def pause(self, delay_s: float) -> None:
         """Wait, unless the iteration is to end."""
-        if delay_s > 0:
-            self._is_set.wait(delay_s)
+        self._is_set.wait(delay_s)
 
     @contextmanager
     def reading(self, response: httpx.Response) -> Iterator[None]:
@@ -209,9 +208,8 @@ class BlockingDriver(_Driver[httpx.Client]):
     def iterate(self, stream: Stream[T], halt: Halt | None = None) -> Iterator[T]:
         """Give a stream's items as they are needed, until `halt` is set."""
         steps, outcome, listening = self._retries.repeat(stream), None, None
-        halt = halt or Halt()
         with ExitStack() as opened:
-            while not halt.is_set:
+            while halt is None or not halt.is_set:
                 try:
                     step = advance(steps, outcome)
                 except StopIteration:
@@ -229,8 +227,8 @@ class BlockingDriver(_Driver[httpx.Client]):
                         listening, chunks = step, opened.enter_context(closing(self._listen(step, halt)))
                     outcome = next(chunks)
 
-    def _send(self, request: ApiRequest, halt: Halt) -> ApiResponse | KeylaneError:
-        halt.pause(request.delay_s)
+    def _send(self, request: ApiRequest, halt: Halt | None) -> ApiResponse | KeylaneError:
+        _pause(request.delay_s, halt)
         try:
             with self._exchange(request) as exchange:
                 response = self.http.send(self._build(request, exchange.headers))
@@ -239,8 +237,10 @@ class BlockingDriver(_Driver[httpx.Client]):
         except KeylaneError as error:
             return error
 
-    def _listen(self, listening: Listening, halt: Halt) -> Generator[ApiResponse | KeylaneError, None, None]:
-        halt.pause(listening.request.delay_s)
+    def _listen(
+        self, listening: Listening, halt: Halt | None
+    ) -> Generator[ApiResponse | KeylaneError, None, None]:
+        _pause(listening.request.delay_s, halt)
         try:
             with ExitStack() as opened:
                 with self._exchange(listening.request) as exchange:
@@ -251,12 +251,17 @@ class BlockingDriver(_Driver[httpx.Client]):
                         response.read()
                         check_response(listening.request, response)
                         raise InvalidAnswer(f"the answer is not {listening.media_type}")
-                with translate_http_errors(built.url), halt.reading(response):
+                with translate_http_errors(built.url), halt.reading(response) if halt else nullcontext():
                     for chunk in response.iter_bytes():
                         yield ApiResponse(response.status_code, {}, chunk)
                     yield ApiResponse(response.status_code, {}, b"")
         except KeylaneError as error:
             yield error
+
+
+def _pause(delay_s: float, halt: Halt | None) -> None:
+    if delay_s > 0:
+        time.sleep(delay_s) if halt is None else halt.pause(delay_s)
 
 
 class AsyncDriver(_Driver[httpx.AsyncClient]):

@@ -130,7 +130,9 @@ class SnapshotReader:
                         return None
                     elif "problem" in document:
                         raise error_of(
-                            document["problem"]["status"], {}, json.dumps(document["problem"]).encode()
+                            document["problem"]["status"],
+                            {},
+                            json.dumps(document["problem"], default=str).encode(),
                         )
             chunk = (yield listening).body
             if not chunk:

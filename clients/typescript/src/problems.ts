@@ -27,6 +27,13 @@ export class InvalidArgument extends KeylaneError {
   }
 }
 
+/** A mapping that `sync` returned is not kept current any more; `__cause__` says why. */
+export class SyncFailed extends KeylaneError {
+  static {
+    this.prototype.name = "SyncFailed";
+  }
+}
+
 /** The request is wrong: the same one fails again. */
 export class RequestRefused extends ProblemError {
   static {
@@ -80,6 +87,13 @@ export class ViewNotOpened extends UnknownView {
 export class NotKept extends ProblemError {
   static {
     this.prototype.name = "NotKept";
+  }
+}
+
+/** The topic was built again, or Kafka removed records that were needed, while a snapshot was read. */
+export class SnapshotOutdated extends ProblemError {
+  static {
+    this.prototype.name = "SnapshotOutdated";
   }
 }
 
@@ -142,6 +156,7 @@ export const ERRORS_BY_TYPE: ReadonlyMap<string, typeof ProblemError> = new Map<
   ["value-not-decodable", ValueNotReadable],
   ["request-in-progress", Unavailable],
   ["state-too-old", Unavailable],
+  ["snapshot-outdated", SnapshotOutdated],
 ]);
 
 export const ERRORS_BY_STATUS: ReadonlyMap<number, typeof ProblemError> = new Map<number, typeof ProblemError>([
@@ -163,6 +178,7 @@ export type ProblemType =
   | "body-too-large"
   | "corrupt-state"
   | "empty-key"
+  | "foreign-origin"
   | "history-too-short"
   | "idempotency-key-reused"
   | "internal"
@@ -194,6 +210,7 @@ export type ProblemType =
   | "request-in-progress"
   | "scope-too-wide"
   | "settings-unavailable"
+  | "snapshot-outdated"
   | "state-too-old"
   | "state-unavailable"
   | "topic-not-served"

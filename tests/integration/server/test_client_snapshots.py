@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.server.test_standing_server_snapshots import SnapshottedTopic
 from tests.servers.own import eventually
 from tests.servers.standing import StandingServer, plain_variables, standing
 from tests.support import lanes as t
 from tests.support.cut_relay import relaying
 from tests.support.served import Served
+from tests.support.snapshotted_topic import SnapshottedTopic
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane_client import Absent, AsyncClient, Client, Position

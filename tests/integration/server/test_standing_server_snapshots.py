@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import zstandard
-from confluent_kafka import Producer
-from tests.servers.own import create_topic
 from tests.servers.standing import StandingServer, plain_variables, standing
 from tests.support import lanes as t
-from tests.support.builders import lane_of
 from tests.support.events import listening
 from tests.support.served import Served
+from tests.support.snapshotted_topic import SnapshottedTopic
 
 from keylane.adapters.redis.cluster import Cluster
 
@@ -33,21 +31,6 @@ def variables(redis_cluster: str, kafka: str) -> dict[str, str]:
 def server(tmp_path_factory: pytest.TempPathFactory, variables: dict[str, str]) -> Iterator[StandingServer]:
     with standing(tmp_path_factory.mktemp("snapshots") / "log", variables) as running:
         yield running
-
-
-class SnapshottedTopic:
-    """A topic in Kafka, whose records are in the state at the same positions."""
-
-    def __init__(self, served: Served, bootstrap: str) -> None:
-        self.served = served
-        self.name = served.topic
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
-        create_topic(bootstrap, self.name, served.layout.partition_count)
-
-    def put(self, key: bytes, value: bytes | None) -> str:
-        self._producer.produce(self.name, value, key, lane_of(self.served.layout, key)[0])
-        assert self._producer.flush(30) == 0
-        return self.served.put(key, value)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,27 @@
+"""A topic in Kafka, with its state: what a snapshot is compared with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Producer
+from tests.servers.own import create_topic
+from tests.support.builders import lane_of
+
+if TYPE_CHECKING:
+    from tests.support.served import Served
+
+
+class SnapshottedTopic:
+    """A topic in Kafka, whose records are in the state at the same positions."""
+
+    def __init__(self, served: Served, bootstrap: str) -> None:
+        self.served = served
+        self.name = served.topic
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+        create_topic(bootstrap, self.name, served.layout.partition_count)
+
+    def put(self, key: bytes, value: bytes | None) -> str:
+        self._producer.produce(self.name, value, key, lane_of(self.served.layout, key)[0])
+        assert self._producer.flush(30) == 0
+        return self.served.put(key, value)

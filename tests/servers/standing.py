@@ -100,6 +100,13 @@ class StandingServer:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(60)
 
+    def kill(self) -> None:
+        """Kill all of its processes: one that serves would outlive that which started it."""
+        first = psutil.Process(self.process.pid)
+        for each in (first, *first.children(recursive=True)):
+            each.kill()
+        self.process.wait(60)
+
 
 def _connections(process: psutil.Process) -> list[Any]:
     """Return a process's connections; none of one that has ended."""

@@ -131,8 +131,7 @@ def test_a_mapping_equals_the_fold_while_servers_are_replaced_and_connections_cu
             eventually(lambda: writes.last in records.at)
             assert values_of(records) == writes.fold
             with writes.going_on():
-                first.process.kill()
-                first.process.wait(60)
+                first.kill()
                 done = writes.count
                 eventually(lambda: writes.count > done + 40)
                 with standing(tmp_path / "second", variables) as second:

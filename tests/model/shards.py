@@ -12,6 +12,7 @@ from tests.model.connections import commands_in, tag_of
 from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.resp import encode_command
+from keylane.state.redis_keys import COPY_TAGS, RECORD_TAG, topics_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -29,6 +30,8 @@ FAILOVER = b"failover"
 HOUR = b"hour"
 """Beside the calls of a lane: a time that no failover takes back."""
 _REMEMBERED = 20_000
+TOPICS_KEYS = frozenset(map(topics_key, (RECORD_TAG, *COPY_TAGS)))
+"""Sorted sets of the names of topics."""
 
 Keys = dict[bytes, tuple["Node", bytes, bool]]
 """All keys: node, serialized value, whether it expires."""
@@ -182,7 +185,8 @@ def _reading(key: bytes) -> tuple[bytes, ...]:
         return b"HGETALL", key
     if kind == b"x":
         return b"ZRANGE", key, b"0", b"-1", b"WITHSCORES"
-    return (b"ZRANGE", key, b"0", b"-1") if kind in (b"i", b"f") else (b"GET", key)
+    is_set = kind in (b"i", b"f") or key in TOPICS_KEYS
+    return (b"ZRANGE", key, b"0", b"-1") if is_set else (b"GET", key)
 
 
 def _at_once(times: Sequence[bytes]) -> Iterator[bytes]:

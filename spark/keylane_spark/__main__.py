@@ -16,6 +16,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 SERVICE = "keylane-job"
 """The job's name in spans, unless OTEL_SERVICE_NAME has another."""
+LOOK_S = 1.0
 
 
 def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os.environ) -> int:
@@ -81,6 +83,16 @@ class Signals:
         self._again.set()
         self.stop.set()
 
+    def wait_for_end(self, seconds: float) -> None:
+        """Wait until the process is to end, so many seconds at most.
+
+        A signal may reach another thread than the one that waits, and its handler runs in the main one alone:
+        so that one looks again.
+        """
+        end_s = time.monotonic() + seconds
+        while (left_s := end_s - time.monotonic()) > 0 and not self.asked.wait(min(left_s, LOOK_S)):
+            pass
+
     def go_on(self) -> bool:
         """Return whether the job, which has ended, begins again."""
         is_again = self._again.is_set()
@@ -111,7 +123,7 @@ def until_ended(config: Path, environment: Mapping[str, str], signals: Signals) 
     except Fenced:
         if wait_s := SETTINGS.read(environment, "KEYLANE_FENCED_WAIT_S"):
             _say(f"waits for its end, {wait_s} s at most: see KEYLANE_FENCED_WAIT_S")
-            signals.asked.wait(wait_s)
+            signals.wait_for_end(wait_s)
         return 3
     finally:
         hook.job_ended()

@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.servers.own import fill
 from tests.servers.standing import StandingServer, standing
+from tests.support import lanes as t
 from tests.support.builders import a_lane, a_layout
+from tests.support.logged_topic import LoggedTopic
+from tests.support.served import Served
+
+from keylane.adapters.redis.cluster import Cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 @pytest.fixture(scope="module")
@@ -32,3 +37,17 @@ def server(tmp_path_factory: pytest.TempPathFactory, variables: dict[str, str]) 
     """A server with `variables`."""
     with standing(tmp_path_factory.mktemp("serve") / "log", variables) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def serve(redis_cluster: str) -> Iterator[Callable[..., Served]]:
+    """Makes topics that are written as the job writes them, with the options that it is given."""
+    cluster = Cluster(t.settings(redis_cluster))
+    yield lambda **options: Served(redis_cluster, cluster, **options)
+    cluster.close()
+
+
+@pytest.fixture(scope="module")
+def logged_topic(serve: Callable[..., Served], kafka: str) -> Callable[..., LoggedTopic]:
+    """Makes topics that Kafka has, too."""
+    return lambda **options: LoggedTopic(serve(**options), kafka)

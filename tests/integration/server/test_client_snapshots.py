@@ -12,17 +12,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.servers.own import eventually
 from tests.servers.standing import StandingServer, plain_variables, standing
-from tests.support import lanes as t
 from tests.support.cut_relay import relaying
-from tests.support.served import Served
-from tests.support.snapshotted_topic import SnapshottedTopic
 
-from keylane.adapters.redis.cluster import Cluster
 from keylane_client import Absent, AsyncClient, Client, Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
+
+    from tests.support.logged_topic import LoggedTopic
 
 SEED = 53
 
@@ -32,23 +30,10 @@ def variables(redis_cluster: str, kafka: str) -> dict[str, str]:
     return plain_variables(redis_cluster, kafka)
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, variables: dict[str, str]) -> Iterator[StandingServer]:
-    with standing(tmp_path_factory.mktemp("client-snapshots") / "log", variables) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def make(redis_cluster: str, kafka: str) -> Iterator[Callable[..., SnapshottedTopic]]:
-    cluster = Cluster(t.settings(redis_cluster))
-    yield lambda **options: SnapshottedTopic(Served(redis_cluster, cluster, **options), kafka)
-    cluster.close()
-
-
 class RandomWrites:
     """Sets and deletes keys of a topic in a thread; `fold`: what its log comes to."""
 
-    def __init__(self, topic: SnapshottedTopic, keys: int = 300) -> None:
+    def __init__(self, topic: LoggedTopic, keys: int = 300) -> None:
         self.fold: dict[str, Any] = {}
         self.count = 0
         self.last: Position | None = None
@@ -89,9 +74,9 @@ def values_of(records: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 def test_a_snapshot_whose_connection_is_cut_has_every_record_once(
-    server: StandingServer, make: Callable[..., SnapshottedTopic]
+    server: StandingServer, logged_topic: Callable[..., LoggedTopic]
 ):
-    topic = make()
+    topic = logged_topic()
     values = random.Random(SEED)  # which do not become small when they are compressed
     for number in range(400):
         topic.put(b"k%d" % number, values.randbytes(200).hex().encode())
@@ -109,9 +94,9 @@ def test_a_snapshot_whose_connection_is_cut_has_every_record_once(
 
 
 def test_a_mapping_equals_the_fold_while_servers_are_replaced_and_connections_cut(
-    variables: dict[str, str], make: Callable[..., SnapshottedTopic], tmp_path: Path
+    variables: dict[str, str], logged_topic: Callable[..., LoggedTopic], tmp_path: Path
 ):
-    topic = make()
+    topic = logged_topic()
     writes, seen = RandomWrites(topic), {}
 
     def note(change: Any) -> None:
@@ -149,9 +134,9 @@ def test_a_mapping_equals_the_fold_while_servers_are_replaced_and_connections_cu
 
 
 def test_conditions_and_prefixes_hold_for_changes_too(
-    server: StandingServer, make: Callable[..., SnapshottedTopic]
+    server: StandingServer, logged_topic: Callable[..., LoggedTopic]
 ):
-    topic = make(index=1, fields=(("state", "text"),))
+    topic = logged_topic(index=1, fields=(("state", "text"),))
     topic.put(b"a|1", b'{"state": "open"}')
     topic.put(b"a|2", b'{"state": "paid"}')
     topic.put(b"b|1", b'{"state": "open"}')
@@ -167,9 +152,9 @@ def test_conditions_and_prefixes_hold_for_changes_too(
 
 
 def test_leaving_a_mapping_does_not_wait_for_the_stream(
-    server: StandingServer, make: Callable[..., SnapshottedTopic]
+    server: StandingServer, logged_topic: Callable[..., LoggedTopic]
 ):
-    topic = make()
+    topic = logged_topic()
     topic.put(b"k", b"1")
     with Client(server.url) as client:
         with client.topic(topic.name).sync() as records:
@@ -180,9 +165,9 @@ def test_leaving_a_mapping_does_not_wait_for_the_stream(
 
 
 def test_an_asynchronous_mapping_has_what_is_written_meanwhile(
-    server: StandingServer, make: Callable[..., SnapshottedTopic]
+    server: StandingServer, logged_topic: Callable[..., LoggedTopic]
 ):
-    topic = make()
+    topic = logged_topic()
     writes = RandomWrites(topic, keys=40)
     for _ in range(30):
         writes.write()

@@ -10,16 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import zstandard
-from tests.servers.standing import StandingServer, plain_variables, standing
-from tests.support import lanes as t
+from tests.servers.standing import StandingServer, plain_variables
 from tests.support.events import listening
-from tests.support.served import Served
-from tests.support.snapshotted_topic import SnapshottedTopic
-
-from keylane.adapters.redis.cluster import Cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+
+    from tests.support.logged_topic import LoggedTopic
 
 
 @pytest.fixture(scope="module")
@@ -27,22 +24,9 @@ def variables(redis_cluster: str, kafka: str) -> dict[str, str]:
     return plain_variables(redis_cluster, kafka)
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, variables: dict[str, str]) -> Iterator[StandingServer]:
-    with standing(tmp_path_factory.mktemp("snapshots") / "log", variables) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def make(redis_cluster: str, kafka: str) -> Iterator[Callable[..., SnapshottedTopic]]:
-    cluster = Cluster(t.settings(redis_cluster))
-    yield lambda **options: SnapshottedTopic(Served(redis_cluster, cluster, **options), kafka)
-    cluster.close()
-
-
 @pytest.fixture
-def topic(make: Callable[..., SnapshottedTopic]) -> SnapshottedTopic:
-    return make()
+def topic(logged_topic: Callable[..., LoggedTopic]) -> LoggedTopic:
+    return logged_topic()
 
 
 def lines_of(server: StandingServer, path: str, **headers: str) -> list[dict[str, Any]]:
@@ -71,7 +55,7 @@ def rows_of(lines: list[dict[str, Any]]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("coding", ["gzip", "zstd"])
 def test_a_snapshot_is_all_records_lane_by_lane_and_ends_with_a_position(
-    server: StandingServer, topic: SnapshottedTopic, coding: str
+    server: StandingServer, topic: LoggedTopic, coding: str
 ):
     for number in range(50):
         topic.put(b"k%d" % number, b'{"n": %d}' % number)
@@ -92,7 +76,7 @@ def test_a_snapshot_is_all_records_lane_by_lane_and_ends_with_a_position(
     assert rows_of(lines_of(server, path, Accept_Encoding=coding)) == rows_of(lines)
 
 
-def test_a_snapshot_goes_on_at_a_lane(server: StandingServer, topic: SnapshottedTopic):
+def test_a_snapshot_goes_on_at_a_lane(server: StandingServer, topic: LoggedTopic):
     for number in range(30):
         topic.put(b"k%d" % number, b"1")
     path = f"/topics/{topic.name}/snapshot"
@@ -108,9 +92,9 @@ def test_a_snapshot_goes_on_at_a_lane(server: StandingServer, topic: Snapshotted
 
 
 def test_rows_are_those_of_a_prefix_that_meet_the_conditions_with_the_fields_asked_for(
-    server: StandingServer, make: Callable[..., SnapshottedTopic]
+    server: StandingServer, logged_topic: Callable[..., LoggedTopic]
 ):
-    topic = make(index=1, fields=(("amount", "number"),))
+    topic = logged_topic(index=1, fields=(("amount", "number"),))
     for number in range(20):
         topic.put(b"%s|%d" % (b"ab"[number % 2 :][:1], number), b'{"amount": %d, "more": 1}' % number)
     lines = lines_of(server, f"/topics/{topic.name}/snapshot?prefix=a%7C&amount=10..&fields=amount")
@@ -127,7 +111,7 @@ def test_rows_are_those_of_a_prefix_that_meet_the_conditions_with_the_fields_ask
     ],
 )
 def test_what_can_t_begin_is_a_problem(
-    server: StandingServer, topic: SnapshottedTopic, query: str, status: int, name: str
+    server: StandingServer, topic: LoggedTopic, query: str, status: int, name: str
 ):
     found, _, body = server.ask("GET", f"/topics/{topic.name}/snapshot{query}")
     assert (found, json.loads(body)["type"]) == (status, f"urn:keylane:problem:{name}")
@@ -135,9 +119,9 @@ def test_what_can_t_begin_is_a_problem(
 
 
 def test_a_snapshot_and_its_stream_have_all_that_is_written_meanwhile(
-    server: StandingServer, make: Callable[..., SnapshottedTopic]
+    server: StandingServer, logged_topic: Callable[..., LoggedTopic]
 ):
-    topic = make()
+    topic = logged_topic()
     for number in range(200):
         topic.put(b"k%d" % number, b"0")
     expected = {f"k{number}": 0 for number in range(200)}

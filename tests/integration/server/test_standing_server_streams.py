@@ -10,20 +10,18 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Producer
-from tests.servers.own import create_topic, eventually
+from tests.servers.own import eventually
 from tests.servers.standing import StandingServer, plain_variables, standing
-from tests.support import lanes as t
-from tests.support.builders import lane_of
 from tests.support.events import EventReader, listening
-from tests.support.served import Served
 from tests.support.server_process import with_tokens
 
-from keylane.adapters.redis.cluster import Cluster
 from keylane_local.process.ports import HOST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from tests.support.logged_topic import LoggedTopic
+    from tests.support.served import Served
 
 LONG_POLLS = 8
 
@@ -40,37 +38,14 @@ def server(tmp_path_factory: pytest.TempPathFactory, variables: dict[str, str]) 
         yield running
 
 
-class LoggedTopic:
-    """A topic in Kafka, whose records are in the state at the same positions."""
-
-    def __init__(self, served: Served, bootstrap: str) -> None:
-        self.served = served
-        self.name = served.topic
-        self._producer = Producer({"bootstrap.servers": bootstrap})
-        create_topic(bootstrap, self.name, served.layout.partition_count)
-
-    def put(self, key: bytes, value: bytes | None) -> str:
-        partition = lane_of(self.served.layout, key)[0]
-        self._producer.produce(self.name, value, key, partition)
-        assert self._producer.flush(30) == 0
-        return self.served.put(key, value)
-
-
-@pytest.fixture(scope="module")
-def serve(redis_cluster: str) -> Iterator[Callable[..., Served]]:
-    cluster = Cluster(t.settings(redis_cluster))
-    yield lambda **options: Served(redis_cluster, cluster, **options)
-    cluster.close()
-
-
 @pytest.fixture
 def topic(serve: Callable[[], Served]) -> Served:
     return serve()
 
 
 @pytest.fixture
-def logged(serve: Callable[[], Served], kafka: str) -> LoggedTopic:
-    return LoggedTopic(serve(), kafka)
+def logged(logged_topic: Callable[..., LoggedTopic]) -> LoggedTopic:
+    return logged_topic()
 
 
 def key_path(topic: Served, key: str = "k") -> str:
@@ -183,9 +158,9 @@ def test_a_topic_s_stream_is_resumed_without_a_gap(server: StandingServer, logge
 
 
 @pytest.fixture
-def orders(serve: Callable[..., Served], kafka: str) -> LoggedTopic:
+def orders(logged_topic: Callable[..., LoggedTopic]) -> LoggedTopic:
     fields = (("amount", "number"), ("status", "text"))
-    return LoggedTopic(serve(index=1, fields=fields), kafka)
+    return logged_topic(index=1, fields=fields)
 
 
 def test_a_stream_with_conditions_has_what_enters_changes_within_and_leaves(

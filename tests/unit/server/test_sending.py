@@ -8,6 +8,7 @@ import socket
 from typing import Any
 
 import pytest
+from tests.support.becoming import becomes
 
 from keylane.api.http.response import Response
 from keylane_server import sending
@@ -120,9 +121,7 @@ def test_what_a_client_of_http_2_does_not_read_counts_until_it_goes(monkeypatch:
     async def run() -> None:
         found, wire = outbox(monkeypatch, 0.02), Wire(room=4)
         task = asyncio.ensure_future(found.send(wire.send, wire.receive, scope("2"), start(), BODY))
-        async with asyncio.timeout(20):
-            while not found._stalled:  # noqa: ASYNC110 (it has no event)
-                await asyncio.sleep(0.01)
+        await becomes(lambda: found._stalled)
         assert found.waiting_bytes == len(BODY)
         with pytest.raises(Overloaded):
             found.hold(("10.0.0.2", 1), LIMIT)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.becoming import becomes
 from tests.support.fakes import FakeMetrics
 
 from keylane.errors import BadRequest, CorruptState, StateUnavailable
@@ -14,16 +14,6 @@ from keylane.model.changes import KEY, PROBLEM, RECORD, ChangeEvent
 from keylane_server import streams
 from keylane_server.greenlets import pause_s, run_request
 from keylane_server.streams import ChangeStreams, EventStream
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-
-async def becomes(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds, 20 s at most."""
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 (what is waited for has no event)
-            await asyncio.sleep(0.001)
 
 
 class FakeSource:

@@ -20,11 +20,11 @@ from keylane_client.cli.export_files import (
     LinesFile,
     RecordFile,
     TableFile,
-    require_pyarrow,
     write_csv,
     write_parquet,
 )
 from keylane_client.cli.load_rows import format_of
+from keylane_client.cli.parquet import require_pyarrow
 
 UNFINISHED = ".keylane-export"
 

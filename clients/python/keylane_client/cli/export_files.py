@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from keylane_client import Record
 from keylane_client.cli.errors import BadArgument, CommandFailed
+from keylane_client.cli.parquet import require_pyarrow
 from keylane_client.cli.printing import load_exactly, render_json
 
 MOST_COLUMNS = 2_000
@@ -145,16 +146,6 @@ def write_parquet(path: Path, rows: TableRows) -> None:
     with parquet.ParquetWriter(path, schema) as writer:
         for batch in rows.batches():
             writer.write_batch(pa.RecordBatch.from_pylist(batch, schema))
-
-
-def require_pyarrow() -> tuple[Any, Any]:
-    """Return pyarrow and its module of Parquet. Raises BadArgument if it is not installed."""
-    try:
-        import pyarrow as pa  # noqa: PLC0415 (its import takes long)
-        from pyarrow import parquet  # noqa: PLC0415
-    except ImportError as error:
-        raise BadArgument("Parquet files need pyarrow: pip install pyarrow") from error
-    return pa, parquet
 
 
 def _kind_of(value: Any) -> str:

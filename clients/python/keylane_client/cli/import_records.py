@@ -9,7 +9,7 @@ import click
 
 from keylane_client import NewRecord
 from keylane_client.cli.access import Remote, with_remote
-from keylane_client.cli.load import MAX_BATCH, LoadedFile, load_file
+from keylane_client.cli.load import LoadedFile, load_file, with_load_options
 from keylane_client.cli.load_rows import Rows, open_with_progress, read_json_lines
 from keylane_client.cli.load_state import LoadIdentity, LoadState
 from keylane_client.cli.printing import load_exactly, render_json
@@ -22,10 +22,10 @@ def record_of_line(line: dict[str, Any], *, has_timestamps: bool = True) -> NewR
     """Return the record of a line as `export_files.line_of_record` has it. Raises ValueError."""
     key, value, form = (line.get(name) for name in ("key", "value", "value_format"))
     if not isinstance(key, str) or not key:
-        raise ValueError("its key is no text: keys with types are written in a form that the file lacks")
+        raise ValueError("its key is not a string: keys with types are written in a form that the file lacks")
     timestamp = line.get("timestamp") if has_timestamps else None
     if timestamp is not None and (not isinstance(timestamp, int) or isinstance(timestamp, bool)):
-        raise ValueError("its timestamp is no number of milliseconds")
+        raise ValueError("its timestamp is not a number of milliseconds")
     is_binary = line.get("key_format") == "base64"
     return NewRecord(_decoded(key) if is_binary else key, _value_of(value, form), timestamp_ms=timestamp)
 
@@ -51,18 +51,13 @@ def _decoded(text: str) -> bytes:
 @with_remote
 @click.argument("topic")
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option(
-    "--batch", type=click.IntRange(1, MAX_BATCH), default=500, show_default=True, help="Records a request."
-)
-@click.option("--on-error", type=click.Choice(["stop", "skip"]), default="stop", show_default=True)
+@with_load_options("records")
 @click.option(
     "--timestamps/--no-timestamps",
     default=True,
     show_default=True,
     help="Keep the records' own; else Kafka's time of now.",
 )
-@click.option("--restart", is_flag=True, help="Begin again, not where an earlier run broke off.")
-@click.option("--wait/--no-wait", default=True, show_default=True, help="Until the records can be read.")
 def import_records(  # noqa: PLR0913 (the options of a command)
     remote: Remote,
     *,

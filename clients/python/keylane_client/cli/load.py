@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 from rich.console import Console
@@ -47,6 +47,7 @@ RETRY_S = 120.0
 
 Report = Callable[[str], None]
 RecordOf = Callable[[dict[str, Any]], NewRecord]
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @dataclass(slots=True)
@@ -164,6 +165,31 @@ def keyed_by(column: str) -> RecordOf:
     return record_of
 
 
+def with_load_options(what: str) -> Callable[[Command], Command]:
+    """Return what gives a command the options of how a file is written. `what`: the file's parts."""
+    options = (
+        click.option(
+            "--batch",
+            type=click.IntRange(1, MAX_BATCH),
+            default=500,
+            show_default=True,
+            help=f"{what.capitalize()} a request.",
+        ),
+        click.option("--on-error", type=click.Choice(["stop", "skip"]), default="stop", show_default=True),
+        click.option("--restart", is_flag=True, help="Begin again, not where an earlier run broke off."),
+        click.option(
+            "--wait/--no-wait", default=True, show_default=True, help=f"Until the {what} can be read."
+        ),
+    )
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
 def _first_retriable(results: list[WriteFailed | None]) -> int:
     return next((i for i, each in enumerate(results) if each and each.is_retriable), len(results))
 
@@ -176,12 +202,7 @@ def _first_retriable(results: list[WriteFailed | None]) -> int:
 @click.option(
     "--format", "file_format", type=click.Choice(["csv", "jsonl", "parquet"]), help="Default: by name."
 )
-@click.option(
-    "--batch", type=click.IntRange(1, MAX_BATCH), default=500, show_default=True, help="Rows a request."
-)
-@click.option("--on-error", type=click.Choice(["stop", "skip"]), default="stop", show_default=True)
-@click.option("--restart", is_flag=True, help="Begin again, not where an earlier run broke off.")
-@click.option("--wait/--no-wait", default=True, show_default=True, help="Until the rows can be read.")
+@with_load_options("rows")
 def load(  # noqa: PLR0913 (the options of a command)
     remote: Remote,
     *,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from keylane_client.cli.errors import BadArgument
+from keylane_client.cli.parquet import require_pyarrow
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -88,13 +89,10 @@ def read_json_lines(open_text: OpenText, loads: Loads = json.loads) -> Rows:
 
 def read_parquet(path: Path) -> Rows:
     """Read rows; times become ISO 8601, decimals strings."""
-    try:
-        from pyarrow import ArrowInvalid, parquet  # noqa: PLC0415 (its import takes long)
-    except ImportError as error:
-        raise BadArgument("Parquet files need pyarrow: pip install pyarrow") from error
+    pa, parquet = require_pyarrow()
     try:
         file = parquet.ParquetFile(path)
-    except ArrowInvalid as error:
+    except pa.ArrowInvalid as error:
         raise BadArgument(f"{path} is not a Parquet file: {error}") from error
     number = 0
     with file:

@@ -16,7 +16,7 @@ from keylane.query.changes import TopicPosition, read_watermarks
 from keylane.query.conditions import Asked, FieldQuestion, question_of
 from keylane.query.lane_snapshot import SHARE_OF_TIME, LaneCut, LaneRows, LaneSnapshot, Pace, SnapshotTerms
 from keylane.query.span import Span
-from keylane.query.store import begin_reading
+from keylane.query.store import begin_reading, least_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,10 +101,7 @@ class TopicSnapshot:
         has_strays = any(each.has_strays for each in found.watermarks.by_lane.values())
         if has_strays or found.layout.generation != self.layout.generation:
             return self.begin
-        least: dict[int, int] = {}
-        for cut in self._cuts:
-            offset = cut.watermark.next_offset
-            least[cut.lane.partition] = min(offset, least.get(cut.lane.partition, offset))
+        least = least_offsets((cut.lane.partition, cut.watermark.next_offset) for cut in self._cuts)
         return TopicPosition(self.begin.incarnation, {**self.begin.next_offsets, **least})
 
     def _is_wanted(self, record: Record) -> bool:

@@ -19,7 +19,7 @@ from keylane.state.codec import expand_none
 from keylane.state.lanes import Lane, decode_watermark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from keylane.model.records import Layout, Record, Watermark
     from keylane.ports import Call, Clock, State
@@ -134,11 +134,7 @@ class Watermarks:
     @property
     def next_offsets(self) -> dict[int, int]:
         """Partition -> offset below which everything is in the answer: the least of its lanes."""
-        least: dict[int, int] = {}
-        for lane, watermark in self.by_lane.items():
-            known = least.get(lane.partition, watermark.next_offset)
-            least[lane.partition] = min(known, watermark.next_offset)
-        return least
+        return least_offsets((lane.partition, mark.next_offset) for lane, mark in self.by_lane.items())
 
     @property
     def is_building(self) -> bool:
@@ -154,6 +150,14 @@ class Watermarks:
         """Return a bound on staleness: that of the oldest lane."""
         oldest_ms = min((each.complete_as_of_ms for each in self.by_lane.values()), default=now_ms)
         return max(0, now_ms - oldest_ms)
+
+
+def least_offsets(ends: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """Return the least offset of each partition, of its lanes' partition and offset."""
+    least: dict[int, int] = {}
+    for partition, offset in ends:
+        least[partition] = min(offset, least.get(partition, offset))
+    return least
 
 
 def check_age(found: Answer | Watermarks, now_ms: int, max_age_ms: int | None) -> None:

@@ -11,7 +11,7 @@ from keylane.api.http.parameters import HEADER, text
 from keylane.errors import BadRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from keylane.api.http.request import Request
     from keylane.config.functions import QuerySettings
@@ -103,25 +103,24 @@ def weights_of(accept: str) -> Mapping[str, float]:
 
 @lru_cache(maxsize=128)
 def _weights_of(accept: str) -> dict[str, float]:
-    weights: dict[str, float] = {}
-    for media_range in accept.split(","):
-        name, *parameters = media_range.split(";")
-        if "/" in name:
-            weights[name.strip().lower()] = min([1.0, *map(_weight, parameters)])
-    return weights
+    return {name: weight for name, weight in _weighted(accept) if "/" in name}
 
 
 def preferred_coding(accept_encoding: str | None, codings: Sequence[str]) -> str | None:
     """Return the content coding that `Accept-Encoding` prefers, of equals the first; None for none."""
     if not accept_encoding or len(accept_encoding) > LONGEST_ACCEPT:
         return None
-    weights: dict[str, float] = {}
-    for each in accept_encoding.split(","):
-        name, *parameters = each.split(";")
-        weights[name.strip().lower()] = min([1.0, *map(_weight, parameters)])
+    weights = dict(_weighted(accept_encoding))
     every = weights.get("*", 0.0)
     best = max(codings, key=lambda coding: weights.get(coding, every))
     return best if weights.get(best, every) > 0 else None
+
+
+def _weighted(header: str) -> Iterator[tuple[str, float]]:
+    """Yield the names of a list with weights (RFC 9110, 12.4.2), in lower case."""
+    for each in header.split(","):
+        name, *parameters = each.split(";")
+        yield name.strip().lower(), min([1.0, *map(_weight, parameters)])
 
 
 def _weight(parameter: str) -> float:

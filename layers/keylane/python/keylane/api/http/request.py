@@ -10,7 +10,8 @@ from urllib.parse import unquote_to_bytes
 from keylane.access.callers import Caller, Sender
 from keylane.access.scopes import Scope
 from keylane.api.http.content_coding import inflate
-from keylane.errors import BadRequest
+from keylane.api.http.rendering import JSON
+from keylane.errors import BadRequest, UnsupportedMediaType
 from keylane.model.records import is_topic_name
 from keylane.ports import Deadline
 
@@ -60,6 +61,15 @@ def is_host(value: str) -> bool:
 @lru_cache(1_024)
 def _is_host(value: str) -> bool:
     return _HOST.fullmatch(value) is not None
+
+
+def json_parameters(request: Request) -> list[str]:
+    """Return the parameters of the media type of a body in JSON. Raises UnsupportedMediaType for another."""
+    given = request.headers.get("content-type", "")
+    media_type, *parameters = (part.strip().lower() for part in given.split(";"))
+    if media_type != JSON:
+        raise UnsupportedMediaType(f"Content-Type is {given[:100]!r}: it must be {JSON}")
+    return parameters
 
 
 def topic_of(raw: str) -> str:

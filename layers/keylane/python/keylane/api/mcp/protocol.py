@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import keylane
+from keylane.api.http.rendering import JSON
+from keylane.api.http.request import json_parameters
 from keylane.api.http.response import Response
 from keylane.api.mcp import versions
 from keylane.api.mcp.arguments import check_arguments
@@ -36,7 +38,7 @@ from keylane.api.mcp.messages import (
 from keylane.api.mcp.tool import ToolCall
 from keylane.api.mcp.tools import FIND, GET, HISTORY, PUT, WAIT_FOR_CHANGE
 from keylane.api.mcp.topics import DESCRIBE_TOPIC, LIST_TOPICS
-from keylane.errors import ForeignOrigin, TooLarge, UnsupportedMediaType
+from keylane.errors import ForeignOrigin, TooLarge
 from keylane.formats.json_text import members
 
 if TYPE_CHECKING:
@@ -46,7 +48,6 @@ if TYPE_CHECKING:
     from keylane.api.mcp.messages import RpcMessage
     from keylane.api.mcp.tool import Reach, Tool
 
-JSON = "application/json"
 TOOLS = (LIST_TOPICS, DESCRIBE_TOPIC, GET, FIND, HISTORY, WAIT_FOR_CHANGE, PUT)
 BODY_LIMIT_BYTES = 2 * 1024 * 1024
 TTL_MS = 300_000
@@ -82,7 +83,7 @@ class _Exchange:
 def answer_post(request: Request, cors_headers: Mapping[str, str], reach: Reach) -> Response[Any]:
     """Answer a POST. Raises ForeignOrigin, UnsupportedMediaType, TooLarge, and as reading the body."""
     _check_origin(request, cors_headers.get("Access-Control-Allow-Origin", ""))
-    _check_media_type(request.headers.get("content-type"))
+    json_parameters(request)
     body = request.content()
     if len(body) > BODY_LIMIT_BYTES:
         raise TooLarge("body", len(body), BODY_LIMIT_BYTES)
@@ -242,9 +243,3 @@ def _check_origin(request: Request, allowed: str) -> None:
         host = ""
     if not host or host.lower() != request.headers.get("host", "").lower():
         raise ForeignOrigin(origin)
-
-
-def _check_media_type(given: str | None) -> None:
-    """Raise UnsupportedMediaType for a body that is not JSON by its header."""
-    if (given or "").partition(";")[0].strip().lower() != JSON:
-        raise UnsupportedMediaType(f"Content-Type is {(given or '')[:100]!r}: it must be {JSON}")

@@ -138,7 +138,7 @@ def _conditions(where: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in where.items():
         values = value if isinstance(value, list) else [value]
         if len(values) > LONGEST_LIST or not all(isinstance(each, str | int | float) for each in values):
-            fault = "is no text, number, true or false, and no array of them"
+            fault = "is not a text, a number, true, false or an array of these"
             raise BadRequest(f"where: {name[:50]!r} {fault}", "where")
         for each in (name, *values):
             if isinstance(each, str):

@@ -14,6 +14,7 @@ from keylane.api.reads.topics import render_totals
 from keylane.errors import OutsideScope
 from keylane.model.routes import PermissionKind
 from keylane.query.listed_names import list_kept_topics
+from keylane.query.store import least_offsets
 from keylane.query.topics import describe_topic as read_topic
 from keylane.state.field_index import indexes_of
 
@@ -58,10 +59,7 @@ def describe_topic(call: ToolCall) -> ToolResult:
     found = read_topic(reach.store, name, reach.state_timeout_ms)
     layout = found.layout
     lanes = [(each.lane, each.watermark) for each in found.lanes]
-    watermarks: dict[str, int] = {}
-    for lane, mark in lanes:
-        own, partition = mark.next_offset if mark else 0, str(lane.partition)
-        watermarks[partition] = min(own, watermarks.get(partition, own))
+    watermarks = least_offsets((lane.partition, mark.next_offset if mark else 0) for lane, mark in lanes)
     options, fields = layout.options, list(_shown_fields(call, layout))
     described = {
         "topic": name,

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from keylane.api.http.rendering import JSON
-from keylane.api.http.request import Request, id_of, topic_of
+from keylane.api.http.request import Request, id_of, json_parameters, topic_of
 from keylane.api.rest_proxy.v3_records import RecordParser, StreamedRecord
 from keylane.api.writes.record_bodies import BODY_LIMIT_BYTES, RECORDS_LIMIT
-from keylane.errors import BadField, BadRequest, RecordRejected, TooLarge, UnsupportedMediaType
+from keylane.errors import BadField, BadRequest, RecordRejected, TooLarge
 from keylane.formats import json_text
 from keylane.model.records import NewRecord
 
@@ -51,11 +51,7 @@ def parse_stream(request: Request, cluster: str, topic: str, parser: RecordParse
 
 def read_body(request: Request) -> bytes:
     """The body of a request in JSON. Raises BadRequest, UnsupportedMediaType, TooLarge."""
-    given = request.headers.get("content-type", "")
-    media_type, *parameters = (part.strip().lower() for part in given.split(";"))
-    if media_type != JSON:
-        raise UnsupportedMediaType(f"Content-Type is {given[:100]!r}: it must be {JSON}")
-    for parameter in parameters:
+    for parameter in json_parameters(request):
         if parameter.startswith("charset=") and parameter[8:].strip('"') not in _CHARSETS:
             raise BadRequest(f"{parameter[:50]!r} is not supported: the body must be UTF-8", "Content-Type")
     body = request.content()

@@ -1,4 +1,4 @@
-"""A topic in Kafka, with its state: what a snapshot is compared with."""
+"""A topic in Kafka, with its state: for what reads both."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tests.support.served import Served
 
 
-class SnapshottedTopic:
+class LoggedTopic:
     """A topic in Kafka, whose records are in the state at the same positions."""
 
     def __init__(self, served: Served, bootstrap: str) -> None:

@@ -78,7 +78,7 @@ class CpuProfile:
 
     def __init__(self, folder: Path, worker: str) -> None:
         self._to = folder / f"{worker or 'main'}.json"
-        self._file = "(between tests)"
+        self._test = "(between tests)"
         self._used: dict[str, Counter[str]] = defaultdict(Counter)
         self._seen: dict[tuple[int, int], float] = {}
         self._kinds: dict[tuple[int, int], str] = {}
@@ -89,15 +89,15 @@ class CpuProfile:
         self._thread.start()
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        self._file = nodeid.partition("::")[0]
+        self._test = nodeid
 
     def pytest_sessionfinish(self) -> None:
         self._over.set()
         self._thread.join()
         self._sample()
         ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-        seen = sum(sum(of_file.values()) for of_file in self._used.values())
-        own = sum(of_file[OWN] for of_file in self._used.values())
+        seen = sum(sum(of_test.values()) for of_test in self._used.values())
+        own = sum(of_test[OWN] for of_test in self._used.values())
         self._used["(all)"][UNSEEN] = max(0.0, ended.ru_utime + ended.ru_stime - (seen - own))
         self._to.write_text(json.dumps(self._used))
 
@@ -113,7 +113,7 @@ class CpuProfile:
                 # One that has just been forked still has its parent's command line.
                 if process not in self._kinds or cpu_s < 1:
                     self._kinds[process] = _kind(process[0])
-                self._used[self._file][self._kinds[process]] += more_s
+                self._used[self._test][self._kinds[process]] += more_s
 
 
 def _kind(pid: int) -> str:
@@ -146,23 +146,31 @@ def _used_below(root: int) -> Iterator[tuple[tuple[int, int], float]]:
 
 
 def table(folder: Path) -> list[str]:
-    """Return the lines of the table of all files in `folder`: folders of tests, by kinds of processes."""
+    """Return the lines of the tables of all parts in `folder`.
+
+    Folders of tests by kinds of processes, then the files and the tests that used most.
+    """
     by_folder: dict[str, Counter[str]] = defaultdict(Counter)
     by_file: Counter[str] = Counter()
+    by_test: Counter[str] = Counter()
     for part in sorted(folder.glob("*.json")):
-        for file, used in json.loads(part.read_text()).items():
+        for test, used in json.loads(part.read_text()).items():
+            file = test.partition("::")[0]
             by_folder["/".join(file.split("/")[:3] if "/" in file else [file]).removesuffix(".py")].update(
                 used
             )
             by_file[file] += sum(used.values())
+            by_test[test] += sum(used.values())
     total: Counter[str] = sum(by_folder.values(), Counter())
     kinds = [kind for kind, _ in total.most_common()]
     names = sorted(by_folder, key=lambda name: -sum(by_folder[name].values()))
     rows = [["", "all", *kinds]]
     for name, used in [*((name, by_folder[name]) for name in names), ("all", total)]:
         rows.append([name, f"{sum(used.values()):.0f}", *(f"{used[kind]:.0f}" for kind in kinds)])
-    files = [[file, f"{cpu_s:.0f}"] for file, cpu_s in by_file.most_common(40)]
-    return [*_aligned(rows), "", *_aligned(files)]
+    longest = [
+        [name, f"{cpu_s:.0f}"] for counted in (by_file, by_test) for name, cpu_s in counted.most_common(40)
+    ]
+    return [*_aligned(rows), "", *_aligned(longest)]
 
 
 def _aligned(rows: list[list[str]]) -> list[str]:

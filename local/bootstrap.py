@@ -15,8 +15,8 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -51,17 +51,28 @@ REDIS_HINT = (
 )
 BROWSER_HINT = "Chromium is missing. Debian: sudo apt-get install chromium; macOS: brew install chromium"
 DEFAULT_STEPS = ("python", "java", "redis", "jars")
-STEP_CHAINS = (
-    (
-        *("python", "java", "redis", "checksums", "jars", "older_jars", "older_spark"),
-        *("registry", "databases", "archive", "browser", "typescript"),
-    ),
-    ("localstack", "sam"),
-    ("lint",),
-    ("release",),
-    ("docs",),
-)
-"""The steps of a chain run one after the other; the chains are independent and run in parallel."""
+STEPS: dict[str, tuple[str, ...]] = {
+    # apt has one lock, so what it installs comes one after the other.
+    "java": (),
+    "redis": ("java",),
+    "browser": ("redis",),
+    "python": (),
+    "localstack": (),
+    "lint": (),
+    "sam": ("localstack",),
+    "release": (),
+    "docs": (),
+    # Ivy is a jar of PySpark's, and has one cache.
+    "checksums": ("python", "java"),
+    "jars": ("python", "java", "checksums"),
+    "older_jars": ("jars",),
+    "registry": ("python", "java", "older_jars", "jars"),
+    "databases": ("python", "java", "registry", "jars"),
+    "older_spark": ("python",),
+    "archive": ("jars",),
+    "typescript": ("python",),
+}
+"""Each step, and those that it waits for where they are wanted, too; else steps run side by side."""
 
 
 class Setup:
@@ -349,9 +360,24 @@ def _find_python(newest: tuple[int, int]) -> str | None:
     return None
 
 
-def _run_steps(setup: Setup, names: list[str]) -> None:
-    for name in names:
-        getattr(setup, name)()
+def _run_step(setup: Setup, name: str, earlier: list[Future[None]]) -> None:
+    for each in earlier:
+        each.result()
+    getattr(setup, name)()
+
+
+def _run(setup: Setup, names: Collection[str]) -> None:
+    """Run the steps; raise what the first that failed raised, when all others have ended."""
+    begun: dict[str, Future[None]] = {}
+    with ThreadPoolExecutor(len(STEPS)) as pool:
+        try:
+            for name in filter(names.__contains__, STEPS):
+                earlier = [begun[each] for each in STEPS[name] if each in begun]
+                begun[name] = pool.submit(_run_step, setup, name, earlier)
+            for step in begun.values():
+                step.result()
+        except KeyboardInterrupt:
+            os._exit(130)  # the programs were interrupted, too: no thread may start them again
 
 
 def main(arguments: list[str]) -> int:
@@ -360,19 +386,12 @@ def main(arguments: list[str]) -> int:
         found = ".".join(map(str, sys.version_info[:3]))
         print(f"Keylane needs Python 3.11 or newer, this is {found}: run `make PY=python3.11 ...`")
         return 1
-    known = [name for chain in STEP_CHAINS for name in chain]
-    if unknown := [name for name in arguments if name not in known]:
-        print(f"no such step: {', '.join(unknown)}; choose from {', '.join(known)}")
+    if unknown := [name for name in arguments if name not in STEPS]:
+        print(f"no such step: {', '.join(unknown)}; choose from {', '.join(STEPS)}")
         return 2
     setup = Setup(tools.project_root(), tools.tools_dir())
-    wanted = [[name for name in chain if name in (arguments or DEFAULT_STEPS)] for chain in STEP_CHAINS]
     try:
-        with ThreadPoolExecutor() as pool:
-            try:
-                for done in [pool.submit(_run_steps, setup, names) for names in wanted if names]:
-                    done.result()
-            except KeyboardInterrupt:
-                os._exit(130)  # the programs were interrupted, too: no thread may start them again
+        _run(setup, arguments or DEFAULT_STEPS)
     except SetupError as error:
         if error.log:
             print(f"\nThe end of {error.log}:\n{error.tail()}\n")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
 import os
@@ -336,7 +337,7 @@ def test_registry_and_localstack_are_not_default_steps(bootstrap, setup, monkeyp
         monkeypatch.setattr(setup, step, lambda step=step: done.append(step))
     monkeypatch.setattr(bootstrap, "Setup", lambda *_: setup)
     assert bootstrap.main([]) == 0
-    assert done == ["python", "java", "redis", "jars"]
+    assert set(done) == {"python", "java", "redis", "jars"}
     done.clear()
     assert bootstrap.main(["registry", "localstack"]) == 0
     assert set(done) == {"registry", "localstack"}
@@ -350,6 +351,34 @@ def test_independent_steps_run_in_parallel(bootstrap, setup, monkeypatch):
     assert bootstrap.main(["sam", "python"]) == 0
 
 
+def test_each_step_waits_for_those_that_it_needs(bootstrap, setup, monkeypatch):
+    done, java_may_end = [], threading.Event()
+
+    def end(step: str) -> None:
+        if step == "java":
+            assert java_may_end.wait(60)
+        done.append(step)
+        if step == "python":
+            java_may_end.set()
+
+    for step in ("python", "java", "jars", "archive"):
+        monkeypatch.setattr(setup, step, functools.partial(end, step))
+    monkeypatch.setattr(bootstrap, "Setup", lambda *_: setup)
+    assert bootstrap.main(["archive", "jars", "java", "python"]) == 0
+    assert done == ["python", "java", "jars", "archive"]
+
+
+def test_what_needs_a_step_that_failed_does_not_run(bootstrap, setup, monkeypatch, capsys):
+    def fail() -> None:
+        raise bootstrap.SetupError("python", "no network")
+
+    monkeypatch.setattr(setup, "python", fail)
+    monkeypatch.setattr(setup, "jars", lambda: pytest.fail("it ran"))
+    monkeypatch.setattr(bootstrap, "Setup", lambda *_: setup)
+    assert bootstrap.main(["jars", "python"]) == 1
+    assert capsys.readouterr().out == "[setup] python  FAILED: no network\n"
+
+
 def test_a_failure_beside_a_successful_step_is_reported(bootstrap, setup, monkeypatch, capsys):
     def fail() -> None:
         raise bootstrap.SetupError("sam", "no network")
@@ -359,6 +388,13 @@ def test_a_failure_beside_a_successful_step_is_reported(bootstrap, setup, monkey
     monkeypatch.setattr(bootstrap, "Setup", lambda *_: setup)
     assert bootstrap.main(["python", "sam"]) == 1
     assert "FAILED: no network" in capsys.readouterr().out
+
+
+def test_every_step_is_one_of_the_set_up_and_needs_earlier_ones(bootstrap):
+    for number, (step, needed) in enumerate(bootstrap.STEPS.items()):
+        assert callable(getattr(bootstrap.Setup, step))
+        assert set(needed) <= set(list(bootstrap.STEPS)[:number]), step
+    assert set(bootstrap.DEFAULT_STEPS) <= set(bootstrap.STEPS)
 
 
 @pytest.fixture

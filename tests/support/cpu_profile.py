@@ -7,6 +7,7 @@ last line of the table has it, for the kernel's own account of ended processes i
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import resource
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     import pytest
 
 INTERVAL_S = 0.2
+WRITTEN_EVERY = 300
+"""Samples. A run that is ended by force leaves what it has counted by then."""
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 KINDS = (
     ("broker", (b"kafka.Kafka", b"kafka-run-class", b"kafka.docker")),
@@ -99,11 +102,18 @@ class CpuProfile:
         seen = sum(sum(of_test.values()) for of_test in self._used.values())
         own = sum(of_test[OWN] for of_test in self._used.values())
         self._used["(all)"][UNSEEN] = max(0.0, ended.ru_utime + ended.ru_stime - (seen - own))
+        self._write()
+
+    def _write(self) -> None:
         self._to.write_text(json.dumps(self._used))
 
     def _watch(self) -> None:
-        while not self._over.wait(INTERVAL_S):
+        for number in itertools.count(1):
+            if self._over.wait(INTERVAL_S):
+                return
             self._sample()
+            if number % WRITTEN_EVERY == 0:
+                self._write()
 
     def _sample(self) -> None:
         for process, cpu_s in _used_below(os.getpid()):

@@ -7,7 +7,6 @@ needed any more is then ended without another instruction.
 from __future__ import annotations
 
 import json
-import textwrap
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,20 +23,6 @@ if TYPE_CHECKING:
     from tests.servers.aws import Aws
 
 LAYER = project_root() / "layers" / "keylane" / "python"
-FLUSH_TIME_MS = 1_000
-"""lua-resty-kafka's of its asynchronous producer."""
-BUFFERING = """
-    import os
-    from confluent_kafka import Producer
-
-    linger_ms = int(os.environ["LINGER_MS"])
-    producer = Producer({"bootstrap.servers": os.environ["BOOTSTRAP"], "linger.ms": linger_ms})
-
-    def lambda_handler(event, context):
-        producer.produce(os.environ["TOPIC"], b"v", b"k")
-        producer.poll(0)
-        return {"statusCode": 200, "body": '{"status": "ok", "errors": []}'}
-"""
 
 
 @pytest.fixture
@@ -73,11 +58,3 @@ def test_what_is_queued_before_the_answer_is_there(topic: str, kafka: str, tmp_p
     answer = answer_before_the_freeze(FUNCTIONS / "produce", tmp_path / "log", variables, topic)
     assert json.loads(json.loads(answer.payload)["body"])["positions"] == [None]
     assert moto.count(url) == 1
-
-
-def test_what_a_producer_has_in_its_buffer_is_lost(topic: str, kafka: str, tmp_path: Path):
-    """Why "asynchronous" means something else here: this is what a client's own buffer does."""
-    (tmp_path / "handler.py").write_text(textwrap.dedent(BUFFERING))
-    variables = {"BOOTSTRAP": kafka, "TOPIC": topic, "LINGER_MS": str(FLUSH_TIME_MS)}
-    answer_before_the_freeze(tmp_path, tmp_path / "log", variables, topic)
-    assert records_of(kafka, topic, 0) == []

@@ -13,6 +13,7 @@ from tests.servers.own import (
     guarded,
     own_cluster,
     own_kafka,
+    repair,
     shorten_jvm_starts,
     wait_writable,
 )
@@ -155,6 +156,19 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
             node.command("CONFIG", "SET", "cluster-node-timeout", 120_000)
         yield redis_cluster
         redis_cluster.stop()
+
+
+@pytest.fixture(scope="session")
+def breakable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+    """Another cluster, whose nodes tests kill and stop; `breaking` has it repaired."""
+    with own_cluster(tmp_path_factory.mktemp("breakable"), appendonly=True) as redis_cluster:
+        yield redis_cluster
+
+
+@pytest.fixture
+def breaking(breakable: RedisCluster) -> RedisCluster:
+    """A cluster to break, repaired before each test."""
+    return repair(breakable)
 
 
 @pytest.fixture(scope="session")

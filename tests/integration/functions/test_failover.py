@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 from tests.servers.own import (
-    create_topic,
     eventually,
     hanging,
     primary_and_replica,
@@ -19,7 +18,7 @@ from tests.servers.own import (
     repair,
 )
 from tests.support import lanes as t
-from tests.support.builders import a_topic, an_event, headers_of, lane_of, load_handler
+from tests.support.builders import an_event, headers_of, lane_of, load_handler
 from tests.support.served import Served
 
 from keylane import routing
@@ -38,13 +37,6 @@ KEY = b"N14228"
 SLOT_OF_EACH_SHARD = (0, 8_000, 16_000)
 FAILOVER_S = 6.0
 """A replica on a busy machine may give a manual failover up, after 5 s: then it is asked again."""
-
-
-@pytest.fixture
-def topic(kafka: str) -> str:
-    name = a_topic()
-    create_topic(kafka, name, 1)
-    return name
 
 
 def asker(name: str) -> Ask:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-import pytest
-from tests.servers.own import create_topic, records_of, suspend
-from tests.support.builders import FUNCTIONS, a_topic, an_event
+from tests.servers.own import records_of, suspend
+from tests.support.builders import FUNCTIONS, an_event
 
 from keylane_local.process.lambda_process import Function, LambdaProcess
 from keylane_local.tools import project_root
@@ -23,13 +22,6 @@ if TYPE_CHECKING:
     from tests.servers.aws import Aws
 
 LAYER = project_root() / "layers" / "keylane" / "python"
-
-
-@pytest.fixture
-def topic(kafka: str) -> str:
-    name = a_topic()
-    create_topic(kafka, name, 1)
-    return name
 
 
 def answer_before_the_freeze(code: Path, log: Path, variables: dict[str, str], topic: str) -> Answer:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 JSON = "application/vnd.kafka.json.v2+json"
 BINARY = "application/vnd.kafka.binary.v2+json"
+PARTITIONS = 9
 
 
 @pytest.fixture
@@ -72,13 +73,6 @@ def log(kafka: str) -> Iterator[KafkaProducer]:
     log = KafkaProducer(kafka_settings(kafka))
     yield log
     log.close()
-
-
-@pytest.fixture
-def topic(kafka: str) -> str:
-    name = a_topic()
-    create_topic(kafka, name)
-    return name
 
 
 def set_option(kafka: str, topic: str, name: str, value: str) -> None:

@@ -13,6 +13,7 @@ from tests.servers.own import (
     guarded,
     own_cluster,
     own_kafka,
+    repair,
     shorten_jvm_starts,
     wait_writable,
 )
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.servers.aws import Aws
+    from tests.servers.kafka_cluster import KafkaCluster
     from tests.servers.schema_registry import Registry
 
     from keylane_local.servers.kafka import Kafka
@@ -55,12 +57,13 @@ LONGEST_FIRST = (
     "tests/contract",
 )
 """The order of folders where tests run side by side, so that no process is left with what takes longest."""
-SHARED = ("localstack", "stack")
-"""Servers that cost more to start twice than to wait for: their tests stay in one process.
+SHARED = {"localstack": "servers", "stack": "servers", "kafka_cluster": "brokers"}
+"""Servers that cost more to start twice than to wait for: the tests of a group stay in one process.
 
 They come before all folders, in an order in which few of these servers run that no test needs any more: the
 job of a stack takes a part of a core even if nothing happens.
 """
+TURNS = (["localstack"], ["localstack", "stack"], ["stack"], ["kafka_cluster"])
 IN_PROCESSES = "PYTEST_XDIST_WORKER" in os.environ
 
 
@@ -93,13 +96,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.integration)
         if {TESTS / "e2e", TESTS / "compat"} & set(item.path.parents):
             item.add_marker(pytest.mark.e2e)
-        item.add_marker(pytest.mark.xdist_group("servers" if _shared(item) else _file(item)))
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
     if IN_PROCESSES:
         items.sort(key=_turn)
 
 
 def _file(item: pytest.Item) -> str:
     return item.nodeid.partition("::")[0]
+
+
+def _group(item: pytest.Item) -> str:
+    """Tests of one group stay in one process: those of a file, or of shared servers."""
+    shared = _shared(item)
+    return SHARED[shared[0]] if shared else _file(item)
 
 
 def _shared(item: pytest.Item) -> list[str]:
@@ -111,9 +120,9 @@ def _shared(item: pytest.Item) -> list[str]:
 
 def _turn(item: pytest.Item) -> int:
     if shared := _shared(item):
-        return [["localstack"], ["localstack", "stack"], ["stack"]].index(shared)
+        return TURNS.index(shared)
     turns = [turn for turn, folder in enumerate(LONGEST_FIRST) if _file(item).startswith(folder)]
-    return len(SHARED) + 1 + (turns[0] if turns else len(LONGEST_FIRST))
+    return len(TURNS) + (turns[0] if turns else len(LONGEST_FIRST))
 
 
 _running: dict[str, Any] = {}
@@ -122,7 +131,7 @@ _running: dict[str, Any] = {}
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Function, nextitem: pytest.Item | None) -> Iterator[None]:
-    """Stop the shared servers after the last test that needs one, and before the session's end.
+    """Stop the shared servers after the last test of their group, and before the session's end.
 
     pytest has no scope for it. A version without the two private names fails each test that has a server.
     """
@@ -131,7 +140,7 @@ def pytest_runtest_teardown(item: pytest.Function, nextitem: pytest.Item | None)
     try:
         return (yield)
     finally:
-        if IN_PROCESSES and nextitem is not None and not _shared(nextitem):
+        if IN_PROCESSES and nextitem is not None and _group(nextitem) != _group(item):
             while _running:
                 _, fixture = _running.popitem()
                 fixture.finish(item._request)  # with the fixtures that depend on it
@@ -155,6 +164,37 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
             node.command("CONFIG", "SET", "cluster-node-timeout", 120_000)
         yield redis_cluster
         redis_cluster.stop()
+
+
+@pytest.fixture(scope="session")
+def breakable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
+    """Another cluster, whose nodes tests kill and stop; `breaking` has it repaired."""
+    with own_cluster(tmp_path_factory.mktemp("breakable"), appendonly=True) as redis_cluster:
+        yield redis_cluster
+
+
+@pytest.fixture
+def breaking(breakable: RedisCluster) -> RedisCluster:
+    """A cluster to break, repaired before each test."""
+    return repair(breakable)
+
+
+@pytest.fixture(scope="session")
+def kafka_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """Three brokers with a rack each, which tests kill and stop; `brokers` has all of them running."""
+    from tests.servers.kafka_cluster import own_kafka_cluster  # noqa: PLC0415 (its libraries are for few tests)
+
+    racks = {1: "zone-a", 2: "zone-b", 3: "zone-c"}
+    with own_kafka_cluster(tmp_path_factory.mktemp("brokers"), racks=racks) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def brokers(kafka_cluster: KafkaCluster) -> KafkaCluster:
+    """Three brokers to break, all of which run when a file begins."""
+    kafka_cluster.start()
+    kafka_cluster.wait_ready()
+    return kafka_cluster
 
 
 @pytest.fixture(scope="session")

@@ -112,26 +112,6 @@ def test_a_position_in_a_partition_that_the_topic_does_not_have_is_refused(clien
     assert f"has no partition {partition}: its last one is 8" in problem(answer)["detail"]
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "status", "kind"),
-    [
-        ("PUT", "/topics/flights/keys/", 400, "empty-key"),
-        ("GET", "/topics/flights/keys/%ZZ", 400, "bad-request"),
-        ("GET", "/topics/flights/keys/" + "a" * 65_537, 414, "key-too-large"),
-        ("PUT", "/topics/nowhere/keys/a", 404, "unknown-topic"),
-        ("GET", "/", 404, "unknown-route"),
-    ],
-)
-def test_an_invalid_request_is_rejected_with_the_reason(client, method, path, status, kind):
-    answer = client.request(method, path, b"x" if method in {"PUT", "POST"} else None)
-    assert answer.status == status, answer.body
-    if not answer.body:
-        # granian's parser takes paths of 65,534 bytes, and refuses longer ones itself.
-        assert (status, len(path) > 65_534) == (414, True)
-        return
-    assert problem(answer)["type"] == f"urn:keylane:problem:{kind}"
-
-
 def test_a_value_at_the_limit_of_the_service_is_accepted(client, key):
     value = json.dumps({"x": "y" * 1_000_000}).encode()
     position = client.put(TOPIC, key, value)

@@ -6,25 +6,12 @@ import time
 
 from click.testing import CliRunner
 from tests.e2e.client import path_of
-from tests.support import lanes as t
-from tests.support.stopwatch import Stopwatch, takes_about
+from tests.support.stopwatch import takes_about
 
-from keylane import routing
-from keylane.adapters.redis.cluster import Cluster
 from keylane_client.cli import load_wait
 from keylane_client.cli.commands import keylane
 
 TOPIC = "flights"
-
-
-def primary_of(stack, key: bytes):
-    """Return the current primary of the key's slot."""
-    cluster = Cluster(t.settings(stack.redis_nodes))
-    cluster.refresh(t.Deadline.after_ms(5000, t.CLOCK))
-    slot = routing.slot_for(routing.partition_for(key, 9), 0, 9, 1)
-    port = cluster.primary(slot).port
-    cluster.close()
-    return next(node for node in stack.redis.nodes if node.port == port)
 
 
 def load_one_row(stack, path, key: bytes) -> BaseException | None:
@@ -81,43 +68,3 @@ def test_without_kafka_writes_fail_in_time_reads_continue_and_both_recover(stack
         assert time.monotonic() < until_s
     read = client.get_at(TOPIC, key, answer.json["position"])
     assert (read.status, read.body) == (200, b"3")
-
-
-def test_a_killed_primary_costs_no_read(stack, client, key):
-    """The replica answers at once, and accepts writes once the cluster has promoted it."""
-    position = client.put(TOPIC, key, b"1")
-    assert client.get_at(TOPIC, key, position).status == 200
-    victim = primary_of(stack, key)
-    victim.program.kill()
-    try:
-        until_s = time.monotonic() + 3
-        while time.monotonic() < until_s:
-            answer = client.get(TOPIC, key)
-            assert (answer.status, answer.body) == (200, b"1"), answer.body
-        later = client.put(TOPIC, key, b"2")
-        answer = client.get_at(TOPIC, key, later)
-        assert (answer.status, answer.body) == (200, b"2")
-    finally:
-        stack.redis.start()
-        stack.redis.wait_ready()
-
-
-def test_a_hanging_primary_costs_no_read(stack, client, key):
-    """The replica answers as long as the cluster has not detected the failure."""
-    position = client.put(TOPIC, key, b"1")
-    assert client.get_at(TOPIC, key, position).status == 200
-    victim = primary_of(stack, key).program.process
-    victim.suspend()
-    try:
-        until_s = time.monotonic() + 1.5
-        while time.monotonic() < until_s:
-            with Stopwatch() as watch:
-                answer = client.get(TOPIC, key)
-                assert (answer.status, answer.body) == (200, b"1"), answer.body
-            assert watch.seconds < 1
-    finally:
-        victim.resume()
-        stack.redis.wait_ready()
-    later = client.put(TOPIC, key, b"2")
-    answer = client.get_at(TOPIC, key, later)
-    assert (answer.status, answer.body) == (200, b"2")

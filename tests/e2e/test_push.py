@@ -38,14 +38,6 @@ def test_a_record_pushed_to_another_partition_is_still_found(client, key):
         assert client.get_at("flights", key, position).body == b"1"
 
 
-def test_good_and_bad_records_of_a_push_have_separate_results(client, key):
-    good = {"topic": "flights", "key": key.decode(), "data": "1"}
-    answer = post(client, PUSH, {"records": [good, {**good, "topic": "nowhere"}]})
-    assert (answer.status, answer.json["status"]) == (404, "err")
-    assert [entry["error"] for entry in answer.json["errors"]] == [False, True]
-    assert client.get("flights", key, Keylane_Min_Position=answer.json["positions"][0]).body == b"1"
-
-
 def test_records_in_rest_proxys_format_are_read_by_key(client, key):
     name = key.decode()
     records = [{"key": name, "value": {"to": "Zug"}}, {"key": name + "-gone", "value": None}]
@@ -58,8 +50,3 @@ def test_records_in_rest_proxys_format_are_read_by_key(client, key):
     position = f"{quoted['partition']}:{quoted['offset']}"
     found = client.get_at("flights", b'"%b"' % key, position)
     assert found.json == {"to": "Zug"}
-
-
-def test_records_for_one_partition(client, key):
-    answer = post(client, "/topics/flights/partitions/4", {"records": [{"key": key.decode()}]}, JSON)
-    assert [each["partition"] for each in answer.json["offsets"]] == [4]

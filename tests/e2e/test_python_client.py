@@ -1,39 +1,26 @@
-"""The Python client on the whole stack, and on its fake: every method once, blocking and asynchronous."""
+"""The Python client on the whole stack, and on its fake, beyond the cases of client_cases.json."""
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import re
 import subprocess
 import sys
-import time
 import uuid
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from functools import partial
 
 import pytest
+from tests.support.client_cases import FAKE_FIELDS, FAKE_TOPICS, asynchronous
 
 from keylane_client import (
-    Absent,
     AsyncClient,
     Client,
-    KeyAbsent,
     NewRecord,
     NotKept,
-    Position,
-    PositionNotReached,
-    PreconditionFailed,
     RequestRefused,
-    Unavailable,
-    UnknownTopic,
-    UnknownView,
     ValueMismatch,
-    WriteFailed,
-    Written,
     all_of,
     between,
     starting_with,
@@ -41,67 +28,7 @@ from keylane_client import (
 from keylane_client.testing import FakeKeylane
 from keylane_local.tools import project_root
 
-READS_WAIT_S = 20
 README = project_root() / "clients" / "python" / "README.md"
-
-
-class BlockedAsync:
-    """An asynchronous client, its session, topic or view, used as the blocking one is."""
-
-    def __init__(self, runner: asyncio.Runner, target: object) -> None:
-        self._runner = runner
-        self._target = target
-
-    def __getattr__(self, name: str):
-        found = getattr(self._target, name)
-        return self._call(found) if callable(found) else found
-
-    def __getitem__(self, key):
-        return self._settle(self._target[key])
-
-    def __iter__(self):
-        return self._items(aiter(self._target))
-
-    def _call(self, method):
-        return lambda *args, **kwargs: self._settle(method(*args, **kwargs))
-
-    def _settle(self, result):
-        if inspect.isasyncgen(result):
-            return self._items(result)
-        if inspect.isawaitable(result):
-            return self._runner.run(self._awaited(result))
-        return BlockedAsync(self._runner, result) if type(result).__name__.startswith("Async") else result
-
-    def _items(self, items):
-        try:
-            while True:
-                yield self._runner.run(self._awaited(anext(items)))
-        except StopAsyncIteration:
-            return
-
-    @staticmethod
-    async def _awaited(awaitable):
-        return await awaitable
-
-
-@contextmanager
-def asynchronous(client: AsyncClient):
-    with asyncio.Runner() as runner:
-        yield BlockedAsync(runner, client)
-        runner.run(client.aclose())
-
-
-FAKE_TOPICS = {"flights": 9, "bookings": 3, "joined": 9, "limited": 1}
-FAKE_FIELDS = {
-    "bookings": {
-        "to": "text",
-        "fare": "number",
-        "leaves": "time",
-        "paid": "boolean",
-        "stops": "texts",
-        "rider.country": "text",
-    }
-}
 
 
 @dataclass(frozen=True)
@@ -139,75 +66,6 @@ def api(request):
 @pytest.fixture
 def keys(request) -> Keys:
     return Keys(f"client-{uuid.uuid4().hex[:12]}-{request.node.originalname}"[:60])
-
-
-def test_a_written_key_is_read_at_its_position_and_then_deleted(api, keys):
-    topic = api.topic("flights")
-    position = topic.put(keys("a/b"), {"dest": "SFO"}).position
-    record = topic.get(keys("a/b"), min_position=position, wait_s=READS_WAIT_S)
-    assert (record.value, record.position, record.key) == ({"dest": "SFO"}, position, keys("a/b"))
-    assert record.watermark.offset > position.offset
-    assert record.age is not None
-    assert topic[keys("a/b")].value == {"dest": "SFO"}
-    gone = topic.delete(keys("a/b")).position
-    assert topic.get(keys("a/b"), min_position=gone, wait_s=READS_WAIT_S) is None
-
-
-@pytest.mark.parametrize("name", ["..", "%2F", "ключ", "a b+c?#&="])
-def test_an_odd_key_and_odd_bytes_come_back(api, keys, name):
-    topic = api.session().topic("flights")
-    # "..": as a whole key, which nothing else may resolve.
-    key = name if name == ".." else keys(name)
-    topic.put(key, b"\x00\xff")
-    assert topic[key].value == b"\x00\xff"
-    assert topic[key].value_format == "base64"
-
-
-def test_a_missing_key_is_another_error_than_a_missing_topic_or_view(api, keys):
-    with pytest.raises(KeyAbsent) as absent:
-        api.topic("flights")[keys("never")]
-    assert (absent.value.status, absent.value.type) == (404, "key-absent")
-    assert absent.value.instance
-    with pytest.raises(UnknownTopic):
-        api.topic("nowhere").get("a")
-    with pytest.raises(UnknownTopic):
-        api.topic("nowhere").put("a", 1)
-    with pytest.raises(UnknownView):
-        api.view("never").describe()
-
-
-def test_if_match_refuses_another_record_and_a_known_one_is_not_sent_again(api, keys):
-    topic = api.session().topic("flights")
-    topic.put(keys("a"), 1)
-    record = topic[keys("a")]
-    assert topic.get(keys("a"), if_match=record).value == 1
-    with pytest.raises(PreconditionFailed):
-        topic.get(keys("a"), if_match=Position(record.position.partition, record.position.offset + 1))
-    again = topic.get(keys("a"), known=record)
-    assert again.position == record.position
-    assert again.raw is record.raw
-
-
-def test_a_position_that_does_not_arrive_is_said_to(api, keys):
-    position = api.topic("flights").put(keys("a"), 1).position
-    later = Position(position.partition, position.offset + 1_000_000)
-    with pytest.raises(PositionNotReached):
-        api.topic("flights").get(keys("a"), min_position=later, wait_s=0.2)
-
-
-def test_a_session_reads_its_own_writes_in_ranges_and_many_keys(api, keys):
-    topic = api.session().topic("bookings")
-    names = [keys(f"{number:02}") for number in range(25)]
-    results = topic.push([NewRecord(name, {"n": name, "m": 1}) for name in names])
-    assert all(isinstance(each, Written) for each in results)
-    assert [record.key for record in topic.scan(prefix=keys(""), page_size=4)] == names
-    assert list(topic.keys(start=names[3], stop=names[6], page_size=2)) == names[3:6]
-    assert topic.count() >= len(names)
-    topic.delete(names[0])
-    found = topic.get_many([*names[:3], keys("never")])
-    assert [record and record.value["n"] for record in found.values()] == [None, *names[1:3], None]
-    picked = topic.reading(fields=["m"]).scan(prefix=keys(""), page_size=20)
-    assert {str(record.value) for record in picked} == {"{'m': 1}"}
 
 
 @pytest.fixture
@@ -300,64 +158,6 @@ def test_what_is_found_has_values_of_the_topics_model(api, keys):
     assert [record.value for record in topic.find(to=keys("model"))] == [Trip(keys("model"), 2)]
 
 
-def test_a_push_says_which_record_was_not_written(api, keys):
-    ok, failed = api.topic("flights").push([NewRecord(keys("a"), 1), NewRecord("x" * 65_537, 1)])
-    assert isinstance(ok, Written)
-    assert isinstance(failed, WriteFailed)
-    assert (failed.code, failed.is_retriable) == ("MESSAGE_TOO_LARGE", False)
-
-
-def test_a_history_has_each_record_and_an_earlier_moment_its_own(api, keys):
-    topic = api.session().topic("bookings")
-    positions = [topic.put(keys("a"), number).position for number in range(3)]
-    positions.append(topic.delete(keys("a")).position)
-    entries = list(topic.history(keys("a"), page_size=1))
-    assert [entry.value for entry in entries] == [None, 2, 1, 0]
-    assert [entry.is_deleted for entry in entries] == [True, False, False, False]
-    assert [entry.position for entry in entries] == positions[::-1]
-    assert topic.at(positions[1])[keys("a")].value == 1
-
-
-@pytest.fixture(params=["polls", "stream", "fake"])
-def watching_api(request):
-    """A client of the Lambda functions, which can't stream, one of the server, which does, and a fake's."""
-    if request.param == "fake":
-        with FakeKeylane(FAKE_TOPICS).client() as client:
-            yield client
-        return
-    is_stream = request.param == "stream"
-    url = (
-        request.getfixturevalue("applied_stack").http_url
-        if is_stream
-        else request.getfixturevalue("lambda_url")
-    )
-    with Client(url) as client:
-        yield client
-
-
-def test_a_watch_sees_a_key_arrive_change_and_go(watching_api, keys):
-    topic = watching_api.topic("flights")
-    changes = topic.watch(keys("a"), wait_s=5)
-    assert isinstance(next(changes), Absent)
-    topic.put(keys("a"), 1)
-    assert next(changes).value == 1
-    topic.put(keys("a"), 2)
-    assert next(changes).value == 2
-    topic.delete(keys("a"))
-    assert isinstance(next(changes), Absent)
-
-
-def test_a_key_is_in_a_topic_until_it_is_deleted(api, keys):
-    topic = api.session().topic("flights")
-    assert topic.contains(keys("in")) is False
-    topic.put(keys("in"), 1)
-    assert topic.contains(keys("in")) is True
-    topic.delete(keys("in"))
-    assert topic.contains(keys("in")) is False
-    with pytest.raises(UnknownTopic):
-        api.topic("nowhere").contains("a")
-
-
 @dataclass
 class Trip:
     to: str
@@ -375,22 +175,6 @@ def test_a_topic_has_values_of_its_model(api, keys):
         topic.get(keys("c"))
 
 
-def test_headers_are_written_and_read(api, keys):
-    topic = api.session().topic("limited")
-    given = {"source": "tests", "raw": b"\xff", "none": None}
-    topic.put(keys("w"), {"a": 1}, headers=given)
-    record = topic.reading(headers=True)[keys("w")]
-    assert record.value == {"a": 1}
-    assert {each.name: each.value for each in record.headers} == given
-
-
-def test_headers_come_where_they_are_asked_for(api, keys):
-    topic = api.session().topic("limited")
-    topic.put(keys("h"), 1)
-    assert topic[keys("h")].headers is None
-    assert topic.reading(headers=True)[keys("h")].headers == ()
-
-
 def test_a_join_reads_a_key_of_several_topics(api, keys):
     session = api.session()
     session.topic("flights").put(keys("a"), {"n": 1})
@@ -398,29 +182,6 @@ def test_a_join_reads_a_key_of_several_topics(api, keys):
     joined = api.join(keys("a"), ["flights", "joined"])
     assert joined.records["flights"].value == {"n": 1}
     assert joined.records["joined"] is None
-
-
-def counted(view, prefix: str) -> int:
-    """What a view has of keys with a prefix; 0 while a lane of it is being built."""
-    try:
-        return sum(window.values["n"] for window in view.scan(prefix=prefix))
-    except Unavailable:
-        return 0
-
-
-def test_the_windows_of_a_view_are_read(stack_api, keys):
-    topic = stack_api.topic("joined")
-    for _ in range(3):
-        topic.put(keys("v"), {"amount": 0.5, "note": "x"})
-    view = stack_api.view("puts")
-    end_s = time.monotonic() + 120
-    while counted(view, keys("")) < 3:
-        assert time.monotonic() < end_s, "the view does not have the records"
-        time.sleep(0.1)
-    windows = list(view.scan(prefix=keys(""), page_size=1))
-    assert {window.key for window in windows} == {keys("v")}
-    assert sum(window.values["total"] for window in windows) == 1.5
-    assert view.describe()["topic"] == "joined"
 
 
 def test_a_layout_has_the_lanes_of_all_stripes(stack_api):

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 
-import pytest
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
-from tests.e2e.client import ApiResponse, Client
 from tests.e2e.test_change_events import AVRO as ENVELOPE
 from tests.e2e.test_change_events import event
 from tests.servers import schema_registry as sr
@@ -21,49 +18,6 @@ JSON_SCHEMA = json.dumps({"title": "F", "type": "object", "properties": {"dest":
 
 def by_avro(registry, name: str) -> bytes:
     return sr.avro(registry.client, name, json.dumps(AVRO | {"name": name}), {"dest": "SFO", "delay": 7})
-
-
-def by_json(registry, name: str) -> bytes:
-    return sr.json_schema(registry.client, name, JSON_SCHEMA, {"dest": "SFO"})
-
-
-def by_protobuf(registry, name: str) -> bytes:
-    file = FileDescriptorProto(name=f"{name}.proto", package="e2e", syntax="proto3")
-    message = file.message_type.add(name="Flight")
-    message.field.append(FieldDescriptorProto(name="dest", number=1, type=9, label=1))
-    return sr.protobuf(registry.client, name, sr.message_type([file], "e2e.Flight")(dest="SFO"))
-
-
-def read_after(url: str, key: bytes, position: str) -> ApiResponse:
-    """Read a key at a position, over a connection of its own."""
-    client = Client(url)
-    try:
-        return client.get_at(TOPIC, key, position)
-    finally:
-        client.close()
-
-
-@pytest.mark.parametrize(
-    ("write", "schema_type"), [(by_avro, "AVRO"), (by_json, "JSON"), (by_protobuf, "PROTOBUF")]
-)
-def test_a_serialized_value_is_read_as_json_and_as_raw_bytes(
-    client, key, registry, produce, write, schema_type
-):
-    value = write(registry, f"T{key.decode().replace('-', '')}")
-    position = produce(TOPIC, key, value)
-    answer = client.get_at(TOPIC, key, position, "?fields=dest")
-    assert (answer.status, answer.json) == (200, {"dest": "SFO"})
-    assert (answer.headers["Content-Type"], answer.headers["Vary"]) == ("application/json", "Accept")
-    raw = client.get(TOPIC, key, Accept="application/octet-stream")
-    assert (raw.headers["Content-Type"], raw.body) == ("application/octet-stream", value)
-    assert raw.headers["ETag"] == answer.headers["ETag"].removesuffix('"') + '-bytes"'
-    envelope = client.get(TOPIC, key, "?envelope=true").json
-    assert (envelope["schema_type"], envelope["value"]["dest"]) == (schema_type, "SFO")
-    history = client.request("GET", f"/topics/{TOPIC}/keys/{key.decode()}/history?fields=dest").json
-    assert [entry["value"] for entry in history["records"]] == [{"dest": "SFO"}]
-    page = client.request("GET", f"/topics/{TOPIC}/keys?prefix={key.decode()}").json
-    assert [row["schema_type"] for row in page["records"]] == [schema_type]
-    assert client.request("GET", f"/topics/{TOPIC}").json["options"]["value_format"] == "registry"
 
 
 def test_records_of_every_kind_of_schema_are_found_by_their_fields(client, key, registry, produce):
@@ -96,38 +50,6 @@ def test_records_of_every_kind_of_schema_are_found_by_their_fields(client, key, 
     position = produce("registered-found", key + b"-json", changed)
     assert client.get_at("registered-found", key + b"-json", position).status == 200
     assert find(f"dest={dest}&order=delay") == ["avro", "protobuf"]
-
-
-@pytest.mark.long
-def test_an_undecodable_value_is_422_a_hanging_registry_503_and_raw_bytes_always_work(
-    stack, client, key, registry, produce
-):
-    refused = client.request("PUT", f"/topics/{TOPIC}/keys/{key.decode()}", b'{"plain": true}')
-    assert (refused.status, refused.json["type"]) == (422, "urn:keylane:problem:value-invalid")
-    raw = client.request("PUT", f"/topics/{TOPIC}/keys/{key.decode()}?raw=true", b'{"plain": true}')
-    position = raw.json["position"]
-    answer = client.get_at(TOPIC, key, position)
-    assert (answer.status, answer.json["type"]) == (422, "urn:keylane:problem:value-not-decodable")
-    assert client.get(TOPIC, key, Accept="application/octet-stream").body == b'{"plain": true}'
-    value = by_avro(registry, f"Late{key.decode().replace('-', '')}")
-    position = produce(TOPIC, key, value)
-    applied = {"Keylane_Min_Position": position, "Prefer": "wait=20"}
-    registry.stall()
-    try:
-        with ThreadPoolExecutor(1) as other:  # each of the two waits for the registry's timeout
-            asked = other.submit(read_after, stack.http_url, key, position)
-            assert client.get(TOPIC, key, Accept="application/octet-stream", **applied).body == value
-            page = client.request("GET", f"/topics/{TOPIC}/keys?prefix={key.decode()}")
-        answer = asked.result()
-        assert (answer.status, answer.json["type"]) == (503, "urn:keylane:problem:registry-unavailable")
-        assert answer.headers["Retry-After"] == "1"
-        (row,) = page.json["records"]
-        assert (row["value_format"], "in time" in row["undecoded"]) == ("base64", True)
-    finally:
-        registry.go_on()
-    # One that has not answered is not asked again for some seconds.
-    eventually(lambda: client.get(TOPIC, key).status != 503)
-    assert client.get(TOPIC, key).json == {"dest": "SFO", "delay": 7}
 
 
 def test_a_registry_that_does_not_answer_delays_events_of_a_new_schema_and_loses_none(

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from keylane_local.servers.redis_cluster import RedisCluster
 
-TOPIC, REGISTRY_TOPIC, LARGE_TOPIC, PARTITIONS = "fire", "fire-registry", "fire-large", 6
+TOPIC, REGISTRY_TOPIC, LARGE_TOPIC, GROWING_TOPIC = "fire", "fire-registry", "fire-large", "fire-growing"
+PARTITIONS = 6
 SHAPES = {TOPIC: Shape(TOPIC, PARTITIONS)}
 CONFIG = f"""\
 [topics.{TOPIC}]
@@ -41,6 +42,8 @@ value_format = "registry"
 [topics.{LARGE_TOPIC}]
 partitions = {PARTITIONS}
 index = true
+[topics.{GROWING_TOPIC}]
+partitions = {PARTITIONS}
 """
 KAFKA_NAME = "kafka.fire.test"
 """The host of the listener for clients that look the broker up by its name."""
@@ -105,7 +108,7 @@ def open_stage(folder: Path) -> Iterator[FireStage]:
         contextlib.closing(kafka.late.links),
         own_cluster(folder, appendonly=True) as redis,
     ):
-        for topic in (TOPIC, REGISTRY_TOPIC, LARGE_TOPIC):
+        for topic in (TOPIC, REGISTRY_TOPIC, LARGE_TOPIC, GROWING_TOPIC):
             create_topic(kafka.bootstrap, topic, PARTITIONS)
         stage = FireStage(folder, kafka, redis)
         stage.job.start()

@@ -48,6 +48,7 @@ class Trial:
     ) -> None:
         self.stage, self.server = stage, server
         self.found = Found()
+        self._headers = headers
         self._acks: list[tuple[int, int, str, int]] = []
         self._loads: list[subprocess.Popen[str]] = []
         self.plan = {"host": HOST, "port": server.port, "topic": TOPIC}
@@ -76,6 +77,11 @@ class Trial:
             with contextlib.suppress(psutil.NoSuchProcess):
                 found += each.memory_info().rss
         self.found.rss_mib[when] = round(found / 2**20, 1)
+
+    def age_ms(self) -> int:
+        """Return the age that a read of the topic reports now."""
+        _, headers, _ = self.server.ask("GET", f"/topics/{TOPIC}/keys/none", **self._headers)
+        return int(headers["keylane-age-ms"])
 
     def cpu_s(self) -> float:
         """Return the CPU seconds of the processes that serve."""

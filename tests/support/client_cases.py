@@ -6,17 +6,20 @@ have (`_special`); `{key}` in a text is the case's own key. A result is JSON aga
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import inspect
 import itertools
 import math
 import time
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
 from keylane_client import (
     Absent,
-    Client,
+    AsyncClient,
     FoundPage,
     HistoryEntry,
     KeylaneError,
@@ -33,21 +36,84 @@ from keylane_client import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
 Json = Any
 _VIEWS_S = 120
+FAKE_TOPICS = {"flights": 9, "bookings": 3, "joined": 9, "limited": 1, "typed": 3}
+FAKE_FIELDS = {
+    "bookings": {
+        "to": "text",
+        "fare": "number",
+        "leaves": "time",
+        "paid": "boolean",
+        "stops": "texts",
+        "rider.country": "text",
+    }
+}
+"""A fake with the topics of the stack."""
 _ITERATORS = {"scan", "keys", "find", "history", "watch", "windows"}
 
 
-def run_cases(url: str, prefix: str, cases: list[Json]) -> list[Json]:
-    """Return what each step of each case answered, and what it saved."""
-    with Client(url) as client:
+def run_cases(opened: AbstractContextManager[Any], prefix: str, cases: list[Json]) -> list[Json]:
+    """Return what each step of each case answered by this client, and what it saved."""
+    with opened as client:
         return [_Run(client, f"{prefix}-{index}", case).results() for index, case in enumerate(cases)]
 
 
+class BlockedAsync:
+    """An asynchronous client, its session, topic or view, used as the blocking one is."""
+
+    def __init__(self, runner: asyncio.Runner, target: object) -> None:
+        self._runner = runner
+        self._target = target
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._target, name)
+        return self._call(found) if callable(found) else found
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._settle(self._target[key])  # type: ignore[index]
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._items(aiter(self._target))  # type: ignore[call-overload]
+
+    def _call(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args, **kwargs: self._settle(method(*args, **kwargs))
+
+    def _settle(self, result: Any) -> Any:
+        if inspect.isasyncgen(result):
+            return self._items(result)
+        if inspect.isawaitable(result):
+            return self._runner.run(self._awaited(result))
+        return BlockedAsync(self._runner, result) if type(result).__name__.startswith("Async") else result
+
+    def _items(self, items: AsyncIterator[Any]) -> Iterator[Any]:
+        try:
+            while True:
+                yield self._runner.run(self._awaited(anext(items)))
+        except StopAsyncIteration:
+            return
+        finally:
+            if inspect.isasyncgen(items):
+                self._runner.run(items.aclose())
+
+    @staticmethod
+    async def _awaited(awaitable: Awaitable[Any]) -> Any:
+        return await awaitable
+
+
+@contextmanager
+def asynchronous(client: AsyncClient) -> Iterator[BlockedAsync]:
+    """Yield the client, used as the blocking one is."""
+    with asyncio.Runner() as runner:
+        yield BlockedAsync(runner, client)
+        runner.run(client.aclose())
+
+
 class _Run:
-    def __init__(self, client: Client, key: str, case: Json) -> None:
+    def __init__(self, client: Any, key: str, case: Json) -> None:
         self._api = client if case.get("of") == "client" else client.session()
         self._key = key
         self._case = case

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from keylane.produce.message_codec import MessageBatch
 
 VISIBILITY_S = 1
+PARTITIONS = 3
 
 
 class Log:
@@ -112,13 +113,6 @@ def wal(aws: Aws, kafka: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Log]:
     log = Log(aws, kafka, monkeypatch, fifo=True)
     yield log
     log.close()
-
-
-@pytest.fixture
-def topic(kafka: str) -> str:
-    name = a_topic()
-    create_topic(kafka, name, 3)
-    return name
 
 
 def test_asynchronous_writes_are_in_kafka_after_the_drain_with_id_and_time(wal: Log, topic: str, kafka: str):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     Get = Callable[..., tuple[int, dict[str, Any]]]
+PARTITIONS = 2
 
 
 @pytest.fixture
@@ -39,13 +40,6 @@ def asking() -> Get:
         return answer["statusCode"], json.loads(answer["body"])
 
     return ask
-
-
-@pytest.fixture
-def topic(kafka: str) -> str:
-    name = a_topic()
-    create_topic(kafka, name, 2)
-    return name
 
 
 def write(kafka: str, topic: str, values: list[bytes | None], partition: int = 0, **record: Any) -> None:

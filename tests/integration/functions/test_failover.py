@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 from tests.servers.own import (
-    create_topic,
     eventually,
     hanging,
-    own_cluster,
     primary_and_replica,
     records_of,
     repair,
 )
 from tests.support import lanes as t
-from tests.support.builders import a_topic, an_event, headers_of, lane_of, load_handler
+from tests.support.builders import an_event, headers_of, lane_of, load_handler
 from tests.support.served import Served
 
 from keylane import routing
@@ -41,43 +39,29 @@ FAILOVER_S = 6.0
 """A replica on a busy machine may give a manual failover up, after 5 s: then it is asked again."""
 
 
-@pytest.fixture(scope="module")
-def failing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
-    """A cluster of this module's own, whose shards change their primaries."""
-    with own_cluster(tmp_path_factory.mktemp("failing")) as servers:
-        yield servers
-
-
-@pytest.fixture
-def topic(kafka: str) -> str:
-    name = a_topic()
-    create_topic(kafka, name, 1)
-    return name
-
-
 def asker(name: str) -> Ask:
     use = load_handler(name).lambda_handler
     return lambda method, path, **event: dict(use(an_event(method, path, **event), None))
 
 
 @pytest.fixture
-def write(kafka: str, failing: RedisCluster, monkeypatch: pytest.MonkeyPatch) -> Ask:
+def write(kafka: str, breaking: RedisCluster, monkeypatch: pytest.MonkeyPatch) -> Ask:
     monkeypatch.setenv("KEYLANE_KAFKA_BOOTSTRAP", kafka)
-    monkeypatch.setenv("KEYLANE_REDIS_NODES", failing.addresses)
+    monkeypatch.setenv("KEYLANE_REDIS_NODES", breaking.addresses)
     monkeypatch.setenv("KEYLANE_RATE_LIMITS", '{"topics": {"*": {"requests_per_minute": 1}}}')
     return asker("produce")
 
 
 @pytest.fixture
-def read(failing: RedisCluster, monkeypatch: pytest.MonkeyPatch) -> Ask:
-    monkeypatch.setenv("KEYLANE_REDIS_NODES", failing.addresses)
+def read(breaking: RedisCluster, monkeypatch: pytest.MonkeyPatch) -> Ask:
+    monkeypatch.setenv("KEYLANE_REDIS_NODES", breaking.addresses)
     return asker("query")
 
 
 @pytest.fixture
-def served(failing: RedisCluster) -> Iterator[Served]:
-    cluster = Cluster(t.settings(failing.addresses))
-    yield Served(failing.addresses, cluster)
+def served(breaking: RedisCluster) -> Iterator[Served]:
+    cluster = Cluster(t.settings(breaking.addresses))
+    yield Served(breaking.addresses, cluster)
     cluster.close()
 
 
@@ -119,12 +103,12 @@ def limit_slot(topic: str) -> int:
 
 
 def test_what_a_limit_has_taken_and_a_key_has_answered_is_known_after_a_failover(
-    write: Ask, failing: RedisCluster, topic: str, kafka: str
+    write: Ask, breaking: RedisCluster, topic: str, kafka: str
 ):
     path, headers = f"/topics/{topic}/keys/k", {"Idempotency-Key": topic}
     first = write("PUT", path, body=b"v", headers=headers)
     for slot in SLOT_OF_EACH_SHARD:
-        fail_over(failing, slot)
+        fail_over(breaking, slot)
     again = write("PUT", path, body=b"v", headers=headers)
     refused = write("PUT", path, body=b"w")
     assert (first["statusCode"], again["statusCode"], refused["statusCode"]) == (201, 201, 429)
@@ -133,22 +117,22 @@ def test_what_a_limit_has_taken_and_a_key_has_answered_is_known_after_a_failover
 
 
 def test_a_limit_that_the_new_primary_lacks_begins_full_and_no_write_fails(
-    write: Ask, failing: RedisCluster, topic: str, kafka: str
+    write: Ask, breaking: RedisCluster, topic: str, kafka: str
 ):
     path = f"/topics/{topic}/keys/k"
-    first = lose(failing, limit_slot(topic), lambda: write("PUT", path, body=b"v"))
+    first = lose(breaking, limit_slot(topic), lambda: write("PUT", path, body=b"v"))
     statuses = [first["statusCode"], *(write("PUT", path, body=b"w")["statusCode"] for _ in range(2))]
     assert statuses == [201, 201, 429]
     assert records_of(kafka, topic, 0) == [(b"k", b"v"), (b"k", b"w")]
 
 
 def test_a_read_that_waits_for_a_write_never_answers_without_it_when_the_new_primary_lacks_it(
-    read: Ask, failing: RedisCluster, served: Served
+    read: Ask, breaking: RedisCluster, served: Served
 ):
     path, slot = f"/topics/{served.topic}/keys/{KEY.decode()}", lane_slot(served)
     first = served.put(KEY, b"1")
     assert read("GET", path, headers={"Keylane-Min-Position": first})["body"] == "1"
-    lost = lose(failing, slot, lambda: served.put(KEY, b"2"))
+    lost = lose(breaking, slot, lambda: served.put(KEY, b"2"))
     headers = {"Keylane-Min-Position": lost, "Prefer": "wait=1"}
     unmet = read("GET", path, headers=headers)
     assert unmet["statusCode"] == 412, unmet
@@ -157,7 +141,7 @@ def test_a_read_that_waits_for_a_write_never_answers_without_it_when_the_new_pri
 
 
 def test_the_age_after_a_failover_counts_from_what_the_new_primary_knows(
-    read: Ask, failing: RedisCluster, served: Served
+    read: Ask, breaking: RedisCluster, served: Served
 ):
     path, slot = f"/topics/{served.topic}/keys/{KEY.decode()}", lane_slot(served)
     served.put(KEY, b"1")
@@ -165,7 +149,7 @@ def test_the_age_after_a_failover_counts_from_what_the_new_primary_knows(
     partition, stripe, _ = lane_of(served.layout, KEY)
     lane = served.lanes[partition * served.layout.stripes + stripe]
     # The heartbeat that says that the lane is complete as of an hour later is lost with the primary.
-    lose(failing, slot, lambda: t.complete(served.writer, lane, 1, before_ms + 3_600_000))
+    lose(breaking, slot, lambda: t.complete(served.writer, lane, 1, before_ms + 3_600_000))
     answer = read("GET", path)
     assert answer["body"] == "1"
     age_ms = int(headers_of(answer)["Keylane-Age-Ms"])

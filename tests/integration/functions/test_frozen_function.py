@@ -7,12 +7,10 @@ needed any more is then ended without another instruction.
 from __future__ import annotations
 
 import json
-import textwrap
 from typing import TYPE_CHECKING
 
-import pytest
-from tests.servers.own import create_topic, records_of, suspend
-from tests.support.builders import FUNCTIONS, a_topic, an_event
+from tests.servers.own import records_of, suspend
+from tests.support.builders import FUNCTIONS, an_event
 
 from keylane_local.process.lambda_process import Function, LambdaProcess
 from keylane_local.tools import project_root
@@ -24,27 +22,6 @@ if TYPE_CHECKING:
     from tests.servers.aws import Aws
 
 LAYER = project_root() / "layers" / "keylane" / "python"
-FLUSH_TIME_MS = 1_000
-"""lua-resty-kafka's of its asynchronous producer."""
-BUFFERING = """
-    import os
-    from confluent_kafka import Producer
-
-    linger_ms = int(os.environ["LINGER_MS"])
-    producer = Producer({"bootstrap.servers": os.environ["BOOTSTRAP"], "linger.ms": linger_ms})
-
-    def lambda_handler(event, context):
-        producer.produce(os.environ["TOPIC"], b"v", b"k")
-        producer.poll(0)
-        return {"statusCode": 200, "body": '{"status": "ok", "errors": []}'}
-"""
-
-
-@pytest.fixture
-def topic(kafka: str) -> str:
-    name = a_topic()
-    create_topic(kafka, name, 1)
-    return name
 
 
 def answer_before_the_freeze(code: Path, log: Path, variables: dict[str, str], topic: str) -> Answer:
@@ -73,11 +50,3 @@ def test_what_is_queued_before_the_answer_is_there(topic: str, kafka: str, tmp_p
     answer = answer_before_the_freeze(FUNCTIONS / "produce", tmp_path / "log", variables, topic)
     assert json.loads(json.loads(answer.payload)["body"])["positions"] == [None]
     assert moto.count(url) == 1
-
-
-def test_what_a_producer_has_in_its_buffer_is_lost(topic: str, kafka: str, tmp_path: Path):
-    """Why "asynchronous" means something else here: this is what a client's own buffer does."""
-    (tmp_path / "handler.py").write_text(textwrap.dedent(BUFFERING))
-    variables = {"BOOTSTRAP": kafka, "TOPIC": topic, "LINGER_MS": str(FLUSH_TIME_MS)}
-    answer_before_the_freeze(tmp_path, tmp_path / "log", variables, topic)
-    assert records_of(kafka, topic, 0) == []

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.servers.own import CLOCK, create_topic, eventually, records_of
+from tests.servers.own import CLOCK, eventually, records_of
 from tests.support import lanes as t
 from tests.support.builders import a_topic, an_event, headers_of, load_handler
 
@@ -28,13 +28,6 @@ if TYPE_CHECKING:
 IN_PROGRESS_S = 4
 """Longer than a write may take, by the timeouts below."""
 PRINT = b"f" * 32
-
-
-@pytest.fixture
-def topic(kafka: str) -> str:
-    name = a_topic()
-    create_topic(kafka, name, 1)
-    return name
 
 
 @pytest.fixture

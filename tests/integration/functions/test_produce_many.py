@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from tests.servers.own import create_topic, deadline, eventually, messages_of, records_of
-from tests.support.builders import a_topic, an_event, headers_of, kafka_settings, load_handler, written
+from tests.support.builders import a_topic, an_event, kafka_settings, load_handler, written
 from tests.support.stopwatch import takes_about
 
 from keylane import routing
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 JSON = "application/vnd.kafka.json.v2+json"
 BINARY = "application/vnd.kafka.binary.v2+json"
+PARTITIONS = 9
 
 
 @pytest.fixture
@@ -74,13 +75,6 @@ def log(kafka: str) -> Iterator[KafkaProducer]:
     log.close()
 
 
-@pytest.fixture
-def topic(kafka: str) -> str:
-    name = a_topic()
-    create_topic(kafka, name)
-    return name
-
-
 def set_option(kafka: str, topic: str, name: str, value: str) -> None:
     """Set it, and wait until the broker reports it."""
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
@@ -91,19 +85,6 @@ def set_option(kafka: str, topic: str, name: str, value: str) -> None:
     eventually(lambda: admin.describe_configs([asked])[asked].result(10)[name].value == value)
 
 
-def test_put_writes_the_body_and_returns_its_position(produce: Produce, topic: str, kafka: str):
-    partition = routing.partition_for(b"N14228", 9)
-    answer = produce("PUT", topic, b"N14228", body=b'{"a": 1}')
-    assert answer["statusCode"] == 201
-    assert json.loads(answer["body"]) == {
-        "partition": partition,
-        "offset": 0,
-        "position": f"{partition}:0",
-    }
-    assert headers_of(answer)["Keylane-Position"] == f"{partition}:0"
-    assert records_of(kafka, topic, partition) == [(b"N14228", b'{"a": 1}')]
-
-
 def test_delete_writes_a_tombstone_with_a_position_to_wait_for(produce: Produce, topic: str, kafka: str):
     partition = routing.partition_for(b"k", 9)
     assert produce("PUT", topic, b"k", body=b"v")["statusCode"] == 201
@@ -111,12 +92,6 @@ def test_delete_writes_a_tombstone_with_a_position_to_wait_for(produce: Produce,
     assert answer["statusCode"] == 200
     assert json.loads(answer["body"])["position"] == f"{partition}:1"
     assert records_of(kafka, topic, partition) == [(b"k", b"v"), (b"k", None)]
-
-
-@pytest.mark.parametrize("body", [b"", b"text", bytes(range(256)), "flüge\x00".encode(), b"v" * 1_048_576])
-def test_bodies_are_written_byte_by_byte(produce: Produce, topic: str, kafka: str, body: bytes):
-    assert produce("PUT", topic, b"k", body=body)["statusCode"] == 201
-    assert records_of(kafka, topic, routing.partition_for(b"k", 9)) == [(b"k", body)]
 
 
 @pytest.mark.parametrize("key", [b"a/b", b"\x00\xff", b"100%", "flüge".encode()])
@@ -157,28 +132,6 @@ def test_a_part_of_the_key_decides_where_the_topic_is_partitioned_by_it_and_grow
     eventually(lambda: len(admin.list_topics(topic).topics[topic].partitions) == 12)
     assert partitions() == [routing.partition_for(name, 12, "crc32") for name in names]
     log.close()
-
-
-def test_push_writes_to_where_readers_look_and_returns_the_positions(post: Post, topic: str, kafka: str):
-    keys = [f"key-{number}" for number in range(20)]
-    answer = post("/push", {"records": [{"topic": topic, "key": key, "data": f"of {key}"} for key in keys]})
-    assert answer["statusCode"] == 200
-    for key, told in zip(keys, json.loads(answer["body"])["positions"], strict=True):
-        position = Position.parse(told)
-        assert position.partition == routing.partition_for(key.encode(), 9)
-        record = records_of(kafka, topic, position.partition)[position.offset]
-        assert record == (key.encode(), f"of {key}".encode())
-
-
-def test_push_without_keys_or_with_partitions_named(post: Post, topic: str, kafka: str):
-    records = [
-        {"topic": topic, "data": "anywhere"},
-        {"topic": topic, "key": "k", "partition": 7, "data": "there"},
-    ]
-    anywhere, there = json.loads(post("/push", {"records": records})["body"])["positions"]
-    position = Position.parse(anywhere)
-    assert records_of(kafka, topic, position.partition)[position.offset] == (None, b"anywhere")
-    assert there == f"7:{1 if position.partition == 7 else 0}"
 
 
 def test_unknown_topics_fail_soon_however_many_records_name_them_and_are_found_once_created(

@@ -20,13 +20,6 @@ PARTITIONS = 3
 
 
 @pytest.fixture
-def topic(kafka: str) -> str:
-    name = a_topic()
-    create_topic(kafka, name, PARTITIONS)
-    return name
-
-
-@pytest.fixture
 def producing(kafka: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Post]:
     """`producing(VARIABLE=text)` gives a warm function: `post(method, path, body)`, status and document."""
 

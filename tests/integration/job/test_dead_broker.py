@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
-from tests.servers.kafka_cluster import own_kafka_cluster
 from tests.servers.own import (
     PATIENCE_S,
     READY_WITHIN_S,
@@ -40,12 +39,6 @@ ALONE, COPIED = "alone", "copied"
 """Topics: while its broker is away, a partition of the one has no leader, one of the other a new leader."""
 
 pytestmark = pytest.mark.timeout(900)
-
-
-@pytest.fixture(scope="module")
-def brokers(tmp_path_factory):
-    with own_kafka_cluster(tmp_path_factory.mktemp("brokers")) as cluster:
-        yield cluster
 
 
 @dataclass

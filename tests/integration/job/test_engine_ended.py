@@ -26,20 +26,18 @@ n = "count()"
 """
 
 
-@pytest.fixture
-def job(kafka, redis_cluster, tmp_path):
-    create_topic(kafka, TOPIC, 2)
-    running = jobs.start(kafka, redis_cluster, tmp_path, CONFIG.format(topic=TOPIC))
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return tmp_path_factory.mktemp("engine") / "checkpoint"
+
+
+@pytest.fixture(scope="module")
+def job(kafka, redis_cluster, checkpoint):
+    create_topic(kafka, TOPIC, 1)
+    config = CONFIG.format(topic=TOPIC)
+    running = jobs.start(kafka, redis_cluster, checkpoint.parent, config, KEYLANE_CHECKPOINT=str(checkpoint))
     yield running
     running.kill()
-
-
-def test_a_job_whose_jvm_was_killed_ends_at_once_instead_of_trying_for_ever(job):
-    job.wait_for("keylane: ready")
-    [jvm] = [each for each in psutil.Process(job.process.pid).children() if "java" in each.name()]
-    jvm.kill()
-    assert job.exit_code() == 5, "\n".join(job.lines[-40:])
-    assert "keylane: stops: Spark's JVM does not answer any more: start the job again" in "\n".join(job.lines)
 
 
 def test_a_sigterm_to_spark_submit_stops_the_job_before_spark_s_own_hook_ends_the_engine(
@@ -88,22 +86,24 @@ def test_what_spark_refuses_at_the_start_is_a_sentence_and_an_exit_code(
         job.kill()
 
 
-def test_what_spark_refuses_later_is_tried_again(kafka, redis_cluster, tmp_path):
-    create_topic(kafka, topic := "engine-refuses-later", 1)
-    checkpoint = tmp_path / "own-checkpoint"
-    config = f"[topics.{topic}]\n"
-    job = jobs.start(kafka, redis_cluster, tmp_path, config, KEYLANE_CHECKPOINT=str(checkpoint))
-    try:
-        job.wait_for("keylane: ready")
-        # The folder is gone, and can't be made, when the lanes are opened for the new partition.
-        # At once: Spark writes into it all the time, and would make a file in what is being removed.
-        checkpoint.rename(tmp_path / "former-checkpoint")
-        checkpoint.touch()
-        admin = AdminClient({"bootstrap.servers": kafka})
-        admin.create_partitions([NewPartitions(topic, 2)])[topic].result(30)
-        assert "keylane: restarts in " in job.wait_for(" s: Spark refuses: ")
-        checkpoint.unlink()
-        job.wait_for(f"keylane: switched topic '{topic}' to generation 2")
-        job.wait_for(", 1 topics, 2 partitions")
-    finally:
-        job.kill()
+def test_what_spark_refuses_later_is_tried_again(job, kafka, checkpoint):
+    job.wait_for("keylane: ready")
+    # The folder is gone, and can't be made, when the lanes are opened for the new partition.
+    # At once: Spark writes into it all the time, and would make a file in what is being removed.
+    checkpoint.rename(checkpoint.with_name("former-checkpoint"))
+    checkpoint.touch()
+    admin = AdminClient({"bootstrap.servers": kafka})
+    admin.create_partitions([NewPartitions(TOPIC, 2)])[TOPIC].result(30)
+    assert "keylane: restarts in " in job.wait_for(" s: Spark refuses: ")
+    checkpoint.unlink()
+    job.wait_for(f"keylane: switched topic '{TOPIC}' to generation 2")
+    job.wait_for(", 1 topics, 2 partitions")
+
+
+@pytest.mark.last
+def test_a_job_whose_jvm_was_killed_ends_at_once_instead_of_trying_for_ever(job):
+    job.wait_for("keylane: ready")
+    [jvm] = [each for each in psutil.Process(job.process.pid).children() if "java" in each.name()]
+    jvm.kill()
+    assert job.exit_code() == 5, "\n".join(job.lines[-40:])
+    assert "keylane: stops: Spark's JVM does not answer any more: start the job again" in "\n".join(job.lines)

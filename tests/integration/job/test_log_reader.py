@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from tests.servers.own import create_topic, eventually
+from tests.servers.own import eventually
 from tests.support.compaction import compact
 from tests.support.stopwatch import Stopwatch
 
@@ -33,13 +33,6 @@ if TYPE_CHECKING:
 
 NUMBERS = itertools.count()
 COLUMNS = ("partition", "offset", "timestamp", "key", "value", "headers")
-
-
-@pytest.fixture
-def topic(kafka):
-    name = f"read-{next(NUMBERS)}"
-    create_topic(kafka, name, 1)
-    return name
 
 
 @pytest.fixture

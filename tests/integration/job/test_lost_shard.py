@@ -19,7 +19,6 @@ from tests.servers.own import (
     eventually,
     own_cluster,
     primary_and_replica,
-    repair,
     resume,
     suspend,
 )
@@ -51,18 +50,6 @@ FRESH_MS = 6_000
 AWAY_S = 10
 PAUSE_S = 0.2
 """Between two writes: the job's batches, one after the other, would take all of a core."""
-
-
-@pytest.fixture(scope="module")
-def one_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
-    with own_cluster(tmp_path_factory.mktemp("lost-shard"), appendonly=True) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def breaking(one_cluster: RedisCluster) -> RedisCluster:
-    """A cluster to break, repaired before each test."""
-    return repair(one_cluster)
 
 
 @dataclass

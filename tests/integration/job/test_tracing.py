@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.servers.collector import CollectedSpan, Collector, collecting
-from tests.servers.own import create_topic, eventually
+from tests.servers.own import eventually
 from tests.servers.standing import StandingServer, plain_variables, standing
 from tests.support import jobs
 
@@ -43,13 +43,6 @@ def server(
     log = tmp_path_factory.mktemp("traced") / "log"
     with standing(log, {**variables, **collector.variables}) as running:
         yield running
-
-
-@pytest.fixture
-def topic(kafka: str) -> str:
-    name = f"traced-{secrets.token_hex(4)}"
-    create_topic(kafka, name, 1)
-    return name
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import itertools
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.servers.kafka_cluster import UNCLEAN, own_kafka_cluster
+from tests.servers.kafka_cluster import UNCLEAN
 from tests.servers.own import CLOCK, create_topic, eventually, records_of
 from tests.support import jobs
 from tests.support.jobs import State
@@ -24,12 +24,6 @@ WAITING_MS = 5_000
 JOB = "[job]\nheartbeat_ms = 100\nsweep_keys_per_s = 1000000\n"
 
 pytestmark = pytest.mark.timeout(900)
-
-
-@pytest.fixture(scope="module")
-def brokers(tmp_path_factory):
-    with own_kafka_cluster(tmp_path_factory.mktemp("brokers")) as cluster:
-        yield cluster
 
 
 class Scene:

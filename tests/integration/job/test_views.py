@@ -162,13 +162,6 @@ def view():
     return f"view-{next(NUMBERS)}"
 
 
-@pytest.fixture
-def topic(kafka):
-    name = f"events-{next(NUMBERS)}"
-    create_topic(kafka, name, PARTITIONS)
-    return name
-
-
 INVALID = [
     (b"k", b"no json"),
     (b"k", b'{"user": "no-time"}'),

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import pytest
 from confluent_kafka import Producer
-from tests.servers.kafka_cluster import UNCLEAN, own_kafka_cluster
+from tests.servers.kafka_cluster import UNCLEAN
 from tests.servers.own import create_topic, eventually, records_of
 
 from keylane.adapters.kafka.options import Connection
 from keylane.errors import KeylaneError
 from keylane_spark.log.kafka_admin import JobKafka
 from keylane_spark.log.log_reader import LogRangeReader, PlannedRange
-
-
-@pytest.fixture(scope="module")
-def brokers(tmp_path_factory):
-    with own_kafka_cluster(tmp_path_factory.mktemp("brokers")) as cluster:
-        yield cluster
 
 
 def produce(bootstrap: str, topic: str, *values: bytes) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
-from tests.servers.kafka_cluster import own_kafka_cluster
 from tests.servers.own import create_topic, deadline, eventually
 
 from keylane.adapters.kafka.admin import KafkaAdmin, ReaderSettings
@@ -17,25 +16,22 @@ from keylane.config.functions import ExploreSettings
 from keylane.model.kafka import LogRange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.servers.kafka_cluster import KafkaCluster
 
 TOPIC = "near"
-RACKS = {1: "zone-a", 2: "zone-b", 3: "zone-c"}
 VALUES = [b"%d" % number for number in range(5)]
 
 
 @pytest.fixture(scope="module")
-def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    with own_kafka_cluster(tmp_path_factory.mktemp("racks"), racks=RACKS) as cluster:
-        create_topic(cluster.bootstrap, TOPIC, 1, replication=3)
-        producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
-        for value in VALUES:
-            producer.produce(TOPIC, value)
-        assert producer.flush(60) == 0
-        eventually(lambda: cluster.in_sync(TOPIC) == set(RACKS))
-        yield cluster
+def written(brokers: KafkaCluster) -> KafkaCluster:
+    """All replicas have the records of the topic."""
+    create_topic(brokers.bootstrap, TOPIC, 1, replication=3)
+    producer = Producer({"bootstrap.servers": brokers.bootstrap, "acks": "all"})
+    for value in VALUES:
+        producer.produce(TOPIC, value)
+    assert producer.flush(60) == 0
+    eventually(lambda: brokers.in_sync(TOPIC) == set(brokers.racks))
+    return brokers
 
 
 @dataclass(frozen=True)
@@ -77,11 +73,11 @@ def read(reader: KafkaReader) -> list[bytes | None]:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("is_near", [True, False], ids=["with a rack", "without one"])
-def test_records_are_fetched_from_the_replica_of_the_rack(brokers: KafkaCluster, is_near: bool):
-    leader = brokers.leader(TOPIC)
-    near = next(number for number in RACKS if number != leader)
-    rack = {"KEYLANE_KAFKA_CLIENT_RACK": RACKS[near]} if is_near else {}
-    settings = settings_of(KEYLANE_KAFKA_BOOTSTRAP=brokers.bootstrap, **rack)
+def test_records_are_fetched_from_the_replica_of_the_rack(written: KafkaCluster, is_near: bool):
+    leader = written.leader(TOPIC)
+    near = next(number for number in written.racks if number != leader)
+    rack = {"KEYLANE_KAFKA_CLIENT_RACK": written.racks[near]} if is_near else {}
+    settings = settings_of(KEYLANE_KAFKA_BOOTSTRAP=written.bootstrap, **rack)
     admin = KafkaAdmin(settings)
     reader = KafkaReader(admin)
     source = near if is_near else leader
@@ -92,7 +88,7 @@ def test_records_are_fetched_from_the_replica_of_the_rack(brokers: KafkaCluster,
         return is_read and settings.fetches().get(source, 0) > 1 and source in settings.sources()
 
     eventually(is_seen)
-    others = set(RACKS) - {leader, source}
+    others = set(written.racks) - {leader, source}
     assert not any(settings.fetches().get(number, 0) for number in others)
     # A new consumer asks the leader first, which names the near replica.
     assert settings.sources() <= {leader, source}

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import redis
-from tests.servers.own import eventually, hanging, own_cluster, primary_and_replica
+from tests.servers.own import eventually, hanging, primary_and_replica
 from tests.support import lanes as t
 from tests.support.begun import Run
 from tests.support.jobs import State
@@ -236,31 +236,30 @@ def test_records_wait_for_replicas_as_the_config_says_and_missing_ones_are_repor
 
 
 @pytest.mark.parametrize("tag", [RECORD_TAG, COPY_TAGS[0]])
-def test_two_copies_suffice_while_the_shard_of_the_third_is_away(tmp_path, tag):
-    with own_cluster(tmp_path) as cluster:
-        topic = f"lost-{next(NUMBERS)}"
-        layout = Layout(topic, 3, generation=1)
-        first = Run(cluster.addresses, topic)
-        layout = first.begin(layout).plan.serving
-        nodes = primary_and_replica(cluster, routing.key_slot(b"{%b}" % tag))
-        second = Ownership(t.settings(cluster.addresses), t.CLOCK)
-        with hanging(*nodes):
-            epoch = second.take([topic])
-            known, record = second.known(topic)
-            assert (known, epoch > first.epoch) == (layout, True)
-            second.change(topic, replace(record, owner=second.owner(epoch)).removing([7]))
-            with pytest.raises(Fenced):
-                first.ownership.note_removed(topic, 1)
-        expected = f"topic '{topic}': its records in {{{tag.decode()}}} are written again"
-        lines: list[str] = []
-
-        def is_repaired() -> bool:
-            with contextlib.suppress(StateUnavailable):
-                lines.extend(second.repair())
-            return expected in lines
-
-        eventually(is_repaired)
+def test_two_copies_suffice_while_the_shard_of_the_third_is_away(breaking, tag):
+    topic = f"copies-{next(NUMBERS)}"
+    layout = Layout(topic, 3, generation=1)
+    first = Run(breaking.addresses, topic)
+    layout = first.begin(layout).plan.serving
+    nodes = primary_and_replica(breaking, routing.key_slot(b"{%b}" % tag))
+    second = Ownership(t.settings(breaking.addresses), t.CLOCK)
+    with hanging(*nodes):
+        epoch = second.take([topic])
+        known, record = second.known(topic)
+        assert (known, epoch > first.epoch) == (layout, True)
+        second.change(topic, replace(record, owner=second.owner(epoch)).removing([7]))
         with pytest.raises(Fenced):
-            first.ownership.take([topic])
-        for each in (first, second):
-            each.close()
+            first.ownership.note_removed(topic, 1)
+    expected = f"topic '{topic}': its records in {{{tag.decode()}}} are written again"
+    lines: list[str] = []
+
+    def is_repaired() -> bool:
+        with contextlib.suppress(StateUnavailable):
+            lines.extend(second.repair())
+        return expected in lines
+
+    eventually(is_repaired)
+    with pytest.raises(Fenced):
+        first.ownership.take([topic])
+    for each in (first, second):
+        each.close()

@@ -2,26 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import pytest
 from tests.model.log import Kind
-from tests.model.world import World
-from tests.servers.own import own_cluster
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 OWN, STRAY = Kind(0, True), Kind(1, True)
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory) -> Iterator[World]:
-    """A world on a cluster of its own, which holds nothing else."""
-    with own_cluster(tmp_path_factory.mktemp("claims")) as cluster:
-        with World(cluster.addresses) as found:
-            yield found
-        cluster.stop()
 
 
 def test_a_batch_claims_nothing_of_a_lane_that_may_lack_strays(world):

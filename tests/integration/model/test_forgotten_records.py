@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.model.log import TOPIC, Kind
 from tests.model.world import World
-from tests.servers.own import own_cluster
 from tests.support import lanes as t
 
 from keylane_spark.config.topics import Config
@@ -25,14 +24,6 @@ if TYPE_CHECKING:
 CALLS_TO_OPEN = 8
 """An epoch and a record in three copies each, and two lanes."""
 OWN, OTHER, ADDED = Kind(0, True), Kind(1, True), Kind(2, True)
-
-
-@pytest.fixture(scope="module")
-def nodes(tmp_path_factory) -> Iterator[str]:
-    """A cluster that holds nothing else."""
-    with own_cluster(tmp_path_factory.mktemp("forgotten")) as cluster:
-        yield cluster.addresses
-        cluster.stop()
 
 
 @pytest.fixture

@@ -5,19 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.model.explorer import explore
 from tests.model.spaces import SPACES, space_named
-from tests.model.world import World
-from tests.servers.own import own_cluster
 
 from keylane_spark.serving import open_topics
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    """A world on a cluster of its own, which holds nothing else."""
-    with own_cluster(tmp_path_factory.mktemp("model")) as cluster:
-        with World(cluster.addresses) as found:
-            yield found
-        cluster.stop()
 
 
 @pytest.mark.parametrize("name", [space.name for space in SPACES])

@@ -15,7 +15,6 @@ from tests.servers.own import (
     eventually,
     fill,
     hanging,
-    own_cluster,
     primary_and_replica,
     repair,
 )
@@ -39,18 +38,6 @@ if TYPE_CHECKING:
 
 AT_ONCE_S = 1.5
 """Less than one attempt at a node that hangs may take of a usual deadline: its third."""
-
-
-@pytest.fixture(scope="module")
-def one_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
-    with own_cluster(tmp_path_factory.mktemp("breaking")) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def breaking(one_cluster: RedisCluster) -> RedisCluster:
-    """A cluster to break, repaired before each test."""
-    return repair(one_cluster)
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from tests.servers.own import (
     eventually,
     fill,
     hanging,
-    own_cluster,
     primary_and_replica,
     repair,
 )
@@ -45,25 +44,13 @@ LONGEST_S = 1.5
 """Less than the third of a deadline, which one attempt may take where nothing else bounds it."""
 
 
-@pytest.fixture(scope="module")
-def one_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
-    with own_cluster(tmp_path_factory.mktemp("outages"), appendonly=True) as cluster:
-        yield cluster
-
-
 @pytest.fixture
-def repaired(one_cluster: RedisCluster) -> RedisCluster:
-    """A cluster to break, repaired before each test."""
-    return repair(one_cluster)
-
-
-@pytest.fixture
-def reads(repaired: RedisCluster) -> Iterator[SteadyReads]:
+def reads(breaking: RedisCluster) -> Iterator[SteadyReads]:
     """Reads of keys of all shards, as several functions at once make them; each key holds its own name."""
     keys = {slot: b"{%b}%b" % (routing.hash_tag(slot), a_topic().encode()) for slot in SLOTS}
-    fill(repaired.addresses, {key: key for key in keys.values()})
+    fill(breaking.addresses, {key: key for key in keys.values()})
     states = [
-        RedisState(Cluster(redis_settings({"KEYLANE_REDIS_NODES": repaired.addresses}))) for _ in range(4)
+        RedisState(Cluster(redis_settings({"KEYLANE_REDIS_NODES": breaking.addresses}))) for _ in range(4)
     ]
 
     def reader(state: RedisState) -> Callable[[int], None]:
@@ -85,36 +72,36 @@ def primary_again(node: RedisNode) -> bool:
 
 
 def test_killed_primary_costs_no_read_until_its_replica_is_promoted_nor_when_it_comes_back(
-    repaired: RedisCluster, reads: SteadyReads
+    breaking: RedisCluster, reads: SteadyReads
 ):
-    primary, replica = primary_and_replica(repaired, VICTIM)
+    primary, replica = primary_and_replica(breaking, VICTIM)
     primary.kill()
     eventually(lambda: primary_again(replica))
     reads.wait_for_more()
-    repair(repaired)
+    repair(breaking)
     reads.wait_for_more()
     assert reads.failures == []
     assert reads.longest_s < LONGEST_S
 
 
 def test_hanging_primary_costs_no_read_until_its_replica_is_promoted_nor_when_it_wakes(
-    repaired: RedisCluster, reads: SteadyReads
+    breaking: RedisCluster, reads: SteadyReads
 ):
-    primary, replica = primary_and_replica(repaired, VICTIM)
+    primary, replica = primary_and_replica(breaking, VICTIM)
     with hanging(primary):
         eventually(lambda: primary_again(replica))
         reads.wait_for_more()
-    repair(repaired)
+    repair(breaking)
     reads.wait_for_more()
     assert reads.failures == []
     assert reads.longest_s < LONGEST_S
 
 
-def test_new_function_finds_the_state_while_a_primary_hangs(repaired: RedisCluster):
+def test_new_function_finds_the_state_while_a_primary_hangs(breaking: RedisCluster):
     key = b"{%b}%b" % (routing.hash_tag(VICTIM), a_topic().encode())
-    fill(repaired.addresses, {key: key})
-    primary, _ = primary_and_replica(repaired, VICTIM)
-    addresses = repaired.addresses.split(",")
+    fill(breaking.addresses, {key: key})
+    primary, _ = primary_and_replica(breaking, VICTIM)
+    addresses = breaking.addresses.split(",")
     with hanging(primary):
         for turn in range(len(addresses)):  # whichever node is asked first
             nodes = ",".join(addresses[turn:] + addresses[:turn])
@@ -125,8 +112,8 @@ def test_new_function_finds_the_state_while_a_primary_hangs(repaired: RedisClust
             state.close()
 
 
-def test_killed_replica_costs_no_read(repaired: RedisCluster, reads: SteadyReads):
-    _, replica = primary_and_replica(repaired, VICTIM)
+def test_killed_replica_costs_no_read(breaking: RedisCluster, reads: SteadyReads):
+    _, replica = primary_and_replica(breaking, VICTIM)
     replica.kill()
     reads.wait_for_more(4)
     assert reads.failures == []
@@ -135,26 +122,26 @@ def test_killed_replica_costs_no_read(repaired: RedisCluster, reads: SteadyReads
 
 @pytest.mark.long
 def test_primary_without_a_replica_costs_its_own_reads_alone_and_they_come_back_with_it(
-    repaired: RedisCluster, reads: SteadyReads
+    breaking: RedisCluster, reads: SteadyReads
 ):
-    primary, replica = primary_and_replica(repaired, VICTIM)
+    primary, replica = primary_and_replica(breaking, VICTIM)
     replica.kill()
     reads.wait_for_more(0.5)
     assert reads.failures == []
     primary.kill()
     began = len(reads.done)
     eventually(lambda: len(reads.failures) > READERS and len(reads.done) > began)
-    repair(repaired)
+    repair(breaking)
     reads.wait_for_more()
     failed = len(reads.failures)
     reads.wait_for_more()
     assert len(reads.failures) == failed
 
 
-def test_limits_hold_on_when_their_primary_is_killed_and_its_replica_counts(repaired: RedisCluster):
-    primary, replica = primary_and_replica(repaired, VICTIM)
+def test_limits_hold_on_when_their_primary_is_killed_and_its_replica_counts(breaking: RedisCluster):
+    primary, replica = primary_and_replica(breaking, VICTIM)
     rate = Rate("requests", 60_000, 1_000)
-    cluster = Cluster(redis_settings({"KEYLANE_REDIS_NODES": repaired.addresses}))
+    cluster = Cluster(redis_settings({"KEYLANE_REDIS_NODES": breaking.addresses}))
     cluster.refresh(deadline())
     limiter = RedisRateLimiter(Scripts(cluster), CLOCK, 50)
     subjects = (RateLimitSubject(TOPIC, a_topic(), (rate,), RequestLoad(1, 1, 1)) for _ in range(1_000))
@@ -186,10 +173,10 @@ def test_limits_hold_on_when_their_primary_is_killed_and_its_replica_counts(repa
     assert counts["unknown"] > 1_000
 
 
-def test_no_second_write_is_let_through_while_the_primary_of_a_claim_fails_over(repaired: RedisCluster):
+def test_no_second_write_is_let_through_while_the_primary_of_a_claim_fails_over(breaking: RedisCluster):
     """Between claim and answer: the claim is on the replica, and the answer is saved where that serves."""
-    primary, replica = primary_and_replica(repaired, VICTIM)
-    cluster = Cluster(redis_settings({"KEYLANE_REDIS_NODES": repaired.addresses}))
+    primary, replica = primary_and_replica(breaking, VICTIM)
+    cluster = Cluster(redis_settings({"KEYLANE_REDIS_NODES": breaking.addresses}))
     cluster.refresh(deadline())
     store = RedisIdempotencyStore(Scripts(cluster), CLOCK, timeout_ms=1_000, expiry_s=600, in_progress_s=300)
     names = (f"{number:064}" for number in range(1_000))

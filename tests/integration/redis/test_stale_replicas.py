@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import redis
-from tests.servers.own import eventually, fill, hanging, own_cluster, primary_and_replica
+from tests.servers.own import eventually, fill, hanging, primary_and_replica
 from tests.support import lanes as t
 from tests.support.builders import a_lane, a_layout, a_watermark, lane_of, value_entry, watermark_entry
 from tests.support.fakes import FakeKafka
@@ -38,12 +38,6 @@ KEY = b"k"
 CLOCK = Clock()
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
-    with own_cluster(tmp_path_factory.mktemp("stale")) as cluster:
-        yield cluster
-
-
 @contextlib.contextmanager
 def cut_off(primary: RedisNode, replica: RedisNode) -> Iterator[None]:
     """Keep what the primary takes from its replica."""
@@ -72,7 +66,7 @@ def changes(events: Sequence[ChangeEvent]) -> list[bool]:
 
 @pytest.mark.parametrize("is_stray", [False, True])
 def test_a_change_that_a_stale_replica_lacks_is_sent_once_the_primary_answers(
-    cluster: RedisCluster, is_stray: bool
+    breaking: RedisCluster, is_stray: bool
 ):
     layout, kafka = a_layout(partition_count=3), FakeKafka()
     own = lane_of(layout, KEY)[0]
@@ -82,14 +76,14 @@ def test_a_change_that_a_stale_replica_lacks_is_sent_once_the_primary_answers(
     old = a_lane(layout, KEY, b'"old"', offset=0)
     for partition in range(3):
         old |= watermark(layout, partition, log[partition].high)
-    fill(cluster.addresses, old)
+    fill(breaking.addresses, old)
     offset = log[source].high
     log[source].add(LogRecord(offset, KEY, b'"new"'))
     stray_of = source if is_stray else None
     new = value_entry(layout, KEY, b'"new"', offset=offset, source_partition=stray_of)
     new |= watermark(layout, source, offset + 1)
-    primary, replica = primary_and_replica(cluster, lane_at(layout, own, 0).slot)
-    state = RedisState(Cluster(redis_settings({"KEYLANE_REDIS_NODES": cluster.addresses})))
+    primary, replica = primary_and_replica(breaking, lane_at(layout, own, 0).slot)
+    state = RedisState(Cluster(redis_settings({"KEYLANE_REDIS_NODES": breaking.addresses})))
     reader = ChangeReader(
         Store(state, Layouts(state, CLOCK, 30), CLOCK),
         lambda: kafka,
@@ -99,7 +93,7 @@ def test_a_change_that_a_stale_replica_lacks_is_sent_once_the_primary_answers(
     with contextlib.closing(state), contextlib.ExitStack() as trouble:
         stream.start()
         trouble.enter_context(cut_off(primary, replica))
-        with t.client(cluster.addresses) as client:
+        with t.client(breaking.addresses) as client:
             for name, data in new.items():
                 client.set(name, data)
         hang = contextlib.ExitStack()

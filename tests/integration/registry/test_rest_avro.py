@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.schema_registry import Schema
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from tests.servers.own import create_topic, messages_of
+from tests.servers.own import messages_of
 from tests.support.builders import a_topic, an_event, load_handler
 
 from keylane.formats import confluent
@@ -31,13 +31,7 @@ TRIP = json.dumps(
         "fields": [{"name": "to", "type": ["null", "string"]}, {"name": "days", "type": "int"}],
     }
 )
-
-
-@pytest.fixture
-def topic(kafka: str) -> str:
-    name = a_topic()
-    create_topic(kafka, name, 2)
-    return name
+PARTITIONS = 2
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from tests.servers import schema_registry as sr
-from tests.servers.own import create_topic, messages_of
-from tests.support.builders import a_topic, an_event, load_handler
+from tests.servers.own import messages_of
+from tests.support.builders import an_event, load_handler
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,13 +31,6 @@ OBJECT = '{"type": "object", "properties": {"name": {"type": "string"}}}'
 PROTO = 'syntax = "proto3"; package org.example; message User { string name = 1; }'
 SCHEMAS = {"AVRO": AVRO, "JSONSCHEMA": OBJECT, "PROTOBUF": PROTO}
 REGISTERED = {"AVRO": "AVRO", "JSONSCHEMA": "JSON", "PROTOBUF": "PROTOBUF"}
-
-
-@pytest.fixture
-def topic(kafka: str) -> str:
-    name = a_topic()
-    create_topic(kafka, name, 1)
-    return name
 
 
 @pytest.fixture

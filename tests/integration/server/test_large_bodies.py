@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 from tests.integration.server.test_standing_server_and_kafka import children, one_child, stalled
-from tests.servers.own import create_topic, eventually, own_kafka
+from tests.servers.own import create_topic, eventually
 from tests.servers.standing import StandingServer, plain_variables, standing
 
 from keylane_server import child_process
@@ -27,15 +27,14 @@ V2 = {"Content-Type": "application/vnd.kafka.json.v2+json"}
 
 
 @pytest.fixture(scope="module")
-def one_kafka(tmp_path_factory: pytest.TempPathFactory, topic: str) -> Iterator[Kafka]:
-    with own_kafka(tmp_path_factory.mktemp("kafka")) as kafka:
-        create_topic(kafka.bootstrap, topic, 9)
-        yield kafka
+def topic(topic: str, kafka: str) -> str:
+    create_topic(kafka, topic, 9)
+    return topic
 
 
 @pytest.fixture
-def server(tmp_path, redis_cluster: str, one_kafka: Kafka) -> Iterator[StandingServer]:
-    with standing(tmp_path / "log", plain_variables(redis_cluster, one_kafka.bootstrap)) as running:
+def server(tmp_path, redis_cluster: str, kafka: str) -> Iterator[StandingServer]:
+    with standing(tmp_path / "log", plain_variables(redis_cluster, kafka)) as running:
         yield running
 
 
@@ -97,13 +96,13 @@ def test_many_keys_are_read_beside_and_as_by_a_small_request(server: StandingSer
 
 
 def test_a_write_whose_process_dies_may_have_happened_and_reads_go_on(
-    server: StandingServer, one_kafka: Kafka, topic: str
+    server: StandingServer, broker: Kafka, topic: str
 ):
     path, body = f"/topics/{topic}", records(10_000)
     assert server.ask("POST", path, body, **V2)[0] == 200
     [process] = beside(server)
     before_s = used_s(process)
-    with ThreadPoolExecutor(1) as pool, stalled(one_kafka):
+    with ThreadPoolExecutor(1) as pool, stalled(broker):
         writing = pool.submit(server.ask, "POST", path, body, **V2)
         eventually(lambda: used_s(process) > before_s)
         os.kill(process, signal.SIGKILL)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -76,34 +75,6 @@ def test_a_caller_reads_their_own_row_and_others_are_keys_that_do_not_exist(
             assert outside.lasting == absent.lasting
     finally:
         running.close()
-
-
-def test_routes_that_know_no_rows_are_refused(process: Process, topic: str):
-    token = bearer(KEY.token(claims()))
-    for path, kind in (
-        ("/brokers", "forbidden"),
-        ("/topics", "forbidden"),
-        ("/topics/another/keys/k", "forbidden"),
-        (f"/topics/{topic}", "outside-scope"),
-        (f"/topics/{topic}/partitions/0/records", "outside-scope"),
-        (f"/topics/{topic}/schemas", "outside-scope"),
-    ):
-        found = process.get(path, token)
-        assert found.status == 403, path
-        assert json.loads(found.body)["type"] == f"urn:keylane:problem:{kind}", path
-
-
-def test_a_token_that_is_refused_is_401_and_says_why(process: Process, topic: str):
-    for token, said in (
-        (KEY.token(claims(exp=int(time.time()) - 60)), "expired"),
-        (SigningKey("RS256").token(claims()), "signature"),
-        (KEY.token(claims(), alg="HS256"), "algorithm"),
-        (KEY.token(claims(), kid="../x"), "kid"),
-    ):
-        found = process.get(f"/topics/{topic}/keys/k", bearer(token))
-        assert found.status == 401
-        assert ("www-authenticate", "Bearer") in [(name.lower(), value) for name, value in found.headers]
-        assert said in json.loads(found.body)["detail"]
 
 
 def test_decisions_are_counted_by_rule_and_the_issuer_is_asked_once(

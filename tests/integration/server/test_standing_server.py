@@ -7,7 +7,6 @@ import json
 import select
 import ssl
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,14 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TOKEN = "a-token-of-these-tests"
-ODD_KEYS = (b"a/b", b"\xff\x00", b"100%", "ü".encode(), b"a b+c")
 
 
 @pytest.fixture(scope="module")
 def topic(redis_cluster: str) -> str:
     layout = a_layout()
-    for key in (b"k", *ODD_KEYS):
-        fill(redis_cluster, a_lane(layout, key, b'{"n": 1}'))
+    fill(redis_cluster, a_lane(layout, b"k", b'{"n": 1}'))
     return layout.topic
 
 
@@ -44,26 +41,6 @@ def server(tmp_path_factory: pytest.TempPathFactory, variables: dict[str, str]) 
 
 def problem_of(body: bytes) -> str:
     return json.loads(body)["type"].removeprefix("urn:keylane:problem:")
-
-
-def quoted(key: bytes) -> str:
-    return "".join(f"%{byte:02X}" for byte in key)
-
-
-@pytest.mark.parametrize("key", ODD_KEYS)
-def test_a_key_of_any_bytes_is_read(server: StandingServer, topic: str, key: bytes):
-    assert server.ask("GET", f"/topics/{topic}/keys/{quoted(key)}")[::2] == (200, b'{"n": 1}')
-
-
-def test_an_unknown_path_is_answered_by_the_handlers(server: StandingServer):
-    status, headers, body = server.ask("GET", "/nothing")
-    assert (status, headers["content-type"]) == (404, "application/problem+json")
-    assert problem_of(body) == "unknown-route"
-
-
-def test_a_body_over_the_limit_is_refused(server: StandingServer, topic: str):
-    status, _, body = server.ask("POST", f"/topics/{topic}/keys:read", b"x" * (6 * 1024 * 1024 + 1))
-    assert (status, problem_of(body)) == (413, "body-too-large")
 
 
 def test_the_metrics_are_those_of_all_processes(server: StandingServer, topic: str):
@@ -178,23 +155,6 @@ def test_tokens_and_keys_are_granted_as_by_the_authorizer(tmp_path, variables: d
             assert (status, problem_of(body)) == (403, "forbidden")
         assert server.ask("GET", "/health/ready")[0] == 200
         assert TOKEN not in server.log
-
-
-def test_a_kafka_that_is_away_costs_writes_their_time_and_reads_nothing(
-    tmp_path, variables: dict[str, str], topic: str
-):
-    path = f"/topics/{topic}/keys/k"
-    away = {"KEYLANE_KAFKA_BOOTSTRAP": f"{HOST}:1", "KEYLANE_PRODUCE_TIMEOUT_MS": "2000"}
-    with standing(tmp_path / "log", {**variables, **away}) as server, ThreadPoolExecutor() as pool:
-        writes = [pool.submit(server.ask, "PUT", path, b"1") for _ in range(4)]
-        reads = 0
-        while not all(write.done() for write in writes):
-            assert server.ask("GET", path)[0] == 200
-            reads += 1
-        answers = [write.result() for write in writes]
-        assert {(status, problem_of(body)) for status, _, body in answers} == {(503, "log-unavailable")}
-        assert reads > 10
-        assert server.stop() == 0
 
 
 def test_tls_and_http2_are_spoken(tmp_path, variables: dict[str, str], topic: str):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
-from tests.servers.own import create_topic, eventually, own_kafka, suspended
+from tests.servers.own import create_topic, eventually, suspended
 from tests.servers.standing import StandingServer, plain_variables, standing
 from tests.support.steady import SteadyReads
 
@@ -30,15 +30,9 @@ ASKING = ("/v3/clusters", "/clusters", "/brokers")
 ASKERS = 18
 
 
-@pytest.fixture(scope="module")
-def one_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
-    with own_kafka(tmp_path_factory.mktemp("kafka")) as kafka:
-        yield kafka
-
-
 @pytest.fixture
-def server(tmp_path, redis_cluster: str, one_kafka: Kafka) -> Iterator[StandingServer]:
-    with standing(tmp_path / "log", plain_variables(redis_cluster, one_kafka.bootstrap)) as running:
+def server(tmp_path, redis_cluster: str, broker: Kafka) -> Iterator[StandingServer]:
+    with standing(tmp_path / "log", plain_variables(redis_cluster, broker.bootstrap)) as running:
         yield running
 
 
@@ -114,11 +108,11 @@ def test_the_only_process_is_started_again_each_time_it_dies_and_not_too_often(
 
 
 def test_writes_that_wait_for_kafka_take_no_places_of_reads(
-    tmp_path, redis_cluster: str, one_kafka: Kafka, topic: str
+    tmp_path, redis_cluster: str, broker: Kafka, topic: str
 ):
-    variables = plain_variables(redis_cluster, one_kafka.bootstrap) | {"KEYLANE_PRODUCE_TIMEOUT_MS": "5000"}
+    variables = plain_variables(redis_cluster, broker.bootstrap) | {"KEYLANE_PRODUCE_TIMEOUT_MS": "5000"}
     few = ("--max-running", "8", "--max-writing", "4", "--max-waiting", "8")
-    create_topic(one_kafka.bootstrap, topic, 9)
+    create_topic(broker.bootstrap, topic, 9)
     with standing(tmp_path / "log", variables, *few) as server:
         path = f"/topics/{topic}/keys/k"
         assert server.ask("PUT", path, b"1")[0] == 201
@@ -133,7 +127,7 @@ def test_writes_that_wait_for_kafka_take_no_places_of_reads(
             return read
 
         with ThreadPoolExecutor(40) as pool, SteadyReads([reader(each) for each in connections]) as reads:
-            with stalled(one_kafka):
+            with stalled(broker):
                 writes = [pool.submit(server.ask, "PUT", path, b"2") for _ in range(40)]
                 eventually(lambda: all(each.done() for each in writes))
             reads.wait_for_more()
@@ -145,7 +139,7 @@ def test_writes_that_wait_for_kafka_take_no_places_of_reads(
 
 @pytest.mark.long
 def test_a_kafka_that_resumes_while_its_brokers_are_asked_costs_no_read(
-    one_kafka: Kafka, server: StandingServer, topic: str
+    broker: Kafka, server: StandingServer, topic: str
 ):
     """librdkafka's admin client aborted its process, in about one of two such rounds."""
     over = threading.Event()
@@ -162,7 +156,7 @@ def test_a_kafka_that_resumes_while_its_brokers_are_asked_costs_no_read(
     assert server.ask("GET", "/clusters")[0] == 200
     worker = one_child(server.process.pid)
     with ThreadPoolExecutor(ASKERS) as pool:
-        with stalled(one_kafka):
+        with stalled(broker):
             # Until the connections are given up that there were before.
             assert [server.ask("GET", "/clusters")[0] for _ in range(4)] == [503] * 4
             asking = [pool.submit(ask, turn) for turn in range(ASKERS)]

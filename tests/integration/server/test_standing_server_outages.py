@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.servers.own import eventually, fill, hanging, own_cluster, primary_and_replica, repair
+from tests.servers.own import eventually, fill, hanging, primary_and_replica, repair
 from tests.support.builders import a_lane, a_layout, lane_of
 from tests.support.steady import SteadyReads
 
@@ -24,23 +24,17 @@ KEYS = [b"key-%d" % number for number in range(30)]
 
 
 @pytest.fixture(scope="module")
-def one_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
-    with own_cluster(tmp_path_factory.mktemp("outages"), appendonly=True) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-def variables(one_cluster: RedisCluster) -> dict[str, str]:
-    return {"KEYLANE_REDIS_NODES": one_cluster.addresses, "KEYLANE_REDIS_TLS": "false"}
+def variables(breakable: RedisCluster) -> dict[str, str]:
+    return {"KEYLANE_REDIS_NODES": breakable.addresses, "KEYLANE_REDIS_TLS": "false"}
 
 
 @pytest.fixture
-def reads(one_cluster: RedisCluster, server: StandingServer) -> Iterator[SteadyReads]:
+def reads(breakable: RedisCluster, server: StandingServer) -> Iterator[SteadyReads]:
     """Reads of keys of all shards over kept connections."""
-    repair(one_cluster)
+    repair(breakable)
     layout = a_layout()
     for key in KEYS:
-        fill(one_cluster.addresses, a_lane(layout, key, key))
+        fill(breakable.addresses, a_lane(layout, key, key))
 
     connections = [server.connect() for _ in range(READERS)]
 
@@ -64,19 +58,19 @@ def victim_slot() -> int:
     return routing.key_slot(b"{%b}" % lane_of(a_layout(), KEYS[0])[2])
 
 
-def test_a_killed_primary_costs_no_read(one_cluster: RedisCluster, reads: SteadyReads):
-    primary, replica = primary_and_replica(one_cluster, victim_slot())
+def test_a_killed_primary_costs_no_read(breakable: RedisCluster, reads: SteadyReads):
+    primary, replica = primary_and_replica(breakable, victim_slot())
     primary.kill()
     eventually(lambda: replica.running and replica.facts()["role"] == "master")
     reads.wait_for_more()
     primary.start()
-    one_cluster.wait_ready()
+    breakable.wait_ready()
     reads.wait_for_more()
     assert reads.failures == []
 
 
-def test_a_hanging_primary_costs_no_read(one_cluster: RedisCluster, reads: SteadyReads):
-    primary, _ = primary_and_replica(one_cluster, victim_slot())
+def test_a_hanging_primary_costs_no_read(breakable: RedisCluster, reads: SteadyReads):
+    primary, _ = primary_and_replica(breakable, victim_slot())
     with hanging(primary):
         reads.wait_for_more(2.0)
     reads.wait_for_more()

@@ -101,23 +101,6 @@ def test_rows_are_those_of_a_prefix_that_meet_the_conditions_with_the_fields_ask
     assert rows_of(lines) == {f"a|{number}": {"amount": number} for number in range(10, 20, 2)}
 
 
-@pytest.mark.parametrize(
-    ("query", "status", "name"),
-    [
-        ("?cursor=AAAAAAAAAAAAAAAAAAAAAAAA", 400, "bad-request"),
-        ("?amount=3", 400, "bad-request"),
-        ("?limit=3", 400, "bad-request"),
-        ("?prefix=%FF&key_format=base64", 400, "bad-request"),
-    ],
-)
-def test_what_can_t_begin_is_a_problem(
-    server: StandingServer, topic: LoggedTopic, query: str, status: int, name: str
-):
-    found, _, body = server.ask("GET", f"/topics/{topic.name}/snapshot{query}")
-    assert (found, json.loads(body)["type"]) == (status, f"urn:keylane:problem:{name}")
-    assert server.ask("GET", "/topics/nowhere-at-all/snapshot")[0] == 404
-
-
 def test_a_snapshot_and_its_stream_have_all_that_is_written_meanwhile(
     server: StandingServer, logged_topic: Callable[..., LoggedTopic]
 ):

@@ -107,25 +107,6 @@ def test_many_listeners_share_a_poll_and_fields_are_picked(server: StandingServe
         assert picked.next().json["value"] == {"b": 4}
 
 
-@pytest.mark.parametrize(
-    ("path", "headers", "found"),
-    [
-        ("/topics/nowhere-at-all/keys/k/changes", {}, (404, "unknown-topic")),
-        ("/topics/nowhere-at-all/changes", {}, (404, "unknown-topic")),
-        ("/topics/{topic}/keys/k/changes", {"Last_Event_ID": "3:x"}, (400, "bad-request")),
-        ("/topics/{topic}/changes", {"Last_Event_ID": "3"}, (400, "bad-request")),
-        ("/topics/{topic}/keys/k/changes?prefix=a", {}, (400, "bad-request")),
-        ("/topics/{topic}/keys/k/changes", {"Accept": "image/png"}, (406, "not-acceptable")),
-    ],
-)
-def test_what_can_t_be_streamed_is_a_problem(
-    server: StandingServer, topic: Served, path: str, headers: dict[str, str], found: tuple[int, str]
-):
-    reader = EventReader(server.url, path.format(topic=topic.topic), **headers)
-    assert problem_of(reader) == found
-    reader.close()
-
-
 def test_a_topic_s_stream_has_the_changes_of_the_keys_with_a_prefix(
     server: StandingServer, logged: LoggedTopic
 ):
@@ -183,23 +164,6 @@ def test_a_stream_with_conditions_has_what_enters_changes_within_and_leaves(
         assert (event.name, event.json["key"], event.json["value"]["status"]) == ("left", "k", "paid")
     with listening(server.url, path, Last_Event_ID=resumed_at) as stream:
         assert sorted(stream.next().json["key"] for _ in range(2)) == ["k", "small"]
-
-
-@pytest.mark.parametrize(
-    ("query", "fault"),
-    [
-        ("statu=open", "did you mean status?"),
-        ("amount=much", "amount is a field of the type number"),
-        ("count=true", "the topic has the fields amount (number), status (text)"),
-    ],
-)
-def test_a_condition_that_the_topic_can_t_have_is_400(
-    server: StandingServer, orders: LoggedTopic, query: str, fault: str
-):
-    reader = EventReader(server.url, f"/topics/{orders.name}/changes?{query}")
-    body = reader.answer.read().decode()
-    assert (reader.answer.status, fault in body) == (400, True), body
-    reader.close()
 
 
 def test_streams_keep_the_places_of_long_polls_until_their_clients_go(server: StandingServer, topic: Served):

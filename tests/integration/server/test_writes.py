@@ -124,45 +124,6 @@ def test_a_body_that_comes_in_parts_is_written_whole(process: Process, topic: st
     assert found.status == 201
 
 
-@pytest.mark.parametrize(
-    ("change", "headers", "refused"),
-    [
-        pytest.param("{path}", {"content-encoding": "gzip"}, (400, "bad-request"), id="not compressed"),
-        pytest.param("{path}", {"host": ""}, (400, "bad-request"), id="no host"),
-        pytest.param("{path}", {"content-length": f"{7 * MIB}"}, (413, "body-too-large"), id="a large body"),
-        pytest.param("{path}?key_format=x", {}, (400, "bad-request"), id="a format that is none"),
-        pytest.param("/topics/{topic}/keys/", {}, (400, "empty-key"), id="no key"),
-    ],
-)
-def test_a_put_that_cannot_be_read_is_refused(
-    process: Process, topic: str, change: str, headers: dict[str, str], refused: tuple[int, str]
-):
-    path = change.format(path=f"/topics/{topic}/keys/k", topic=topic)
-    found = process.ask("PUT", path, {"content-length": "1"} | headers, b"1")
-    assert problem_of(found) == refused
-
-
-@pytest.mark.parametrize(
-    ("document", "status"),
-    [
-        pytest.param(b"{", 400, id="no JSON"),
-        pytest.param({"records": []}, 200, id="no record"),
-        pytest.param({"records": [{"topic": "t", "data": 1}]}, 400, id="a wrong field"),
-        pytest.param({"records": [{"topic": "t t", "data": "v"}]}, 400, id="no topic's name"),
-        pytest.param(
-            {"records": [{"topic": "t", "data": "v", "partition": -2}]}, 404, id="a negative partition"
-        ),
-        pytest.param({"records": [{"topic": "t", "data": "v"}] * 2}, 200, id="two records"),
-        pytest.param({"records": [{"topic": "t", "data": "v" * LARGE_BODY_BYTES}]}, 200, id="a large body"),
-    ],
-)
-def test_a_push_is_answered_by_what_it_holds(process: Process, topic: str, document: Any, status: int):
-    if isinstance(document, dict):
-        named = [{**each, "topic": each["topic"].replace("t", topic)} for each in document["records"]]
-        document = {"records": named}
-    assert push(process, document).status == status
-
-
 def test_a_record_that_kafka_refuses_is_refused_again(process: Process, kafka: str, topic: str):
     compacted = a_topic()
     create_topic(kafka, compacted, 1, config={"cleanup.policy": "compact"})
@@ -171,10 +132,6 @@ def test_a_record_that_kafka_refuses_is_refused_again(process: Process, kafka: s
     errors = [(each.status, json.loads(each.body)["errors"]) for each in (refused, again)]
     assert errors[0] == errors[1]
     assert (refused.status, errors[0][1][0]["code"]) == (400, "INVALID_RECORD")
-
-
-def test_a_topic_that_kafka_does_not_have_is_unknown(process: Process, topic: str):
-    assert problem_of(put(process, a_topic(), "k", b"1")) == (404, "unknown-topic")
 
 
 def test_what_is_written_is_counted_with_the_writes_of_all(process: Process, topic: str):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeVar
 
+from keylane.api.http.gateway import Guard
 from keylane.api.http.router import Application, Operations
 from keylane.metrics.meter import Meter
 from keylane.wiring.application import build_meter, read_api_settings
@@ -27,3 +28,12 @@ def build_application(
     open_parts = partial(build_parts, runtime, environment, meter)
     read_settings = partial(read_api_settings, environment)
     return Application(operations, open_parts, read_settings, meter=meter, clock=runtime.clock)
+
+
+def build_guard(runtime: Runtime, environment: Mapping[str, str]) -> Guard | None:
+    """Return what admits API Gateway's requests by a user pool's tokens; None where none is set."""
+    if not environment.get("KEYLANE_USER_POOL"):
+        return None
+    from keylane.app.user_pool import PoolGuard  # noqa: PLC0415 (no function loads it without a pool)
+
+    return PoolGuard(runtime, environment)

@@ -8,7 +8,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from keylane.access.grants import (
     LEAST_CHARACTERS,
@@ -21,7 +21,7 @@ from keylane.access.grants import (
 from keylane.access.policy import Policy, scope_of
 from keylane.access.scoped_requests import narrow, permits, rule_names, scope_of_grant
 from keylane.access.scopes import Scope
-from keylane.access.tokens import BadToken, jwt_in
+from keylane.access.tokens import BadToken, VerifiedToken, jwt_in
 from keylane.config.api import ApiSettings
 from keylane.config.table import ACCESS
 from keylane.model.routes import Names, Target, find
@@ -64,6 +64,13 @@ class Decision(NamedTuple):
     rules: tuple[str, ...] = ()
 
 
+class TokenCheck(Protocol):
+    """Knows what an issuer has signed."""
+
+    def verify(self, policy: Policy, token: str) -> VerifiedToken:
+        """Return what a token says. Raises BadToken, IssuerUnavailable."""
+
+
 def build(runtime: Runtime, environment: Mapping[str, str]) -> "Authorizer":
     """Return what decides. The policy is read by the first request."""
     source = PolicySource(environment, runtime.clock)
@@ -82,7 +89,7 @@ class Authorizer:
     def __init__(
         self,
         read_policy: Callable[[], Policy],
-        verifier: BlockingVerifier,
+        verifier: TokenCheck,
         read_settings: Callable[[], ApiSettings],
         is_audited: Callable[[], bool],
     ) -> None:

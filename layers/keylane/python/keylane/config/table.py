@@ -51,6 +51,16 @@ API = SettingsTable(
         shown="all but internal topics",
     ),
     Pattern(
+        "KEYLANE_USER_POOL",
+        "The ARN of the user pool with which API Gateway verifies tokens: the rules of `KEYLANE_ACCESS` then "
+        "apply to their claims. For functions behind such an API alone.",
+        "",
+        form=(
+            "the ARN of a user pool of Cognito",
+            r"arn:aws[a-z-]*:cognito-idp:[a-z0-9-]+:[0-9]{12}:userpool/[a-z0-9-]+_[A-Za-z0-9]+",
+        ),
+    ),
+    Pattern(
         "KEYLANE_BASE_PATH",
         "The base path of a custom domain, which API Gateway leaves in the path.",
         "",
@@ -270,7 +280,7 @@ ACCESS = SettingsTable(
         "Whether each decision on a request is logged: the caller, the rules, the topics and the result.",
         False,
     ),
-    parts="authorizer",
+    parts="authorizer, query, explore, produce",
 )
 
 JOB_AND_BUILD = SettingsTable(

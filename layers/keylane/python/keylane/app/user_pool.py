@@ -117,4 +117,5 @@ def _only_authorization(event: Mapping[str, Any]) -> str:
     found = [each for name, values in several.items() if name.lower() == "authorization" for each in values]
     if len(found) != 1:
         raise NotAuthorized("the request has no Authorization header, or several")
-    return found[0] if " " in found[0].strip() else _BEARER + found[0].strip()
+    authorization = str(found[0]).strip()
+    return authorization if " " in authorization else _BEARER + authorization

@@ -33,7 +33,7 @@ const formatQuery = (format) => (format === "base64" ? { key_format: "base64" } 
 
 /** Open the stream; resolves to its reader, or to null where the service has none. */
 async function openStream({ topic, key, format }, signal) {
-  const headers = { ...credentials(), Accept: "text/event-stream" };
+  const headers = { ...(await credentials()), Accept: "text/event-stream" };
   const options = { headers, signal, cache: "no-store", credentials: "omit", referrerPolicy: "no-referrer" };
   const response = await fetch(urlOf(keyPath(topic, key, "changes"), formatQuery(format)), options);
   const isStream = response.ok && response.headers.get("Content-Type")?.startsWith("text/event-stream");

@@ -1,6 +1,7 @@
-/** Requests to the API. Its address and the caller's credentials are in this module's memory, and nowhere else. */
+/** Requests to the API. Its address and the credentials that were entered are in this module's memory alone. */
 
 import { parse } from "./json.js";
+import { renew, token } from "./login.js";
 
 const own = new URL("..", document.baseURI).href.replace(/\/$/, "");
 const connection = { base: own, token: "", apiKey: "" };
@@ -37,9 +38,13 @@ export const pathOf = (...parts) => "/" + parts.map(encodeURIComponent).join("/"
 /** Key paths name two fixed segments, so that callers do not repeat them. */
 export const keyPath = (topic, key, ...rest) => pathOf("topics", topic, "keys", key, ...rest);
 
-export function credentials() {
+/** A login is for the API that this page belongs to, and for no other one. */
+export const bearer = () => connection.token || (connection.base === own ? token() : "");
+
+export async function credentials() {
   const headers = {};
-  if (connection.token) headers.Authorization = `Bearer ${connection.token}`;
+  if (!connection.token) await renew();
+  if (bearer()) headers.Authorization = `Bearer ${bearer()}`;
   if (connection.apiKey) headers["x-api-key"] = connection.apiKey;
   return headers;
 }
@@ -54,13 +59,13 @@ export function urlOf(path, query = {}) {
 /** Send a request; resolves to its status, headers and text whatever the status. Raises Failed without an answer. */
 export async function send(method, path, { query, headers = {}, body, signal } = {}) {
   const started = performance.now();
-  const ask = () =>
+  const ask = async () =>
     fetch(urlOf(path, query), {
       method,
       body,
       signal,
       // The first type asks for Keylane's own documents, also where the service has others for clients of REST Proxy.
-      headers: { Accept: "application/vnd.keylane+json, */*", ...credentials(), ...headers },
+      headers: { Accept: "application/vnd.keylane+json, */*", ...(await credentials()), ...headers },
       cache: "no-store",
       credentials: "omit",
       referrerPolicy: "no-referrer",

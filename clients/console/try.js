@@ -5,7 +5,7 @@ import { badge, button, choice, element, facts, hint, reading, row, say, submit 
 import { exampleOf } from "./examples.js";
 import { pretty, shown } from "./json.js";
 import { explain, guarded } from "./problem.js";
-import { Failed, loadReference, problemFrom, send, settings, urlOf } from "./session.js";
+import { bearer, Failed, loadReference, problemFrom, send, settings, urlOf } from "./session.js";
 
 const FIRST = "get_key";
 const WRITES = "Write to Kafka";
@@ -99,8 +99,8 @@ export async function show(main, params, signal) {
     row(submit("Send"), button("Copy as curl", copy), copied),
   );
   const rewrite = () => {
-    const { token, apiKey } = settings();
-    command.textContent = curlOf(requestOf(form, operation), { hasToken: Boolean(token), hasApiKey: Boolean(apiKey) });
+    const { apiKey } = settings();
+    command.textContent = curlOf(requestOf(form, operation), { hasToken: Boolean(bearer()), hasApiKey: Boolean(apiKey) });
   };
   async function copy() {
     await navigator.clipboard.writeText(command.textContent).then(() => copied.replaceChildren("Copied"), () => copied.replaceChildren("The browser does not allow it: copy it from below"));

@@ -275,6 +275,13 @@ ACCESS = SettingsTable(
         '{"SHA-256 of a token": {"name": "billing", "read": ["orders*"], "write": ["invoices"]}}',
         REQUIRED,
     ),
+    JsonObject(
+        "KEYLANE_LOGIN",
+        "The issuer with which people log in to the console and by `keylane login`: see "
+        "[login](../operate/serve.md#login-of-people).",
+        '{"issuer": "https://id.example.com/", "client_id": "keylane"}',
+        parts="`keylane serve`",
+    ),
     Switch(
         "KEYLANE_ACCESS_AUDIT",
         "Whether each decision on a request is logged: the caller, the rules, the topics and the result.",

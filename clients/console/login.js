@@ -5,7 +5,8 @@
 
 const ATTEMPT = "keylane.attempt";
 const SESSION = "keylane.session";
-const EARLY_MS = 30_000;
+/** Of all requests. */
+export const QUIET = { cache: "no-store", credentials: "omit", referrerPolicy: "no-referrer" };
 const here = location.origin + location.pathname;
 let how = {};
 let session = null;
@@ -13,9 +14,10 @@ let renewal = null;
 let renewing = null;
 let onChange = () => {};
 
-const base64url = (bytes) => btoa(String.fromCharCode(...new Uint8Array(bytes))).replace(/\+/g, "-").replace(/\//g, "_").replace(/=/g, "");
-const random = () => base64url(crypto.getRandomValues(new Uint8Array(32)));
-const failed = (detail, title = "The login failed") => Object.assign(new Error(detail), { problem: { title, detail } });
+const encoded = (bytes) => btoa(String.fromCharCode(...new Uint8Array(bytes))).replace(/\+/g, "-").replace(/\//g, "_").replace(/=/g, "");
+const random = () => encoded(crypto.getRandomValues(new Uint8Array(32)));
+const stored = (name) => JSON.parse(sessionStorage.getItem(name));
+const failed = (detail) => Object.assign(new Error(detail), { problem: { title: "The login failed", detail } });
 
 export const isOffered = () => "issuer" in how;
 export const token = () => session?.token ?? "";
@@ -29,21 +31,11 @@ function keep(found) {
 }
 export const logOut = () => keep(null);
 
-function taken(name) {
-  const found = JSON.parse(sessionStorage.getItem(name));
-  sessionStorage.removeItem(name);
-  return found;
-}
-
 async function ask(url, options) {
-  let answer, found;
-  try {
-    answer = await fetch(url, { cache: "no-store", credentials: "omit", referrerPolicy: "no-referrer", redirect: "error", ...options });
-    found = await answer.json();
-  } catch {
-    throw failed(`${new URL(url).origin} gave no answer, or none that this page may read.`);
-  }
-  if (!answer.ok) throw failed(`${found.error ?? answer.status} ${found.error_description ?? ""}`);
+  const ended = () => Promise.reject(failed(`${new URL(url).origin} gave no answer that this page may read.`));
+  const answer = await fetch(url, { ...QUIET, redirect: "error", ...options }).catch(ended);
+  const found = await answer.json().catch(ended);
+  if (!answer.ok) throw failed(`${found.error} ${found.error_description ?? ""}`);
   return found;
 }
 
@@ -58,10 +50,11 @@ async function endpoints() {
 export async function logIn() {
   await endpoints();
   const attempt = { state: random(), nonce: random(), verifier: random(), hash: location.hash };
-  const challenge = base64url(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(attempt.verifier)));
+  const challenge = encoded(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(attempt.verifier)));
   const url = new URL(how.authorization_endpoint);
+  const { state, nonce } = attempt;
   const { client_id, scope } = how;
-  const asked = { response_type: "code", client_id, redirect_uri: here, scope, state: attempt.state, nonce: attempt.nonce, code_challenge: challenge, code_challenge_method: "S256" };
+  const asked = { response_type: "code", client_id, redirect_uri: here, scope, state, nonce, code_challenge: challenge, code_challenge_method: "S256" };
   for (const [name, value] of Object.entries(asked)) url.searchParams.set(name, value);
   sessionStorage.setItem(ATTEMPT, JSON.stringify(attempt));
   location.assign(url);
@@ -91,26 +84,27 @@ async function exchange(given, nonce) {
 
 /** Before each request: renew a token that ends soon; without the means, and after its end, there is none. */
 export async function renew() {
-  if (!session || Date.now() < session.until - EARLY_MS) return;
+  if (!session || Date.now() < session.until - 30_000) return;
   if (renewal) renewing ??= exchange({ grant_type: "refresh_token", refresh_token: renewal }).catch(() => {}).finally(() => (renewing = null));
   await renewing;
   if (session && Date.now() >= session.until) keep(null);
 }
 
 async function finish(given) {
-  const attempt = taken(ATTEMPT);
+  const attempt = stored(ATTEMPT);
+  sessionStorage.removeItem(ATTEMPT);
   history.replaceState(null, "", here + (attempt?.hash ?? ""));
   if (!attempt || attempt.state !== given.get("state") || (given.has("iss") && given.get("iss") !== how.issuer)) throw failed("The answer is none to a login of this page.");
   if (!given.has("code")) throw failed(`${given.get("error")} ${given.get("error_description") ?? ""}`);
   await exchange({ grant_type: "authorization_code", code: given.get("code"), redirect_uri: here, code_verifier: attempt.verifier }, attempt.nonce);
 }
 
-/** Learn how to log in, and end a login of which the issuer's answer is in the address. `changed`: called for each change. */
+/** Learn how to log in, and end a login whose answer is in the address. `changed` is called for each change. */
 export async function begin(changed) {
   const answer = await fetch("login.json").catch(() => null);
   how = answer?.ok ? await answer.json() : {};
-  const kept = JSON.parse(sessionStorage.getItem(SESSION));
-  session = kept && kept.issuer === how.issuer ? kept : null;
+  const kept = stored(SESSION);
+  session = kept?.issuer === how.issuer ? kept : null;
   onChange = changed;
   const given = new URLSearchParams(location.search);
   try {

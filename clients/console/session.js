@@ -1,7 +1,7 @@
 /** Requests to the API. Its address and the credentials that were entered are in this module's memory alone. */
 
 import { parse } from "./json.js";
-import { renew, token } from "./login.js";
+import { QUIET, renew, token } from "./login.js";
 
 const own = new URL("..", document.baseURI).href.replace(/\/$/, "");
 const connection = { base: own, token: "", apiKey: "" };
@@ -27,9 +27,15 @@ export class Failed extends Error {
 export async function loadReference() {
   if (!reference) {
     reference = await (await fetch("reference.json")).json();
+    const flag = { default: false, enum: [true, false] };
+    const typed = (each) => (each.includes("/") ? each : `application/${each}`);
     // What most have is left out there, and operations name their parameters by number.
-    const parameters = reference.parameters.map((each) => ({ in: "query", ...each }));
-    reference.operations = reference.operations.map((each) => ({ method: "GET", group: 0, ...each, parameters: (each.parameters ?? []).map((number) => parameters[number]) }));
+    const parameters = reference.parameters.map((each) => ({ in: "query", required: each.in === "path", schema: each.flag && flag, ...each }));
+    for (const each of reference.operations) {
+      Object.assign(each, { method: "GET", group: 0, ...each, path: each.path.replace("~", "/v3/clusters/{cluster}"), bodies: each.bodies?.map(typed), parameters: (each.parameters ?? []).map((number) => parameters[number]) });
+      if (each.example?.type) each.example.type = typed(each.example.type);
+    }
+    for (const [name, text] of Object.entries(reference.problems)) reference.problems[name] = text.replace("~", `Operators: docs/operate/troubleshooting.md#${name}.`);
   }
   return reference;
 }
@@ -66,9 +72,7 @@ export async function send(method, path, { query, headers = {}, body, signal } =
       signal,
       // The first type asks for Keylane's own documents, also where the service has others for clients of REST Proxy.
       headers: { Accept: "application/vnd.keylane+json, */*", ...(await credentials()), ...headers },
-      cache: "no-store",
-      credentials: "omit",
-      referrerPolicy: "no-referrer",
+      ...QUIET,
     });
   let response, bytes;
   try {

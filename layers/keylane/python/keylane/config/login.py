@@ -2,8 +2,8 @@
 
     {"issuer": "https://id.example.com/", "client_id": "keylane", "scope": "openid", "token": "access"}
 
-`token`: which of the issuer's tokens is sent to the API. `authorization_endpoint` and `token_endpoint`: for an
-issuer whose endpoints are on other hosts than its name; else clients read them at the issuer's
+`token`: which of the issuer's tokens is sent to the API. `authorization_endpoint` and `token_endpoint`: of an
+issuer whose endpoints are not on the host of its name; else clients read them at its
 `.well-known/openid-configuration`. The client is a public one: it has no secret.
 """
 
@@ -44,6 +44,12 @@ def read_login(environment: Mapping[str, str]) -> Login | None:
         if not isinstance(value, str) or not _TEXT.fullmatch(value):
             raise SettingsError(VARIABLE, f"has a {name} that is not a text of ASCII characters")
     found: dict[str, str] = _DEFAULTS | given
+    _check(found)
+    return Login(found, (_origin_of(found.get("token_endpoint", found["issuer"])),))
+
+
+def _check(found: Mapping[str, str]) -> None:
+    """Raise SettingsError for parts that are wrong, or wrong together."""
     for name in ("issuer", "client_id"):
         if name not in found:
             raise SettingsError(VARIABLE, f"has no {name}")
@@ -55,8 +61,9 @@ def read_login(environment: Mapping[str, str]) -> Login | None:
         raise SettingsError(VARIABLE, f"has either both of {', '.join(ENDPOINTS)}, or none")
     for name in ("issuer", *ENDPOINTS):
         if name in found and not _is_address(found[name]):
-            raise SettingsError(VARIABLE, f"has a {name} that is not an https URL (http only to this machine)")
-    return Login(found, (_origin_of(found.get("token_endpoint", found["issuer"])),))
+            raise SettingsError(
+                VARIABLE, f"has a {name} that is not an https URL (http only to this machine)"
+            )
 
 
 def _is_address(url: str) -> bool:

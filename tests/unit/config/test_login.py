@@ -1,4 +1,4 @@
-"""KEYLANE_LOGIN: what it shows to clients, what the console's policy makes of it, and what is wrong with one."""
+"""KEYLANE_LOGIN: what it shows to clients, what the console's policy makes of it, and its faults."""
 
 from __future__ import annotations
 

@@ -203,6 +203,60 @@ def test_the_fields_of_the_only_rule_drive_a_find(topic: ScopedTopic):
     assert json.loads(response.body)["scanned"] == 10
 
 
+TENANTS = {f"k{number:03}": f"t{number % 100:02}" for number in range(400)}
+
+
+@pytest.fixture(scope="module")
+def many_tenants() -> ScopedTopic:
+    """Four records of each of a hundred tenants; a tag and an amount with each."""
+    return ScopedTopic(
+        {
+            key: value_of(tenant, amount=int(key[1:]), tags=[tenant, "x", f"{tenant}-2"])
+            for key, tenant in TENANTS.items()
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    "query", [{"amount": "0.."}, {"order": "amount"}, {"order": "-amount"}, {"tags": "x"}]
+)
+@pytest.mark.parametrize("field", ["tenant", "tags"])
+@pytest.mark.parametrize("limit", ["1", "5", "100"])
+def test_each_value_of_a_rule_leads_to_its_rows_and_no_row_of_others_is_read(
+    many_tenants: ScopedTopic, query: dict[str, str], field: str, limit: str
+):
+    values = ("t07", "t80", "t31", "none", "t80-2") if field == "tags" else ("t07", "t80", "t31", "none")
+    scope = PermittedRows("own", where=((field, values),))
+    own = [key for key, tenant in TENANTS.items() if tenant in values]
+    many_tenants.state.scanned.clear()
+    found: list[str] = []
+    asked = {**query, "limit": limit}
+    while True:
+        page = many_tenants.ask(scope, "/find", query=asked)
+        found += keys_of(page)
+        if (cursor := json.loads(page.body).get("next")) is None:
+            break
+        asked["cursor"] = cursor
+    order = query.get("order")
+    assert (found if order else sorted(found)) == (own[::-1] if order == "-amount" else own)
+    read = {member.rpartition(b"\0")[2].decode() for member in many_tenants.state.scanned}
+    assert read <= set(own), "rows of others were read"
+
+
+def test_many_values_of_a_rule_lead_nowhere_and_find_the_same(many_tenants: ScopedTopic):
+    values = tuple(f"t{number:02}" for number in range(40))
+    scope = PermittedRows("own", where=(("tenant", values),))
+    response = many_tenants.ask(scope, "/find", query={"amount": "0..", "limit": "1000"})
+    assert sorted(keys_of(response)) == [key for key, tenant in TENANTS.items() if tenant in values]
+
+
+def test_values_that_no_field_can_have_find_nothing_and_read_nothing(many_tenants: ScopedTopic):
+    scope = PermittedRows("own", where=(("amount", ("many", "few")),))
+    many_tenants.state.scanned.clear()
+    assert keys_of(many_tenants.ask(scope, "/find", query={"amount": "0.."})) == []
+    assert many_tenants.state.scanned == []
+
+
 def test_a_count_looks_at_no_other_rows(topic: ScopedTopic):
     assert json.loads(topic.ask(ACME, "/count").body)["count"] == 10
     assert json.loads(topic.ask(ACME, "/find", query={"tenant": "acme", "count": "true"}).body)["count"] == 10

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from keylane.errors import NoJsonObject, OutsideScope, ValueNotDecodable, called
 from keylane.formats.json_text import parse_verbatim
 from keylane.model.routes import PermissionKind
-from keylane.query.conditions import Condition
+from keylane.query.conditions import Condition, Drive
 from keylane.query.span import Span
 from keylane.state import ordered
 from keylane.state.field_index import Field, indexes_of, values_at
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 ALL_KEYS = (Span(),)
 NO_KEYS = Span(b"\0", b"\0")
+MOST_DRIVEN = 16
+"""Values of a field that lead to a caller's records, one after the other: each takes a round trip."""
 VIEW = "~"
 """How the names of views begin in the state."""
 
@@ -79,6 +81,13 @@ class PermittedValues(NamedTuple):
             return ()
         (form,) = self.forms
         return (Condition(self.field, ordered.equal_to(form), True),)
+
+    @property
+    def drive(self) -> Drive | None:
+        """The index that leads to what has one of the values; None for many, and where a condition does."""
+        if self.conditions or not 0 < len(self.forms) <= MOST_DRIVEN:
+            return None
+        return Drive.of_values(self.field, self.forms)
 
     def is_met(self, entries: bytes, document: Callable[[], Any]) -> bool:
         """Return whether a record with these entries has one. `document` returns its value, parsed."""
@@ -157,12 +166,20 @@ class TopicScope:
         """Return whether a rule permits records of a key, whatever else it asks of them."""
         return any(each.has_key(key) for each in self.permits)
 
+    def drives(self) -> tuple[Drive, ...]:
+        """Return the indexes that lead to what a caller's only rule permits; none where conditions do."""
+        if len(self.permits) != 1:
+            return ()
+        return tuple(drive for each in self.permits[0].where if (drive := each.drive) is not None)
+
     def narrow(self, span: Span) -> tuple[tuple[Condition, ...], Span, bool]:
         """Return further conditions and the span of what is found, and whether they say all of the scope.
 
         The fields of a caller's only rule are conditions, which may drive an index; its keys narrow the span.
         What is not said so is tested on each record.
         """
+        if not any(all(each.forms for each in permit.where) for permit in self.permits):
+            return (), NO_KEYS, False  # no record has a value that they ask for
         if len(self.permits) != 1:
             return (), span if self.permits else NO_KEYS, False
         (permit,) = self.permits

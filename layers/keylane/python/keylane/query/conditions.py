@@ -110,7 +110,7 @@ class Drive:
         return any(each.has(value) for each in self.among or (self.interval,))
 
     def all_bounds(self, *, is_descending: bool, after: bytes | None) -> list[tuple[bytes, bytes]]:
-        """Return `bounds` of all intervals that have something after this position, in the order of reading."""
+        """Return `bounds` of all intervals with something after this position, in the order of reading."""
         if not self.among:
             return [self.bounds(is_descending=is_descending, after=after)]
         found = []

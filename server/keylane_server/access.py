@@ -93,7 +93,7 @@ class TokenAuthorizer:
         What was granted is remembered until the policy is read again. False may mean only that `authorize`
         has to decide: for each JWT, since the scope of its rows has to travel with the request.
         """
-        if self._is_due or len(authorization) > LONGEST_GRANTED:
+        if self._is_due or len(authorization) > LONGEST_GRANTED or not self._policy.grants:
             return False
         asked = authorization, need
         if asked in self._granted:

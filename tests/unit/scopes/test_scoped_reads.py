@@ -28,6 +28,7 @@ from keylane.query.row_scopes import RowScopes
 from keylane.query.store import ReadTerms
 from keylane.state import windows
 from keylane.state.aggregates import Column
+from keylane.wiring.query import MOST_CALLERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -570,3 +571,17 @@ def test_a_rule_for_views_that_compares_fields_needs_a_key():
         Request("GET", "/views/sums/keys", {}, {}, id="request-1", scope=scope)
     )
     assert problem_of(response) == (403, "outside-scope")
+
+
+def test_what_a_caller_reads_with_is_made_once_for_each_scope(topic: ScopedTopic):
+    parts = query_parts_over(topic.state, topic.time)
+    scopes = [Scope("ann", (ScopeRule(ACME, read=("*",)),)) for _ in range(MOST_CALLERS + 1)]
+    first = parts.within(scopes[0])
+    assert parts.within(scopes[0]) is first
+    equal = parts.within(scopes[1])
+    assert equal is not first, "an equal scope may be another token's"
+    assert first.store.scopes is not None
+    assert first.store.scopes.scope is scopes[0]
+    for each in scopes:
+        assert parts.within(each).store.scopes.scope is each  # type: ignore[union-attr]
+    assert len(parts.of_callers) <= MOST_CALLERS

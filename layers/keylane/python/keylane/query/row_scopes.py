@@ -36,6 +36,8 @@ ALL_KEYS = (Span(),)
 NO_KEYS = Span(b"\0", b"\0")
 MOST_DRIVEN = 16
 """Values of a field that lead to a caller's records, one after the other: each takes a round trip."""
+MOST_KNOWN = 16
+"""Layouts by which a caller's rules are kept."""
 VIEW = "~"
 """How the names of views begin in the state."""
 
@@ -178,8 +180,6 @@ class TopicScope:
         The fields of a caller's only rule are conditions, which may drive an index; its keys narrow the span.
         What is not said so is tested on each record.
         """
-        if not any(all(each.forms for each in permit.where) for permit in self.permits):
-            return (), NO_KEYS, False  # no record has a value that they ask for
         if len(self.permits) != 1:
             return (), span if self.permits else NO_KEYS, False
         (permit,) = self.permits
@@ -203,7 +203,7 @@ class TopicScope:
 
 
 class RowScopes:
-    """The scope of one caller, by the layouts of what is read.
+    """The scope of one caller, by the layouts of what is read; it may serve several requests of theirs.
 
     `decode`: as `ValueDecoder.decode`, of values as their topics have them. `keys_of`: the keys of records
     that a client's key means where a Schema Registry has the schemas of keys; raises BadRequest for none.
@@ -219,7 +219,12 @@ class RowScopes:
         """Return the rules for a topic or view. Raises OutsideScope where they permit nothing of it."""
         found = self._known.get(layout)
         if found is None:
-            found = self._known[layout] = self._make(layout)
+            found = self._make(layout)
+            # Whose keys a registry explains, it may explain otherwise for the next request.
+            if layout.options.key_format != "registry":
+                if len(self._known) >= MOST_KNOWN:
+                    self._known.clear()
+                self._known[layout] = found
         return found
 
     def _make(self, layout: Layout) -> TopicScope:

@@ -131,7 +131,7 @@ class TokenAuthorizer:
             if found is None:
                 return
         _, decision = self._decide(request, authorization, found)
-        if not decision.is_allowed or (found and found.scope) != request.access.scope:
+        if not decision.is_allowed or decision.scope != request.access.scope:
             raise NotAllowed
 
     def _find_again(self, request: ReceivedRequest, authorization: str, token: str) -> IssuedAccess | None:
@@ -170,7 +170,7 @@ class TokenAuthorizer:
         return (
             Access(decision.caller, decision.scope)
             if found is None
-            else Access(decision.caller, found.scope, found.until_s)
+            else Access(decision.caller, decision.scope, found.until_s)
         )
 
     def _decide(

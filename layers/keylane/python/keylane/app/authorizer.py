@@ -115,11 +115,7 @@ class Authorizer:
             verified = self._verifier.verify(policy, token)
         except BadToken as error:
             raise NotAuthorized(str(error)) from error
-        decision = decide_scoped(scope_of(policy, verified.claims), request, target)
-        need = need_of(target, request.query)
-        if decision.scope is None or need is None or _is_decided_later(target):
-            return decision
-        return decision._replace(scope=narrow(decision.scope, need))
+        return decide_scoped(scope_of(policy, verified.claims), request, target)
 
 
 def issued_token(policy: Policy, authorization: str) -> str | None:
@@ -145,13 +141,17 @@ def decide(grants: Mapping[str, Grant], request: AccessRequest, target: Target) 
 
 
 def decide_scoped(scope: Scope, request: AccessRequest, target: Target) -> Decision:
-    """Return whether some rule of a scope names all that a request is about."""
+    """Return whether some rule of a scope names all that a request is about, and these rules as its scope.
+
+    On each host a request has these rules alone, so a cursor of one is a cursor of the other.
+    """
     need = need_of(target, request.query)
     is_allowed = need is not None and permits(scope, need)
     if need is None or not is_allowed:
         _log_refusal(scope.caller, request, target)
         return Decision(scope.caller, False, Scope(scope.caller))
-    return Decision(scope.caller, True, scope, rule_names(scope, need))
+    own = scope if _is_decided_later(target) else narrow(scope, need)
+    return Decision(scope.caller, True, own, rule_names(scope, need))
 
 
 def _is_decided_later(target: Target) -> bool:

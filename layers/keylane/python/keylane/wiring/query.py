@@ -23,7 +23,7 @@ from keylane.wiring.runtime import Runtime
 from keylane.wiring.schemas import reading_schemas
 
 OpenStream = Callable[[ChangeSource, Any, Callable[[bytes], bool], Choose | None], Any]
-MOST_CALLERS = 256
+MOST_CALLERS = 1_024
 OpenLines = Callable[[Callable[[], Iterator[bytes]], str | None], Any]
 
 
@@ -33,7 +33,7 @@ class QueryParts:
 
     `schemas` opens the Schema Registry for the first value of it, `log` Kafka for changes of whole topics.
     `open_stream`, `open_lines`, `write`: those of `Runtime`. `of_callers`: by the `id` of a scope, which is
-    kept, what its caller reads with: the server has one scope for all requests of a token.
+    kept, what its caller reads with: the server has one scope for a token and topic.
     """
 
     settings: QuerySettings

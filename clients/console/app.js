@@ -6,6 +6,7 @@ import * as find from "./find.js";
 import * as groups from "./groups.js";
 import * as key from "./key.js";
 import * as lanes from "./lanes.js";
+import * as login from "./login.js";
 import { every, isPaused, setPaused } from "./polling.js";
 import { explain } from "./problem.js";
 import * as range from "./range.js";
@@ -85,6 +86,22 @@ function onPause(event) {
   say(isPaused() ? "Paused: numbers stay as they are" : "Numbers change again");
 }
 
+function showLogin() {
+  const button = document.getElementById("login");
+  button.hidden = !login.isOffered();
+  button.textContent = login.token() ? "Log out" : "Log in";
+}
+
+async function onLogin() {
+  if (!login.token()) return login.logIn().catch(showFailure);
+  login.logOut();
+  render();
+}
+
+async function showFailure(error) {
+  main.prepend(await explain(error));
+}
+
 function openConnection() {
   const dialog = document.getElementById("connection");
   const fields = dialog.querySelector("form").elements;
@@ -129,6 +146,9 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault();
   main.focus();
 });
+document.getElementById("login").addEventListener("click", onLogin);
+const loggedIn = await login.begin(showLogin).catch((error) => error);
 render();
+if (loggedIn) showFailure(loggedIn);
 topics.offerTopics().catch(() => {});
 every(HEALTH_EVERY_S, undefined, showHealth);

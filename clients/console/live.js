@@ -4,6 +4,7 @@
  * until another record arrives. An absent key has no tag to wait with, so the read waits for its lane's next record.
  */
 
+import { QUIET } from "./login.js";
 import { sleep, untilWanted } from "./polling.js";
 import { credentials, Failed, keyPath, send, settings, urlOf } from "./session.js";
 
@@ -33,8 +34,8 @@ const formatQuery = (format) => (format === "base64" ? { key_format: "base64" } 
 
 /** Open the stream; resolves to its reader, or to null where the service has none. */
 async function openStream({ topic, key, format }, signal) {
-  const headers = { ...credentials(), Accept: "text/event-stream" };
-  const options = { headers, signal, cache: "no-store", credentials: "omit", referrerPolicy: "no-referrer" };
+  const headers = { ...(await credentials()), Accept: "text/event-stream" };
+  const options = { headers, signal, ...QUIET };
   const response = await fetch(urlOf(keyPath(topic, key, "changes"), formatQuery(format)), options);
   const isStream = response.ok && response.headers.get("Content-Type")?.startsWith("text/event-stream");
   if (!isStream) await response.body?.cancel();

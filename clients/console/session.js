@@ -1,6 +1,7 @@
-/** Requests to the API. Its address and the caller's credentials are in this module's memory, and nowhere else. */
+/** Requests to the API. Its address and the credentials that were entered are in this module's memory alone. */
 
 import { parse } from "./json.js";
+import { QUIET, renew, token } from "./login.js";
 
 const own = new URL("..", document.baseURI).href.replace(/\/$/, "");
 const connection = { base: own, token: "", apiKey: "" };
@@ -26,9 +27,15 @@ export class Failed extends Error {
 export async function loadReference() {
   if (!reference) {
     reference = await (await fetch("reference.json")).json();
+    const flag = { default: false, enum: [true, false] };
+    const typed = (each) => (each.includes("/") ? each : `application/${each}`);
     // What most have is left out there, and operations name their parameters by number.
-    const parameters = reference.parameters.map((each) => ({ in: "query", ...each }));
-    reference.operations = reference.operations.map((each) => ({ method: "GET", group: 0, ...each, parameters: (each.parameters ?? []).map((number) => parameters[number]) }));
+    const parameters = reference.parameters.map((each) => ({ in: "query", required: each.in === "path", schema: each.flag && flag, ...each }));
+    for (const each of reference.operations) {
+      Object.assign(each, { method: "GET", group: 0, ...each, path: each.path.replace("~", "/v3/clusters/{cluster}"), bodies: each.bodies?.map(typed), parameters: (each.parameters ?? []).map((number) => parameters[number]) });
+      if (each.example?.type) each.example.type = typed(each.example.type);
+    }
+    for (const [name, text] of Object.entries(reference.problems)) reference.problems[name] = text.replace("~", `Operators: docs/operate/troubleshooting.md#${name}.`);
   }
   return reference;
 }
@@ -37,9 +44,13 @@ export const pathOf = (...parts) => "/" + parts.map(encodeURIComponent).join("/"
 /** Key paths name two fixed segments, so that callers do not repeat them. */
 export const keyPath = (topic, key, ...rest) => pathOf("topics", topic, "keys", key, ...rest);
 
-export function credentials() {
+/** A login is for the API that this page belongs to, and for no other one. */
+export const bearer = () => connection.token || (connection.base === own ? token() : "");
+
+export async function credentials() {
   const headers = {};
-  if (connection.token) headers.Authorization = `Bearer ${connection.token}`;
+  if (!connection.token) await renew();
+  if (bearer()) headers.Authorization = `Bearer ${bearer()}`;
   if (connection.apiKey) headers["x-api-key"] = connection.apiKey;
   return headers;
 }
@@ -54,16 +65,14 @@ export function urlOf(path, query = {}) {
 /** Send a request; resolves to its status, headers and text whatever the status. Raises Failed without an answer. */
 export async function send(method, path, { query, headers = {}, body, signal } = {}) {
   const started = performance.now();
-  const ask = () =>
+  const ask = async () =>
     fetch(urlOf(path, query), {
       method,
       body,
       signal,
       // The first type asks for Keylane's own documents, also where the service has others for clients of REST Proxy.
-      headers: { Accept: "application/vnd.keylane+json, */*", ...credentials(), ...headers },
-      cache: "no-store",
-      credentials: "omit",
-      referrerPolicy: "no-referrer",
+      headers: { Accept: "application/vnd.keylane+json, */*", ...(await credentials()), ...headers },
+      ...QUIET,
     });
   let response, bytes;
   try {

@@ -5,7 +5,7 @@ import { badge, button, choice, element, facts, hint, reading, row, say, submit 
 import { exampleOf } from "./examples.js";
 import { pretty, shown } from "./json.js";
 import { explain, guarded } from "./problem.js";
-import { Failed, loadReference, problemFrom, send, settings, urlOf } from "./session.js";
+import { bearer, Failed, loadReference, problemFrom, send, settings, urlOf } from "./session.js";
 
 const FIRST = "get_key";
 const WRITES = "Write to Kafka";
@@ -24,11 +24,11 @@ function picker({ groups, operations }, chosen) {
   );
 }
 
-function hintOf({ name, in: place, description, schema = {} }) {
+function hintOf({ name, in: place, text, schema = {} }) {
   // The document describes the path; this form encodes what is typed.
   if (place === "path" && name === "key") return "a key as text, or in base64 with key_format=base64";
   const bounds = [schema.minimum !== undefined && `from ${schema.minimum}`, schema.maximum !== undefined && `to ${schema.maximum}`, schema.default !== undefined && schema.default !== "" && `default ${schema.default}`].filter(Boolean);
-  return bounds.length ? `${description} (${bounds.join(", ")})` : description;
+  return bounds.length ? `${text} (${bounds.join(", ")})` : text;
 }
 
 function input(parameter, example) {
@@ -81,7 +81,7 @@ export async function show(main, params, signal) {
   const reference = await loadReference();
   const chosen = params.get("operation") ?? FIRST;
   const operation = reference.operations.find((each) => each.id === chosen);
-  main.append(element("div", { class: "fields" }, picker(reference, chosen)), operation ? element("p", {}, operation.summary, " ", element("a", { href: `docs.html#${operation.id}` }, "Reference")) : "");
+  main.append(element("div", { class: "fields" }, picker(reference, chosen)), operation ? element("p", {}, operation.text, " ", element("a", { href: `docs.html#${operation.id}` }, "Reference")) : "");
   if (!operation) throw new Failed({ title: "No such route", detail: `The API has no operation ${chosen}. Choose a route above.` });
   const loading = reading();
   main.append(loading);
@@ -99,8 +99,8 @@ export async function show(main, params, signal) {
     row(submit("Send"), button("Copy as curl", copy), copied),
   );
   const rewrite = () => {
-    const { token, apiKey } = settings();
-    command.textContent = curlOf(requestOf(form, operation), { hasToken: Boolean(token), hasApiKey: Boolean(apiKey) });
+    const { apiKey } = settings();
+    command.textContent = curlOf(requestOf(form, operation), { hasToken: Boolean(bearer()), hasApiKey: Boolean(apiKey) });
   };
   async function copy() {
     await navigator.clipboard.writeText(command.textContent).then(() => copied.replaceChildren("Copied"), () => copied.replaceChildren("The browser does not allow it: copy it from below"));

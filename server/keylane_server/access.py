@@ -93,7 +93,7 @@ class TokenAuthorizer:
         What was granted is remembered until the policy is read again. False may mean only that `authorize`
         has to decide: for each JWT, since the scope of its rows has to travel with the request.
         """
-        if self._is_due or len(authorization) > LONGEST_GRANTED:
+        if self._is_due or len(authorization) > LONGEST_GRANTED or not self._policy.grants:
             return False
         asked = authorization, need
         if asked in self._granted:
@@ -131,7 +131,7 @@ class TokenAuthorizer:
             if found is None:
                 return
         _, decision = self._decide(request, authorization, found)
-        if not decision.is_allowed or (found and found.scope) != request.access.scope:
+        if not decision.is_allowed or decision.scope != request.access.scope:
             raise NotAllowed
 
     def _find_again(self, request: ReceivedRequest, authorization: str, token: str) -> IssuedAccess | None:
@@ -170,7 +170,7 @@ class TokenAuthorizer:
         return (
             Access(decision.caller, decision.scope)
             if found is None
-            else Access(decision.caller, found.scope, found.until_s)
+            else Access(decision.caller, decision.scope, found.until_s)
         )
 
     def _decide(

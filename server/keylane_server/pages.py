@@ -5,6 +5,7 @@
     /metrics         for Prometheus; of all processes of the server
     /console/        the console, where its files are there: clients/console
     /docs            the reference of the API, a page of these files
+    /console/login.json   how people log in to it; {} where they don't
     /openapi.json    the API as an OpenAPI document, one of these files
 
 They need no token and are not in the metrics. `/health` is the API's: it asks Kafka and Redis. The console's
@@ -18,10 +19,12 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+from keylane.config.login import Login
 from keylane_server.metrics import ServerMetrics
 
 LIVE, READY, METRICS, CONSOLE = "/health/live", "/health/ready", "/metrics", "/console"
 DOCS, OPENAPI = "/docs", "/openapi.json"
+LOGIN = "/console/login.json"
 PROBES = frozenset({LIVE, READY})
 _OK, _UNAVAILABLE = 200, 503
 _TYPES = {
@@ -31,9 +34,12 @@ _TYPES = {
     ".json": "application/json",
     ".svg": "image/svg+xml",
 }
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';"
+    " connect-src {asked}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 CONSOLE_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';"
-    " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": _POLICY.format(asked="'self'"),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
@@ -67,11 +73,18 @@ class OwnPages:
         self.is_ready = True
         self._flush = flush
         self._console = console
+        self._policy = _policy_for(())
+        self._login = b"{}"
         self._pages: dict[str, MakePage] = {
             LIVE: self._live,
             READY: self._ready,
             METRICS: self._render_metrics,
         }
+
+    def offer_login(self, login: Login) -> None:
+        """Have people log in to the console, which may ask the issuer then."""
+        self._policy = _policy_for(login.origins)
+        self._login = json.dumps(login.document).encode()
 
     def find(self, path: str) -> MakePage | None:
         """Return what makes the page at a path from an Accept header; None where there is none."""
@@ -79,9 +92,19 @@ class OwnPages:
         if page is None and self._console:
             if path in _MOVED:
                 return partial(_moved_page, _MOVED[path])
+            if path == LOGIN:
+                return self._show_login
             if path == OPENAPI or is_console(path):
-                return partial(_console_page, self._console, CONSOLE + OPENAPI if path == OPENAPI else path)
+                return partial(self._console_page, CONSOLE + OPENAPI if path == OPENAPI else path)
         return page
+
+    async def _console_page(self, path: str, _: str) -> OwnPage:
+        assert self._console is not None  # noqa: S101 - for the type checker: `find` has looked
+        found = serve_console(self._console, path)
+        return found._replace(headers={**found.headers, **self._policy})
+
+    async def _show_login(self, _: str) -> OwnPage:
+        return OwnPage(_OK, {**CONSOLE_HEADERS, **self._policy, "Content-Type": _TYPES[".json"]}, self._login)
 
     async def _live(self, _: str) -> OwnPage:
         return _status_page(_OK, "live")
@@ -112,8 +135,9 @@ def serve_console(folder: Path, path: str) -> OwnPage:
     return OwnPage(200, {**CONSOLE_HEADERS, "Content-Type": _TYPES[file.suffix]}, file.read_bytes())
 
 
-async def _console_page(console: Path, path: str, _: str) -> OwnPage:
-    return serve_console(console, path)
+def _policy_for(origins: tuple[str, ...]) -> dict[str, str]:
+    """Return the policy that lets the console ask its own origin and these."""
+    return {"Content-Security-Policy": _POLICY.format(asked=" ".join(("'self'", *origins)))}
 
 
 async def _moved_page(location: str, _: str) -> OwnPage:

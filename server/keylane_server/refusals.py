@@ -1,6 +1,6 @@
 """Answers of the server itself: requests that no operation sees. The problem types are API Gateway's."""
 
-from keylane.api.http.problems import BODY_TOO_LARGE, Problem, kind_of, problem
+from keylane.api.http.problems import BODY_TOO_LARGE, FORBIDDEN, UNAUTHORIZED, Problem, kind_of, problem
 from keylane.api.http.response import Response
 from keylane.errors import BadRequest, IssuerUnavailable
 from keylane_server.access import NotAllowed, NotAuthorized
@@ -9,8 +9,6 @@ from keylane_server.bodies import BodyBroken, BodyTimeout, BodyTooLarge
 from keylane_server.child_process import ChildEnded
 from keylane_server.sites import ForeignSite
 
-UNAUTHORIZED = Problem(401, "unauthorized", "The request has no valid credentials")
-FORBIDDEN = Problem(403, "forbidden", "The caller is not allowed to do this")
 OVERLOADED = Problem(503, "overloaded", "The server has as many requests as it can take")
 THROTTLED = Problem(429, "throttled", "Too many requests")
 BODY_TIMEOUT = Problem(408, "body-timeout", "The request's body did not arrive in time")

@@ -13,6 +13,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from keylane.config.login import read_login
 from keylane.config.table import SETTINGS
 from keylane.errors import KeylaneError
 from keylane.metrics.emf import EmfLog
@@ -119,6 +120,8 @@ class ServerProcess:
             authorizer = TokenAuthorizer(self._environment, self._runtime.clock, self._executor, sink)
             self._authorizer = authorizer
             await run_request(authorizer.reload)
+        if login := read_login(self._environment):
+            self._pages.offer_login(login)
         await self._applications.open()
         if self._options.workers > 1:
             self._flush_again(loop)

@@ -19,7 +19,7 @@ _THROTTLES = "throttles, made by `make generate`"
 _BEGIN_THROTTLES, _END_THROTTLES = f"# begin: {_THROTTLES}", f"# end: {_THROTTLES}"
 _INDENT, _INDENT_OF_THROTTLES = " " * 10, " " * 8
 # Not AWS::NoValue, which SAM's local API does not resolve here.
-_SECURITY = "security: !If [IsOpen, [], [{caller: []}]]"
+_SECURITY = 'security: !If [IsOpen, [], [{caller: !If [HasScopes, !Split [",", !Ref UserPoolScopes], []]}]]'
 _URI = "arn:${AWS::Partition}:apigateway:${AWS::Region}:lambda:path/2015-03-31/functions/%s/invocations"
 # SAM's local API finds the function in a single Sub only, by its name.
 _ARN = "arn:${AWS::Partition}:lambda:${AWS::Region}:${AWS::AccountId}:function:${%sFunction}${Live}"

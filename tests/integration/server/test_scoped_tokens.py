@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING
+from itertools import cycle
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import pytest
 from tests.servers.own import fill
-from tests.support.builders import a_lane, a_layout
+from tests.support.builders import a_lane, a_layout, load_handler
 from tests.support.issuers import AUDIENCE, NAME, JwksServer, SigningKey, claims, jwks
 from tests.support.server_process import Process
 
+from keylane.access.scope_codec import CONTEXT_NAME, decode_scope
+from keylane.api.http.request import Request
+from keylane.app import query
+from keylane.wiring.runtime import Runtime
 from keylane_server.options import TOKENS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from tests.support.served import Served
 
 KEY = SigningKey("RS256")
 LISTED = "a-listed-token-of-these-tests"
@@ -86,3 +94,48 @@ def test_decisions_are_counted_by_rule_and_the_issuer_is_asked_once(
     assert 'keylane_access_decisions_total{result="allowed",rule="own"}' in process.metrics
     assert 'keylane_access_decisions_total{result="denied",rule="(none)"}' in process.metrics
     assert issuer.asked == 1
+
+
+def test_a_page_that_one_host_begins_the_other_goes_on_with(
+    variables: dict[str, str], serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+):
+    served = serve(index=3, fields=(("tenant", "text"),))
+    for number in range(9):
+        served.put(f"ann/{number}".encode(), b'{"tenant": "acme"}')
+    known = {"issuer": NAME, "audience": AUDIENCE, "algorithms": ["RS256"], "jwks": jwks(KEY)}
+    rules = [
+        {"name": "others", "issuer": NAME, "read": ["another"], "key": "${sub}"},
+        {"name": "own", "issuer": NAME, "read": [served.topic], "write": [served.topic], "key": "${sub}/*"},
+        {"name": "view", "issuer": NAME, "views": ["*"], "key": "${sub}"},
+    ]
+    environment = variables | {"KEYLANE_ACCESS": json.dumps({"issuers": [known], "rules": rules})}
+    monkeypatch.setenv("KEYLANE_ACCESS", environment["KEYLANE_ACCESS"])
+    authorizer, function = load_handler("authorizer"), query.build(Runtime(), environment)
+    running = Process(environment, authorization=TOKENS)
+    headers = bearer(KEY.token(claims()))
+
+    def by_server(path: str, asked: dict[str, str]) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(running.get(f"{path}?{urlencode(asked)}", headers).body)
+        return found
+
+    def by_function(path: str, asked: dict[str, str]) -> dict[str, Any]:
+        event = {"path": path, "httpMethod": "GET", "headers": headers, "methodArn": "arn"}
+        many = {name: [value] for name, value in asked.items()}
+        given = authorizer.lambda_handler({**event, "multiValueQueryStringParameters": many}, None)
+        scope = decode_scope(given["context"][CONTEXT_NAME])
+        found: dict[str, Any] = json.loads(function.respond(Request("GET", path, many, {}, scope=scope)).body)
+        return found
+
+    try:
+        for path, more in (("keys", {}), ("find", {"tenant": "acme"}), ("find", {"order": "tenant"})):
+            asked, seen, hosts = {"limit": "2", **more}, list[str](), cycle([by_server, by_function])
+            while True:
+                page = next(hosts)(f"/topics/{served.topic}/{path}", asked)
+                seen += [record["key"] for record in page["records"]]
+                if "next" not in page:
+                    break
+                asked["cursor"] = page["next"]
+            assert seen == [f"ann/{number}" for number in range(9)]
+    finally:
+        running.close()
+        function.parts().store.state.close()

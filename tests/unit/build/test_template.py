@@ -48,7 +48,10 @@ def test_every_route_requires_authorization_unless_the_api_is_open():
             if method not in BESIDES:
                 if_open, then, otherwise = operation["security"]["Fn::If"]
                 assert (if_open, then) == ("IsOpen", []), (path, method)
-                assert otherwise == [{"caller": []}]
+                [needed] = otherwise
+                if_scopes, scopes, none = needed["caller"]["Fn::If"]
+                assert (if_scopes, none) == ("HasScopes", [])
+                assert scopes["Fn::Split"][1] == {"Ref": "UserPoolScopes"}
 
 
 def test_every_function_has_its_code_its_role_and_its_log():

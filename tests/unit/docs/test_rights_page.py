@@ -14,8 +14,7 @@ PAGE = (ROOT / "docs/use/rights.md").read_text(encoding="utf-8")
 
 
 def block(language: str) -> str:
-    [found] = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
-    return found
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)[0]
 
 
 def test_the_policy_is_one(tmp_path):
@@ -23,6 +22,13 @@ def test_the_policy_is_one(tmp_path):
     found = read_policy({"KEYLANE_ACCESS": f"file:{tmp_path}/access.toml"})
     assert [rule.name for rule in found.rules] == ["own orders", "rules[1]"]
     assert [grant.name for grant in found.grants.values()] == ["billing"]
+
+
+def test_the_issuer_of_a_user_pool_is_one(tmp_path):
+    _, issuer = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    [name] = re.findall(r"^issuer = .*$", issuer, re.MULTILINE)
+    (tmp_path / "access.toml").write_text(f'{issuer}[[access.rules]]\n{name}\nread = ["a"]\n')
+    assert len(read_policy({"KEYLANE_ACCESS": f"file:{tmp_path}/access.toml"}).rules) == 1
 
 
 def test_the_tutorial_s_tokens_are_those_of_its_policy(tmp_path, monkeypatch):

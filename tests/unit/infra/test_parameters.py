@@ -76,6 +76,7 @@ def test_combination_that_works_is_accepted(given: dict[str, Any]):
         ({"Job": "EMR_SERVERLESS"}, "JobPackage"),
         ({"Authorization": "LAMBDA"}, "Access"),
         ({"Authorization": "COGNITO"}, "UserPoolArn"),
+        ({"UserPoolScopes": "keylane/read"}, "COGNITO"),
         ({"ProvisionedConcurrency": 5}, "Release"),
         ({"DeploymentType": "Linear10PercentEvery1Minute"}, "Release"),
         ({"DomainName": "api.example.org"}, "CertificateArn"),

@@ -25,6 +25,7 @@ GIVEN = {
 OWN = {
     "KEYLANE_REDIS_USERNAME": "each function has a user of its own in a new cache",
     "KEYLANE_REDIS_PASSWORD": "and that user's password",
+    "KEYLANE_ACCESS": "functions get it with COGNITO alone, where there is no authorizer",
 }
 FROM_THE_RUNTIME = {"KEYLANE_METRICS_NAMESPACE"}
 

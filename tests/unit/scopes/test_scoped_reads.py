@@ -28,6 +28,7 @@ from keylane.query.row_scopes import RowScopes
 from keylane.query.store import ReadTerms
 from keylane.state import windows
 from keylane.state.aggregates import Column
+from keylane.wiring.query import MOST_CALLERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -201,6 +202,60 @@ def test_the_fields_of_the_only_rule_drive_a_find(topic: ScopedTopic):
     assert len(keys_of(response)) == 10
     assert len(topic.state.scanned) == 10, "no row of others was read"
     assert json.loads(response.body)["scanned"] == 10
+
+
+TENANTS = {f"k{number:03}": f"t{number % 100:02}" for number in range(400)}
+
+
+@pytest.fixture(scope="module")
+def many_tenants() -> ScopedTopic:
+    """Four records of each of a hundred tenants; a tag and an amount with each."""
+    return ScopedTopic(
+        {
+            key: value_of(tenant, amount=int(key[1:]), tags=[tenant, "x", f"{tenant}-2"])
+            for key, tenant in TENANTS.items()
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    "query", [{"amount": "0.."}, {"order": "amount"}, {"order": "-amount"}, {"tags": "x"}]
+)
+@pytest.mark.parametrize("field", ["tenant", "tags"])
+@pytest.mark.parametrize("limit", ["1", "5", "100"])
+def test_each_value_of_a_rule_leads_to_its_rows_and_no_row_of_others_is_read(
+    many_tenants: ScopedTopic, query: dict[str, str], field: str, limit: str
+):
+    values = ("t07", "t80", "t31", "none", "t80-2") if field == "tags" else ("t07", "t80", "t31", "none")
+    scope = PermittedRows("own", where=((field, values),))
+    own = [key for key, tenant in TENANTS.items() if tenant in values]
+    many_tenants.state.scanned.clear()
+    found: list[str] = []
+    asked = {**query, "limit": limit}
+    while True:
+        page = many_tenants.ask(scope, "/find", query=asked)
+        found += keys_of(page)
+        if (cursor := json.loads(page.body).get("next")) is None:
+            break
+        asked["cursor"] = cursor
+    order = query.get("order")
+    assert (found if order else sorted(found)) == (own[::-1] if order == "-amount" else own)
+    read = {member.rpartition(b"\0")[2].decode() for member in many_tenants.state.scanned}
+    assert read <= set(own), "rows of others were read"
+
+
+def test_many_values_of_a_rule_lead_nowhere_and_find_the_same(many_tenants: ScopedTopic):
+    values = tuple(f"t{number:02}" for number in range(40))
+    scope = PermittedRows("own", where=(("tenant", values),))
+    response = many_tenants.ask(scope, "/find", query={"amount": "0..", "limit": "1000"})
+    assert sorted(keys_of(response)) == [key for key, tenant in TENANTS.items() if tenant in values]
+
+
+def test_values_that_no_field_can_have_find_nothing_and_read_nothing(many_tenants: ScopedTopic):
+    scope = PermittedRows("own", where=(("amount", ("many", "few")),))
+    many_tenants.state.scanned.clear()
+    assert keys_of(many_tenants.ask(scope, "/find", query={"amount": "0.."})) == []
+    assert many_tenants.state.scanned == []
 
 
 def test_a_count_looks_at_no_other_rows(topic: ScopedTopic):
@@ -516,3 +571,17 @@ def test_a_rule_for_views_that_compares_fields_needs_a_key():
         Request("GET", "/views/sums/keys", {}, {}, id="request-1", scope=scope)
     )
     assert problem_of(response) == (403, "outside-scope")
+
+
+def test_what_a_caller_reads_with_is_made_once_for_each_scope(topic: ScopedTopic):
+    parts = query_parts_over(topic.state, topic.time)
+    scopes = [Scope("ann", (ScopeRule(ACME, read=("*",)),)) for _ in range(MOST_CALLERS + 1)]
+    first = parts.within(scopes[0])
+    assert parts.within(scopes[0]) is first
+    equal = parts.within(scopes[1])
+    assert equal is not first, "an equal scope may be another token's"
+    assert first.store.scopes is not None
+    assert first.store.scopes.scope is scopes[0]
+    for each in scopes:
+        assert parts.within(each).store.scopes.scope is each  # type: ignore[union-attr]
+    assert len(parts.of_callers) <= MOST_CALLERS

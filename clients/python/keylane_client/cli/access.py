@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 DEFAULT_URL = "http://localhost:8080"
 _BEARER = "Bearer "
+LOGINS = "logins.json"
+"""Of `keylane login`: see kept_logins."""
 
 P = ParamSpec("P")
 
@@ -122,7 +124,20 @@ def _choose_auth(
         if not authorization.startswith(_BEARER):
             raise BadArgument("--authorization is not a bearer token: write 'Bearer TOKEN'")
         return api.Bearer(authorization.removeprefix(_BEARER))
-    return api.ApiKey(api_key) if api_key else None
+    if api_key:
+        return api.ApiKey(api_key)
+    return _by_login(url)
+
+
+def _by_login(url: str) -> httpx.Auth | None:
+    """Return the credentials of `keylane login` at this API, None without a login."""
+    if not (Path(click.get_app_dir("keylane")) / LOGINS).exists():
+        return None
+    from keylane_client.cli.kept_logins import kept_token  # noqa: PLC0415 (imports httpx)
+
+    if kept_token(url) is None:
+        return None
+    return api.Bearer(lambda: kept_token(url) or "")
 
 
 def _sign(url: str, region: str | None) -> httpx.Auth:

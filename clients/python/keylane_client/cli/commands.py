@@ -56,6 +56,14 @@ COMMANDS = {
         ),
     ),
     "lanes": (".lanes:lanes", "Show TOPIC's lanes: partition, slot, shard, records applied, lag and age."),
+    "login": (
+        ".login:login",
+        (
+            "Log in by the browser; commands that speak to this API then send the token, "
+            "if they are given none."
+        ),
+    ),
+    "logout": (".login:logout", "Forget the token of the login at this API."),
     "open": (
         ".open_in_browser:open_in_browser",
         "Open the console in the browser, and print its URL; the list of topics if the API has no console.",

@@ -24,6 +24,10 @@ _BEARER_JWT = re.compile(r"bearer +([A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-
 _TYPES = frozenset({"jwt", "at+jwt", "application/jwt", "application/at+jwt"})
 """Others are no tokens of access, such as `logout+jwt` (RFC 8725, 3.11)."""
 _LATEST_S = 10**12
+_USER_POOL = re.compile(r"https://cognito-idp\.[a-z0-9-]+\.amazonaws\.com(\.cn)?/[a-z0-9-]+_[A-Za-z0-9]+")
+"""The issuer of a user pool of Amazon Cognito."""
+_AUDIENCE_CLAIMS = {"id": "aud", "access": "client_id"}
+"""Of a user pool's tokens, by `token_use`: an access token has its app client elsewhere."""
 
 
 class BadToken(Exception):
@@ -38,6 +42,13 @@ class SignedToken(NamedTuple):
     claims: Mapping[str, Any]
     signed: bytes
     signature: bytes
+
+
+class VerifiedToken(NamedTuple):
+    """What an issuer has signed, and until when it counts, in seconds since 1970."""
+
+    claims: Mapping[str, Any]
+    expires_s: float
 
 
 def jwt_in(authorization: str) -> str | None:
@@ -71,8 +82,7 @@ def check_claims(claims: Mapping[str, Any], issuer: Issuer, now_s: float) -> flo
     `exp` and `sub` are required. A token that only the holder of a key may use (`cnf`, RFC 7800) is refused:
     that key isn't asked for here.
     """
-    audience = claims.get("aud")
-    given = audience if isinstance(audience, list) else [audience]
+    given = _audience_of(claims, issuer)
     if not any(isinstance(each, str) and each in issuer.audience for each in given):
         raise BadToken("the token is for another audience")
     expires_s, valid_from_s = _time_of(claims, "exp"), _time_of(claims, "nbf")
@@ -88,6 +98,18 @@ def check_claims(claims: Mapping[str, Any], issuer: Issuer, now_s: float) -> flo
     if "cnf" in claims:
         raise BadToken("the token is bound to a key (cnf), so it is no bearer token")
     return expires_s + issuer.leeway_s
+
+
+def _audience_of(claims: Mapping[str, Any], issuer: Issuer) -> list[Any]:
+    """Return whom a token is for. Raises BadToken for one of a user pool that doesn't say what it is."""
+    name = "aud"
+    if _USER_POOL.fullmatch(issuer.name):
+        use = claims.get("token_use")
+        if not isinstance(use, str) or use not in _AUDIENCE_CLAIMS:
+            raise BadToken("the token is no id token and no access token of its user pool (token_use)")
+        name = _AUDIENCE_CLAIMS[use]
+    audience = claims.get(name)
+    return audience if isinstance(audience, list) else [audience]
 
 
 def _object_of(text: str, part: str) -> dict[str, Any]:

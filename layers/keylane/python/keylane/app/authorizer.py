@@ -8,7 +8,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from keylane.access.grants import (
     LEAST_CHARACTERS,
@@ -21,7 +21,7 @@ from keylane.access.grants import (
 from keylane.access.policy import Policy, scope_of
 from keylane.access.scoped_requests import narrow, permits, rule_names, scope_of_grant
 from keylane.access.scopes import Scope
-from keylane.access.tokens import BadToken, jwt_in
+from keylane.access.tokens import BadToken, VerifiedToken, jwt_in
 from keylane.config.api import ApiSettings
 from keylane.config.table import ACCESS
 from keylane.model.routes import Names, Target, find
@@ -64,6 +64,13 @@ class Decision(NamedTuple):
     rules: tuple[str, ...] = ()
 
 
+class TokenCheck(Protocol):
+    """Knows what an issuer has signed."""
+
+    def verify(self, policy: Policy, token: str) -> VerifiedToken:
+        """Return what a token says. Raises BadToken, IssuerUnavailable."""
+
+
 def build(runtime: Runtime, environment: Mapping[str, str]) -> "Authorizer":
     """Return what decides. The policy is read by the first request."""
     source = PolicySource(environment, runtime.clock)
@@ -82,7 +89,7 @@ class Authorizer:
     def __init__(
         self,
         read_policy: Callable[[], Policy],
-        verifier: BlockingVerifier,
+        verifier: TokenCheck,
         read_settings: Callable[[], ApiSettings],
         is_audited: Callable[[], bool],
     ) -> None:
@@ -108,11 +115,7 @@ class Authorizer:
             verified = self._verifier.verify(policy, token)
         except BadToken as error:
             raise NotAuthorized(str(error)) from error
-        decision = decide_scoped(scope_of(policy, verified.claims), request, target)
-        need = need_of(target, request.query)
-        if decision.scope is None or need is None or _is_decided_later(target):
-            return decision
-        return decision._replace(scope=narrow(decision.scope, need))
+        return decide_scoped(scope_of(policy, verified.claims), request, target)
 
 
 def issued_token(policy: Policy, authorization: str) -> str | None:
@@ -138,13 +141,17 @@ def decide(grants: Mapping[str, Grant], request: AccessRequest, target: Target) 
 
 
 def decide_scoped(scope: Scope, request: AccessRequest, target: Target) -> Decision:
-    """Return whether some rule of a scope names all that a request is about."""
+    """Return whether some rule of a scope names all that a request is about, and these rules as its scope.
+
+    On each host a request has these rules alone, so a cursor of one is a cursor of the other.
+    """
     need = need_of(target, request.query)
     is_allowed = need is not None and permits(scope, need)
     if need is None or not is_allowed:
         _log_refusal(scope.caller, request, target)
         return Decision(scope.caller, False, Scope(scope.caller))
-    return Decision(scope.caller, True, scope, rule_names(scope, need))
+    own = scope if _is_decided_later(target) else narrow(scope, need)
+    return Decision(scope.caller, True, own, rule_names(scope, need))
 
 
 def _is_decided_later(target: Target) -> bool:

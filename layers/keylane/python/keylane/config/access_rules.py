@@ -51,7 +51,7 @@ def issuer_of(path: PolicyPath, given: Any) -> Issuer:
     if ("jwks_uri" in given) == ("jwks" in given):
         raise PolicyFault(path, "has either jwks_uri or jwks, the keys themselves")
     uri, jwks = given.get("jwks_uri"), given.get("jwks")
-    if uri is not None and not _is_safe_url(uri):
+    if uri is not None and not is_safe_url(uri):
         raise PolicyFault(
             (*path, "jwks_uri"), "is not an https URL (http only to this machine) without a login"
         )
@@ -240,7 +240,8 @@ def _seconds(path: PolicyPath, given: dict[str, Any], name: str, default: int, m
     return found
 
 
-def _is_safe_url(given: Any) -> bool:
+def is_safe_url(given: Any) -> bool:
+    """Return whether a URL has https, or http to this machine, and neither a login nor a fragment."""
     if not isinstance(given, str) or not re.fullmatch(r"[!-~]{1,2000}", given):
         return False
     try:

@@ -51,6 +51,16 @@ API = SettingsTable(
         shown="all but internal topics",
     ),
     Pattern(
+        "KEYLANE_USER_POOL",
+        "The ARN of the user pool with which API Gateway verifies tokens: the rules of `KEYLANE_ACCESS` then "
+        "apply to their claims. For functions behind such an API alone.",
+        "",
+        form=(
+            "the ARN of a user pool of Cognito",
+            r"arn:aws[a-z-]*:cognito-idp:[a-z0-9-]+:[0-9]{12}:userpool/[a-z0-9-]+_[A-Za-z0-9]+",
+        ),
+    ),
+    Pattern(
         "KEYLANE_BASE_PATH",
         "The base path of a custom domain, which API Gateway leaves in the path.",
         "",
@@ -265,12 +275,19 @@ ACCESS = SettingsTable(
         '{"SHA-256 of a token": {"name": "billing", "read": ["orders*"], "write": ["invoices"]}}',
         REQUIRED,
     ),
+    JsonObject(
+        "KEYLANE_LOGIN",
+        "The issuer with which people log in to the console and by `keylane login`: see "
+        "[login](../operate/serve.md#login-of-people).",
+        '{"issuer": "https://id.example.com/", "client_id": "keylane"}',
+        parts="`keylane serve`",
+    ),
     Switch(
         "KEYLANE_ACCESS_AUDIT",
         "Whether each decision on a request is logged: the caller, the rules, the topics and the result.",
         False,
     ),
-    parts="authorizer",
+    parts="authorizer, query, explore, produce",
 )
 
 JOB_AND_BUILD = SettingsTable(

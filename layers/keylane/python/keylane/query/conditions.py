@@ -6,7 +6,7 @@ are cut in the index are compared on the record, where the cut form does not dec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -78,6 +78,8 @@ class Drive:
 
     `prefix`: what its members have before the values of its last field. `is_exact`: its members are the rows
     that are wanted, one for each. `number`: of the condition on its last field whose interval it is.
+    `among`: of a caller's rules, the values of which a row has one: intervals of the index in their order,
+    which are read one after the other.
     """
 
     index: FieldIndex
@@ -85,13 +87,40 @@ class Drive:
     prefix: bytes
     is_exact: bool
     number: int = 0
+    among: tuple[Interval, ...] = ()
+
+    @classmethod
+    def of_values(cls, field: Field, forms: Iterable[bytes]) -> Drive:
+        """Return a field's index, which leads to the records that have one of some values; at least one."""
+        among = tuple(map(ordered.equal_to, sorted(forms)))
+        index = FieldIndex(field.number, field.name, (field,))
+        return cls(index, Interval(among[0].low, among[-1].high), b"", False, among=among)
 
     @property
     def name(self) -> str:
         """What a cursor calls it: a record with several values has its row at the first in this interval."""
         if self.index is KEYS:
             return "\0"  # a field may be called as it is
+        if self.among:
+            return f"{self.index.name}\0\0"
         return f"{self.index.name}\0{self.number}" if self.number else self.index.name
+
+    def has(self, value: bytes) -> bool:
+        """Return whether a value of the index is one that leads to rows."""
+        return any(each.has(value) for each in self.among or (self.interval,))
+
+    def all_bounds(self, *, is_descending: bool, after: bytes | None) -> list[tuple[bytes, bytes]]:
+        """Return `bounds` of all intervals with something after this position, in the order of reading."""
+        if not self.among:
+            return [self.bounds(is_descending=is_descending, after=after)]
+        found = []
+        for low, high in reversed(self.among) if is_descending else self.among:
+            is_begun = after is not None and (high is None or after < high if is_descending else low <= after)
+            if after is not None and is_begun and not Interval(low, high).has(after):
+                continue  # the position is behind all of it
+            own = Drive(self.index, Interval(low, high), self.prefix, self.is_exact)
+            found.append(own.bounds(is_descending=is_descending, after=after if is_begun else None))
+        return found
 
     def bounds(self, *, is_descending: bool, after: bytes | None) -> tuple[bytes, bytes]:
         """Return the bounds of ZRANGEBYLEX, or of ZREVRANGEBYLEX, for what comes after this position.
@@ -114,11 +143,13 @@ class FieldQuestion(NamedTuple):
     order: Field | None
     is_descending: bool
     indexes: FieldIndexes
+    of_rules: tuple[Drive, ...] = ()
+    """What leads to the records that a caller's rules may permit."""
 
     def drives(self, span: Span) -> Iterator[Drive]:
         """Yield the indexes that can lead to rows of a span: that of keys, where not all of them are wanted.
 
-        Then those of several fields, and those of one.
+        Then those of several fields, and those of one, and at last those of a caller's rules.
         """
         is_of_all_keys = span == Span()
         if not is_of_all_keys:
@@ -144,6 +175,7 @@ class FieldQuestion(NamedTuple):
                     exact = is_exact and is_one and last.on_text is None and count == len(index.fields)
                     exact = exact and len(own[-1]) == 1
                     yield Drive(index, _behind(prefix, last.interval), prefix, exact, number)
+        yield from self.of_rules
 
     def is_met_by(self, record: Record, decode: Callable[[], Record]) -> bool:
         """Return whether a record meets all conditions. `decode` returns it with its value decoded."""

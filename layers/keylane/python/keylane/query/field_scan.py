@@ -74,6 +74,8 @@ fit, there is one member more than records. Records are read by few commands, be
 more than a key; of large ones few are read in vain.
 """
 _DIGEST = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest().encode()
+_NOTHING = (b"(\0", b"(\0")
+"""Bounds between which there is no member."""
 BYTES_OF_ROUND = 4 * 1024 * 1024
 """Of all lanes, but for the one record that a round is certain to bring."""
 BYTES_OF_LANE = 1024 * 1024
@@ -127,7 +129,8 @@ class FieldScan:
         self._is_descending = is_descending
         self._fields = len(drive.index.fields)
         self._wanted = wanted
-        begin, self._end = drive.bounds(is_descending=is_descending, after=after)
+        self._ahead = deque(drive.all_bounds(is_descending=is_descending, after=after))
+        begin, self._end = self._ahead.popleft() if self._ahead else _NOTHING
         self._sources = [
             _FieldPart(lane, key, begin)
             for lane in lanes
@@ -146,7 +149,7 @@ class FieldScan:
     def has_more(self) -> bool:
         """Return whether there is a next member. Reads on where it must."""
         while not self._ready and not any(each.left or each.unread for each in self._sources):
-            if all(each.is_exhausted for each in self._sources):
+            if self._is_at_end():
                 return False
             self._refill(1)
         return True
@@ -154,7 +157,7 @@ class FieldScan:
     def next(self, taken: int) -> FoundMember | None:
         """Return the next member; None at the end. `taken`: how many rows were made of those before."""
         while not self._ready:
-            if all(each.is_exhausted for each in self._sources):
+            if self._is_at_end():
                 return None
             # Of so many a row is expected as of those before.
             expected = (self._wanted - taken) * max(1, self.scanned) // max(1, taken)
@@ -167,6 +170,17 @@ class FieldScan:
             *values, key = member.split(END, self._fields)
             value = END.join(values)
         return FoundMember(member, value, key, lane, data)
+
+    def _is_at_end(self) -> bool:
+        """Return whether all is read. Where an interval is, and there is a further one, begin with that."""
+        if not all(each.is_exhausted for each in self._sources):
+            return False
+        if not self._ahead:
+            return True
+        begin, self._end = self._ahead.popleft()
+        for source in self._sources:
+            source.begin, source.is_exhausted = begin, False
+        return False
 
     def _refill(self, expected: int) -> None:
         """Read so many further members, and some more, as lanes are not equal; then order what has come."""

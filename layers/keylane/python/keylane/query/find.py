@@ -184,7 +184,9 @@ def _within_scope(reading: Reading, scan: FindScan) -> tuple[FieldQuestion, Find
     for condition in question.conditions:
         reading.scope.check_condition(condition.field)
     conditions, span, is_said = reading.scope.narrow(scan.span)
-    question = question._replace(conditions=(*question.conditions, *conditions))
+    question = question._replace(
+        conditions=(*question.conditions, *conditions), of_rules=reading.scope.drives()
+    )
     return question, scan._replace(span=span), is_said
 
 
@@ -215,7 +217,8 @@ class _Finder:
                 return self._driven(*self._continued(drives, types))
             _check_types(types, (question.order,))
         for drive in drives:
-            if drive.is_exact and question.is_in_order(drive):  # none has fewer members
+            # None has fewer members, unless what the rules permit is a part of them.
+            if drive.is_exact and question.is_in_order(drive) and not question.of_rules:
                 return self._driven(drive, self._after)
         counts = _counts(self._reading, drives, self._lanes) if len(drives) > 1 else [0]
         chosen = min(
@@ -369,7 +372,7 @@ class _Finder:
         values = values_at(record.entries, drive.index.number)
         if drive.index.fields[-1].type.is_many:
             # Of a record with several values in the interval there is one row: at the first.
-            own = [value for value in values if drive.interval.has(value)]
+            own = [value for value in values if drive.has(value)]
             first = max if self._question.is_descending else min
             return bool(found.value == first(own, default=None))
         return found.value in values
@@ -403,10 +406,10 @@ def _counts(reading: Reading, drives: Sequence[Drive], lanes: Sequence[Lane]) ->
         calls.append(Call(lane.slot, (b"GET", lane.watermark_key)))
         of_drive.append(None)
         for number, drive in enumerate(drives):
-            low, high = drive.bounds(is_descending=False, after=None)
-            for part in index_keys(reading.layout, lane, drive.index):
-                calls.append(Call(lane.slot, (b"ZLEXCOUNT", part, low, high)))
-                of_drive.append(number)
+            for low, high in drive.all_bounds(is_descending=False, after=None):
+                for part in index_keys(reading.layout, lane, drive.index):
+                    calls.append(Call(lane.slot, (b"ZLEXCOUNT", part, low, high)))
+                    of_drive.append(number)
     counts = [0] * len(drives)
     watermarks = iter(lanes)
     for of_reply, reply in zip(of_drive, reading.run(calls), strict=True):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from keylane.errors import NoJsonObject, OutsideScope, ValueNotDecodable, called
 from keylane.formats.json_text import parse_verbatim
 from keylane.model.routes import PermissionKind
-from keylane.query.conditions import Condition
+from keylane.query.conditions import Condition, Drive
 from keylane.query.span import Span
 from keylane.state import ordered
 from keylane.state.field_index import Field, indexes_of, values_at
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 
 ALL_KEYS = (Span(),)
 NO_KEYS = Span(b"\0", b"\0")
+MOST_DRIVEN = 16
+"""Values of a field that lead to a caller's records, one after the other: each takes a round trip."""
+MOST_KNOWN = 16
+"""Layouts by which a caller's rules are kept."""
 VIEW = "~"
 """How the names of views begin in the state."""
 
@@ -79,6 +83,13 @@ class PermittedValues(NamedTuple):
             return ()
         (form,) = self.forms
         return (Condition(self.field, ordered.equal_to(form), True),)
+
+    @property
+    def drive(self) -> Drive | None:
+        """The index that leads to what has one of the values; None for many, and where a condition does."""
+        if self.conditions or not 0 < len(self.forms) <= MOST_DRIVEN:
+            return None
+        return Drive.of_values(self.field, self.forms)
 
     def is_met(self, entries: bytes, document: Callable[[], Any]) -> bool:
         """Return whether a record with these entries has one. `document` returns its value, parsed."""
@@ -157,6 +168,12 @@ class TopicScope:
         """Return whether a rule permits records of a key, whatever else it asks of them."""
         return any(each.has_key(key) for each in self.permits)
 
+    def drives(self) -> tuple[Drive, ...]:
+        """Return the indexes that lead to what a caller's only rule permits; none where conditions do."""
+        if len(self.permits) != 1:
+            return ()
+        return tuple(drive for each in self.permits[0].where if (drive := each.drive) is not None)
+
     def narrow(self, span: Span) -> tuple[tuple[Condition, ...], Span, bool]:
         """Return further conditions and the span of what is found, and whether they say all of the scope.
 
@@ -186,7 +203,7 @@ class TopicScope:
 
 
 class RowScopes:
-    """The scope of one caller, by the layouts of what is read.
+    """The scope of one caller, by the layouts of what is read; it may serve several requests of theirs.
 
     `decode`: as `ValueDecoder.decode`, of values as their topics have them. `keys_of`: the keys of records
     that a client's key means where a Schema Registry has the schemas of keys; raises BadRequest for none.
@@ -202,7 +219,12 @@ class RowScopes:
         """Return the rules for a topic or view. Raises OutsideScope where they permit nothing of it."""
         found = self._known.get(layout)
         if found is None:
-            found = self._known[layout] = self._make(layout)
+            found = self._make(layout)
+            # Whose keys a registry explains, it may explain otherwise for the next request.
+            if layout.options.key_format != "registry":
+                if len(self._known) >= MOST_KNOWN:
+                    self._known.clear()
+                self._known[layout] = found
         return found
 
     def _make(self, layout: Layout) -> TopicScope:

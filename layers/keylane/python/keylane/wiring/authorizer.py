@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from keylane.access.policy import Issuer
+    from keylane.access.tokens import VerifiedToken
     from keylane.adapters.issuers.jwk import IssuerKey
-    from keylane.adapters.issuers.verifier import TokenVerifier, VerifiedToken
+    from keylane.adapters.issuers.verifier import TokenVerifier
     from keylane.ports import Clock
 
 POLICY_TTL_S = 60.0

@@ -1,7 +1,7 @@
 """Builds what the query function works with. It imports nothing of Kafka, of the log, or of AWS."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from keylane.wiring.runtime import Runtime
 from keylane.wiring.schemas import reading_schemas
 
 OpenStream = Callable[[ChangeSource, Any, Callable[[bytes], bool], Choose | None], Any]
+MOST_CALLERS = 1_024
 OpenLines = Callable[[Callable[[], Iterator[bytes]], str | None], Any]
 
 
@@ -31,7 +32,8 @@ class QueryParts:
     """What the query function works with.
 
     `schemas` opens the Schema Registry for the first value of it, `log` Kafka for changes of whole topics.
-    `open_stream`, `open_lines`, `write`: those of `Runtime`.
+    `open_stream`, `open_lines`, `write`: those of `Runtime`. `of_callers`: by the `id` of a scope, which is
+    kept, what its caller reads with: the server has one scope for a token and topic.
     """
 
     settings: QuerySettings
@@ -41,6 +43,7 @@ class QueryParts:
     open_stream: OpenStream
     open_lines: OpenLines
     write: Callable[[Any], Any] | None = None
+    of_callers: "dict[int, tuple[Scope, QueryParts]]" = field(default_factory=dict)
 
     @property
     def now_ms(self) -> int:
@@ -49,6 +52,14 @@ class QueryParts:
 
     def within(self, scope: Scope) -> "QueryParts":
         """Return what a caller with this scope reads with: as if there were nothing else."""
+        known = self.of_callers.get(id(scope))
+        if known is None:
+            if len(self.of_callers) >= MOST_CALLERS:
+                self.of_callers.clear()
+            known = self.of_callers[id(scope)] = scope, self._within(scope)
+        return known[1]
+
+    def _within(self, scope: Scope) -> "QueryParts":
         from keylane.query.row_scopes import RowScopes  # noqa: PLC0415 (few callers have one)
 
         def decode(layout: Layout, record: Record) -> Record:

@@ -11,11 +11,10 @@ calls fetches them (`fetch_keys`), in its own way, between `begin_fetch` and `en
 So an issuer is asked at most once in RETRY_S, however many tokens strangers send.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
 
 from keylane.access.policy import Issuer, Policy
-from keylane.access.tokens import BadToken, SignedToken, check_claims, parse_token
+from keylane.access.tokens import BadToken, SignedToken, VerifiedToken, check_claims, parse_token
 from keylane.adapters.issuers.jwk import IssuerKey, read_jwks
 from keylane.adapters.issuers.signatures import is_signed, suits
 from keylane.errors import IssuerUnavailable
@@ -31,13 +30,6 @@ class KeysNeeded(Exception):
     def __init__(self, issuer: Issuer) -> None:
         super().__init__(issuer.name)
         self.issuer = issuer
-
-
-class VerifiedToken(NamedTuple):
-    """What an issuer has signed, and until when it counts, in seconds since 1970."""
-
-    claims: Mapping[str, Any]
-    expires_s: float
 
 
 class _KeySet:

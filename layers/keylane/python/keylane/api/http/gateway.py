@@ -2,7 +2,7 @@
 
 import base64
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from keylane.access.callers import SOURCES, Caller
 from keylane.access.scope_codec import CONTEXT_NAME, decode_scope
@@ -17,10 +17,24 @@ MARGIN_MS = 2_000
 """A function's work ends this long before its timeout: then its response is still sent."""
 
 
-def answer(application: Application[Any], event: Any, context: Any) -> dict[str, Any]:
+class Guard(Protocol):
+    """Decides who may do what, where API Gateway has verified the token, and no authorizer function has."""
+
+    def admit(self, request: Request, event: Mapping[str, Any]) -> Request | Response[str]:
+        """Return the request with its caller's scope, or the refusal. Raises KeylaneError."""
+
+
+def answer(
+    application: Application[Any], event: Any, context: Any, guard: Guard | None = None
+) -> dict[str, Any]:
     """Answer one event, even a malformed one, with what API Gateway takes from a function."""
     try:
-        response = application.respond(request_of(event, deadline_of(context, application.clock)))
+        request = request_of(event, deadline_of(context, application.clock))
+        admitted = guard.admit(request, event) if guard else request
+        if isinstance(admitted, Request):
+            response = application.respond(admitted)
+        else:
+            response = application.refuse(admitted)
     except Exception as error:  # noqa: BLE001 (the last resort: an event that API Gateway did not make)
         response = application.fail(error, request_id_of(event) if isinstance(event, dict) else "unknown")
     return to_proxy_response(response)

@@ -44,6 +44,8 @@ class Problem:
 
 INTERNAL = Problem(500, "internal", "Something went wrong on our side")
 MISCONFIGURED = Problem(500, "misconfigured", "The service is misconfigured")
+UNAUTHORIZED = Problem(401, "unauthorized", "The request has no valid credentials")
+FORBIDDEN = Problem(403, "forbidden", "The caller is not allowed to do this")
 UNKNOWN_ROUTE = Problem(404, "unknown-route", "There is nothing at this path")
 WRONG_METHOD = Problem(405, "wrong-method", "The path does not support this method")
 KEY_TOO_LARGE = Problem(414, "key-too-large", "The key is too large")

@@ -222,6 +222,13 @@ class Application(Generic[Parts]):
         """Answer a request that can't be read."""
         return self._finish(problems.response_to(error, request_id), NO_HEADERS, time.perf_counter())
 
+    def refuse(self, response: Response[str]) -> Response[str]:
+        """Return a response that was made before an operation was looked for, as `respond` would.
+
+        Raises SettingsError, SettingsUnavailable.
+        """
+        return self._finish(response, self.settings().cors_headers, time.perf_counter())
+
     def finish(self, response: Response[Any], route: Route, request_id: str, begun_s: float) -> Response[Any]:
         """Return a response that was made without `respond`, as `respond` would. `begun_s`: perf_counter's.
 

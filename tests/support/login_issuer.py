@@ -1,0 +1,157 @@
+"""An issuer of OpenID Connect: it logs everybody in as `subject`, with PKCE, and keeps what it was asked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from tests.support.issuers import SigningKey, encoded, jwks
+
+if TYPE_CHECKING:
+    from typing import Self
+
+CLIENT = "keylane"
+AUDIENCE = "https://api.example.org"
+
+
+class LoginIssuer:
+    """A browser that is sent to /authorize comes back at once with a code.
+
+    `answer`: parameters that replace those of the redirect, None removes one. `claims`: those of id tokens.
+    `refuses`: /token answers with this error. `life_s`: of access tokens. `renews`: whether there are refresh
+    tokens, each for one use.
+    """
+
+    def __init__(self) -> None:
+        self.key = SigningKey("ES256")
+        self.subject, self.life_s, self.renews, self.refuses = "ann", 600.0, True, ""
+        self.answer: dict[str, str | None] = {}
+        self.claims: dict[str, Any] = {}
+        self.asked: list[dict[str, str]] = []
+        """Of /token."""
+        self._codes: dict[str, dict[str, str]] = {}
+        self._refresh_tokens: set[str] = set()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def policy(self, *rules: dict[str, Any]) -> str:
+        """An access policy with this issuer."""
+        known = {
+            "issuer": self.url,
+            "audience": AUDIENCE,
+            "algorithms": ["ES256"],
+            "jwks_uri": f"{self.url}/jwks.json",
+            "leeway_s": 0,
+        }
+        return json.dumps({"issuers": [known], "rules": [{"issuer": self.url, **each} for each in rules]})
+
+    def close(self) -> None:
+        """Stop: the port refuses connections from now on."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(10)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def show(self, path: str) -> dict[str, Any] | None:
+        """The document at a path."""
+        if path == "/jwks.json":
+            return jwks(self.key)
+        if path == "/.well-known/openid-configuration":
+            endpoints = {
+                "authorization_endpoint": f"{self.url}/authorize",
+                "token_endpoint": f"{self.url}/token",
+            }
+            return {"issuer": self.url, "jwks_uri": f"{self.url}/jwks.json", **endpoints}
+        return None
+
+    def authorize(self, asked: dict[str, str]) -> str:
+        """Where the browser is sent."""
+        assert (asked["response_type"], asked["client_id"]) == ("code", CLIENT)
+        assert asked["code_challenge_method"] == "S256"
+        assert "openid" in asked["scope"].split()
+        code = secrets.token_urlsafe(8)
+        self._codes[code] = asked
+        given = {"code": code, "state": asked["state"], "iss": self.url, **self.answer}
+        query = urlencode({name: each for name, each in given.items() if each is not None})
+        return f"{asked['redirect_uri']}?{query}"
+
+    def give(self, asked: dict[str, str]) -> tuple[int, dict[str, Any]]:
+        """The answer of /token."""
+        self.asked.append(asked)
+        if self.refuses:
+            return 400, {"error": self.refuses, "error_description": "as the test wants it"}
+        nonce = None
+        if asked["grant_type"] == "refresh_token":
+            if asked["refresh_token"] not in self._refresh_tokens:
+                return 400, {"error": "invalid_grant", "error_description": "unknown refresh token"}
+            self._refresh_tokens.remove(asked["refresh_token"])
+        else:
+            begun = self._codes.pop(asked["code"], None)  # a code is for one use
+            challenge = encoded(hashlib.sha256(asked["code_verifier"].encode()).digest())
+            if begun is None or begun["code_challenge"] != challenge:
+                return 400, {"error": "invalid_grant", "error_description": "unknown code"}
+            if (begun["redirect_uri"], begun["client_id"]) != (asked["redirect_uri"], asked["client_id"]):
+                return 400, {"error": "invalid_grant", "error_description": "of another client"}
+            nonce = begun["nonce"]
+        return 200, self._tokens(nonce)
+
+    def _tokens(self, nonce: str | None) -> dict[str, Any]:
+        now_s = time.time()
+        common = {"iss": self.url, "sub": self.subject, "iat": int(now_s)}
+        access = {**common, "aud": AUDIENCE, "exp": now_s + self.life_s, "jti": secrets.token_hex(4)}
+        identity = {**common, "aud": CLIENT, "exp": now_s + self.life_s, "nonce": nonce, **self.claims}
+        found: dict[str, Any] = {"access_token": self.key.token(access), "token_type": "Bearer"}
+        found |= {"expires_in": self.life_s, "id_token": self.key.token(identity)}
+        if self.renews:
+            found["refresh_token"] = secrets.token_urlsafe(8)
+            self._refresh_tokens.add(found["refresh_token"])
+        return found
+
+
+def _handler(issuer: LoginIssuer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            parts = urlsplit(self.path)
+            if parts.path == "/authorize":
+                self.send_response(302)
+                self.send_header("Location", issuer.authorize(dict(parse_qsl(parts.query))))
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
+            found = issuer.show(parts.path)
+            self._answer(404 if found is None else 200, found or {})
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            self._answer(*issuer.give(dict(parse_qsl(body))))
+
+        def _answer(self, status: int, document: dict[str, Any]) -> None:
+            body = json.dumps(document).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Access-Control-Allow-Origin", "*")
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    return Handler

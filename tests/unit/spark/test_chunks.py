@@ -206,6 +206,23 @@ def test_chunks_of_many_lanes_are_encoded_at_once_as_each_is_alone(lanes):
         assert chunk.invalid_fields == field_entries(own.records.values, options)[1]
 
 
+def test_a_key_whose_time_went_back_carries_the_highest_time_of_what_it_replaces():
+    log = [Timed(7, b"a", b"x", 50), Timed(8, b"b", b"y", 60), Timed(9, b"a", None, 40)]
+    (folded,) = in_batches(log, [1, 2], Options(), 9, 999)
+    assert arguments_of(encode(folded, Delivery(b""))) == [
+        b"b",
+        codec.encode_record(b"y", 8, 60),
+        b"a",
+        codec.encode_record(None, 9, 40, order_ms=50),
+    ]
+
+
+def test_a_chunk_over_several_batches_has_the_newest_time_of_what_it_has_replaced():
+    log = [Timed(7, b"a", b"x", 50), Timed(8, b"a", b"y", 40), Timed(9, b"b", b"z", 45)]
+    (folded,) = in_batches(log, [1, 2], Options(), 9, 999)
+    assert (len(folded.records), folded.newest_timestamp_ms) == (2, 50)
+
+
 def test_the_same_key_in_two_lanes_is_two_keys():
     opened = [OpenChunk(), OpenChunk()]
     events = [Event(1, b"a", b"x"), Event(2, b"a", b"y"), Event(3, b"a", b"z")]
@@ -279,6 +296,19 @@ def test_payloads_are_the_codec_s_own_bytes():
         b"prefix:k\x00\xff",
         codec.encode_record(b"v\r\n", event.offset, event.timestamp_ms),
     ]
+
+
+def test_a_tombstone_is_a_payload_with_its_flag():
+    (chunk,) = chunks(columns([Event(7, b"k", None)]), b"")
+    assert arguments_of(chunk) == [b"k", codec.encode_record(None, 7, Event(7, b"k", None).timestamp_ms)]
+    assert chunk.has_tombstones
+
+
+def test_a_key_written_a_hundred_thousand_times_is_one_write():
+    events = [Event(offset, b"hot", b"%d" % offset) for offset in range(100_000)]
+    (chunk,) = chunks(columns(events), b"")
+    assert (chunk.count, chunk.end_offset) == (1, 100_000)
+    assert arguments_of(chunk)[1].endswith(b"99999")
 
 
 def test_different_keys_fill_chunks_of_two_thousand():

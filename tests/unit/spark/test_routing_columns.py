@@ -59,6 +59,11 @@ def test_one_huge_key_among_small_ones_agrees():
     assert_equal_to_scalar(pa.array(keys, pa.binary()), keys)
 
 
+def test_high_bytes_are_unsigned():
+    keys = [bytes([byte]) * length for byte in (0x7F, 0x80, 0xFF) for length in range(1, 30)]
+    assert_equal_to_scalar(pa.array(keys, pa.binary()), keys)
+
+
 @pytest.mark.parametrize(
     "column",
     [pa.array([], pa.binary()), pa.array([b"a"], pa.binary()).slice(1)],
@@ -66,6 +71,11 @@ def test_one_huge_key_among_small_ones_agrees():
 )
 def test_no_rows_make_no_hashes(column):
     assert_equal_to_scalar(column, [])
+
+
+@pytest.mark.parametrize("count", [1, 33, 100])
+def test_columns_of_empty_keys_agree(count):
+    assert_equal_to_scalar(pa.array([b""] * count, pa.binary()), [b""] * count)
 
 
 @pytest.mark.parametrize("stripes", [1, 4])

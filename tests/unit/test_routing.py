@@ -76,10 +76,6 @@ def test_stripes_come_from_murmurhash3(key, hashed):
     assert routing.stripe_for(key, 2**32) == hashed
 
 
-def test_kafkas_hash_is_not_mmh3():
-    assert routing.murmur2(b"kafka") & 0xFFFFFFFF != routing.stripe_for(b"kafka", 2**32)
-
-
 def test_an_unknown_partitioner_is_refused_with_the_known_ones():
     with pytest.raises(ValueError, match="'murmur3' is unknown; known are murmur2, crc32, fnv1a"):
         routing.partition_for(b"a", 9, "murmur3")
@@ -179,10 +175,6 @@ def test_a_slot_outside_the_cluster_has_no_tag(slot):
 )
 def test_key_slots_follow_the_cluster_specification(key, hashed):
     assert routing.key_slot(key) == crc_hqx(hashed, 0) % 16_384
-
-
-def test_crc16_is_the_one_of_the_cluster_specification():
-    assert routing.key_slot(b"123456789") == 0x31C3
 
 
 @given(st.integers(0, 16_383), st.binary())

@@ -274,10 +274,6 @@ def test_what_is_wrong_is_named(get: Get, path: str, query: dict[str, str], para
     assert document(get(path, **query), 400)["parameter"] == parameter
 
 
-def test_the_time_of_an_offset_is_named_at(get: Get):
-    assert "did you mean at?" in document(get(OFFSETS, timestamp="1"), 400)["detail"]
-
-
 @pytest.mark.parametrize(
     ("path", "kind"),
     [

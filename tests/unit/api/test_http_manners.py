@@ -285,13 +285,6 @@ def test_an_unknown_parameter_is_refused_with_the_one_that_was_meant(path: str, 
     assert meant in json.loads(answer["body"])["detail"].partition("It has")[0]
 
 
-def test_an_unknown_parameter_of_a_write_writes_nothing(post: Ask, log: FakeLog):
-    answer = post("/topics/t/keys/k", b"v", method="PUT", query={"keyformat": "base64"})
-    assert problem_of(answer) == (400, "bad-request", "keyformat")
-    assert "did you mean key_format?" in json.loads(answer["body"])["detail"]
-    assert not log.sent
-
-
 @pytest.mark.parametrize("depth", [*range(20, 1_000, 20), *range(700, 1_000, 3)])
 def test_fields_of_a_deep_object_are_the_same_in_an_envelope(depth: int):
     deep = '{"a": ' * depth + "1.50" + "}" * depth

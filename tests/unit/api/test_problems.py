@@ -87,19 +87,6 @@ def test_errors_have_their_status_type_and_code(
     assert ("Retry-After" in headers) == (status == 503)
 
 
-def test_bad_request_names_its_parameter():
-    assert answered(errors.BadRequest("no", "envelope"))[1]["parameter"] == "envelope"
-    assert "parameter" not in answered(errors.BadRequest("no"))[1]
-
-
-def test_retry_after_is_the_errors_own():
-    assert answered(errors.LaneBuilding("t", 0, 1))[2]["Retry-After"] == "2"
-
-
-def test_corrupt_state_names_its_key():
-    assert "{0}:t:1:v:k" in answered(errors.CorruptState("{0}:t:1:v:k", "cut"))[1]["detail"]
-
-
 @pytest.mark.parametrize(
     "error", [RuntimeError("secret"), errors.Fenced("lane", 1, 2), errors.WriterError("secret")]
 )

@@ -55,37 +55,6 @@ def problem(answer: dict[str, Any]) -> tuple[int, int, str | None]:
     return answer["statusCode"], document["error_code"], document.get("parameter")
 
 
-def test_the_binary_example_of_the_reference(post: Post, log: FakeLog):
-    records = [
-        {"key": "a2V5", "value": "Y29uZmx1ZW50"},
-        {"value": "a2Fma2E=", "partition": 1},
-        {"value": "bG9ncw=="},
-    ]
-    told = offsets(post({"records": records}, BINARY))
-    assert log.sent == [
-        NewRecord("test", b"key", b"confluent"),
-        NewRecord("test", None, b"kafka", 1),
-        NewRecord("test", None, b"logs"),
-    ]
-    assert [set(each) for each in told] == [{"partition", "offset", "error_code", "error"}] * 3
-    assert told[1]["partition"] == 1
-    assert all(each["offset"] >= 0 and each["error_code"] is each["error"] is None for each in told)
-
-
-def test_the_json_example_of_the_reference(post: Post, log: FakeLog):
-    records = [
-        {"key": "somekey", "value": {"foo": "bar"}},
-        {"value": ["foo", "bar"], "partition": 1},
-        {"value": 53.5},
-    ]
-    assert len(offsets(post({"records": records}))) == 3
-    assert log.sent == [
-        NewRecord("test", b'"somekey"', b'{"foo":"bar"}'),
-        NewRecord("test", None, b'["foo","bar"]', 1),
-        NewRecord("test", None, b"53.5"),
-    ]
-
-
 def test_the_partition_example_of_the_reference(post: Post, log: FakeLog):
     records = [{"key": "a2V5", "value": "Y29uZmx1ZW50"}, {"value": "a2Fma2E="}]
     told = offsets(post({"records": records}, BINARY, "/topics/test/partitions/1"))
@@ -104,12 +73,6 @@ def test_another_format_of_keys_is_refused_whatever_the_body(post: Post, log: Fa
     answer = post({"records": [{}]}, media_type, query={"key_format": ""})
     assert problem(answer) == (400, 400, "key_format")
     assert not log.sent
-
-
-def test_null_is_no_key_and_a_tombstone(post: Post, log: FakeLog):
-    for media_type in (JSON, BINARY):
-        offsets(post({"records": [{"key": None, "value": None}, {}]}, media_type))
-    assert log.sent == [NewRecord("test", None, None)] * 4
 
 
 @pytest.mark.parametrize("media_type", [JSON, BINARY, TEXT])
@@ -215,42 +178,9 @@ def test_other_bodies_are_415_and_supported_ones_are_named(post: Post, media_typ
     assert BINARY in detail
 
 
-def test_media_types_may_have_parameters_and_capitals(post: Post):
-    offsets(post({"records": [{"value": 1}]}, "Application/vnd.kafka.JSON.v2+json; charset=utf-8"))
-
-
 @pytest.mark.parametrize("body", [b"{", b"\xff", b"[1]", b"7", b'{"records": [{"value": 1e999}]}'])
 def test_body_that_is_no_json_object_is_400(post: Post, body: bytes):
     assert problem(post(body)) == (400, 400, "body")
-
-
-@pytest.mark.parametrize("body", [b"", b" \r\n", b"null"])
-@pytest.mark.parametrize("path", ["/topics/test", "/topics/test/partitions/0"])
-def test_empty_body_is_422(post: Post, body: bytes, path: str):
-    for media_type in (JSON, BINARY):
-        assert problem(post(body, media_type, path)) == (422, 422, "body")
-
-
-def test_body_may_begin_with_a_byte_order_mark(post: Post, log: FakeLog):
-    offsets(post(b"\xef\xbb\xbf" + json.dumps({"records": [{"value": "\ufeffa"}]}).encode()))
-    assert log.sent == [NewRecord("test", None, '"\ufeffa"'.encode())]
-
-
-def nested(levels: int) -> bytes:
-    """Return a body of that many levels: the document, `records`, and its record are three of them."""
-    inner = levels - 3
-    return b'{"records": [{"key": %s%s}]}' % (b"[" * inner, b"]" * inner)
-
-
-def test_a_body_of_500_levels_is_written_and_a_deeper_one_is_called_so(post: Post, log: FakeLog):
-    offsets(post(nested(500)))
-    assert log.sent[0].key == b"[" * 497 + b"]" * 497
-    for levels in (501, 1_001, 3_001, 100_001):
-        answer = post(nested(levels))
-        assert problem(answer) == (400, 400, "body")
-        detail = json.loads(answer["body"])["detail"]
-        assert detail == "the body is nested deeper than 500 levels; no record was written"
-    assert len(log.sent) == 1
 
 
 @pytest.mark.parametrize(
@@ -352,24 +282,6 @@ def test_missing_settings_are_reported_in_the_same_form(monkeypatch: pytest.Monk
     monkeypatch.delenv("KEYLANE_KAFKA_BOOTSTRAP", raising=False)
     event = an_event("POST", "/topics/t", body=b'{"records": [{}]}', headers={"Content-Type": JSON})
     assert problem(load_handler("produce").lambda_handler(event, None)) == (500, 500, None)
-
-
-@pytest.mark.parametrize(
-    ("path", "allow"),
-    [
-        ("/push", "POST"),
-        ("/topics/t", "POST, GET, HEAD"),
-        ("/topics/t/partitions/0", "POST, GET, HEAD"),
-    ],
-)
-def test_other_methods_are_405_with_the_methods_of_the_path(path: str, allow: str):
-    answer = load_handler("produce").lambda_handler(an_event("DELETE", path), None)
-    assert (answer["statusCode"], headers_of(answer)["Allow"]) == (405, allow)
-
-
-def test_explore_function_names_the_method_that_another_function_has():
-    answer = load_handler("explore").lambda_handler(an_event("DELETE", "/topics/t"), None)
-    assert (answer["statusCode"], headers_of(answer)["Allow"]) == (405, "GET, HEAD, POST")
 
 
 JSON_VALUES = st.recursive(

@@ -282,12 +282,6 @@ def test_v3_clusters_are_resources_with_links(get: Get):
     assert get("/v3/clusters/fake") == (200, first)
 
 
-def test_v3_offsets_of_a_partition(get: Get):
-    status, offsets = get("/v3/clusters/fake/topics/t/partitions/0/offset")
-    assert (status, offsets["kind"]) == (200, "KafkaPartitionWithOffsets")
-    assert (offsets["earliest_offset"], offsets["latest_offset"]) == (0, 3)
-
-
 def test_v3_lags_are_of_topics_that_are_served_the_largest_first(kafka: FakeKafka, get: Get):
     kafka.logs["t"][1].add(LogRecord(0, b"k", b"v"))
     kafka.logs["secret"][0].add(LogRecord(0, b"k", b"v"))

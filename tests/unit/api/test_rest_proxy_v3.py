@@ -156,12 +156,6 @@ def test_faults_have_rest_proxys_codes(post: Post, log: FakeLog, record: dict[st
     assert not log.topics["test"][0]
 
 
-@pytest.mark.parametrize("partition", ["1", 1.0])
-def test_a_partition_is_read_as_jackson_reads_it(post: Post, partition: Any):
-    (report,) = post({"partition_id": partition, "value": {"type": "JSON", "data": 1}})
-    assert report["partition_id"] == 1
-
-
 def test_kafkas_errors_are_in_the_reports(post: Post, log: FakeLog):
     record = {"value": {"type": "JSON", "data": 1}}
     (unknown,) = post(record, path="/v3/clusters/c/topics/nowhere/records")
@@ -293,21 +287,6 @@ def test_a_batch_that_is_wrong_as_a_whole_writes_nothing(
     assert (found, document["status"], document["error_code"]) == (status, status, code)
     assert document["message"] == document["detail"]
     assert log.sent == []
-
-
-def test_kafkas_errors_are_failures_with_rest_proxys_codes(post_batch: PostBatch, log: FakeLog):
-    for error, code in (
-        (LogUnavailable("away"), 50003),
-        (ProduceFailed("UNKNOWN_SERVER_ERROR", "refused", retriable=False), 50002),
-        (ProduceFailed("TOPIC_AUTHORIZATION_FAILED", "refused", retriable=False), 40301),
-    ):
-        log.refusals["test"] = error
-        status, document = post_batch({"entries": [entry("a"), entry("b")]})
-        assert (status, document["successes"]) == (207, [])
-        assert [(each["id"], each["error_code"]) for each in document["failures"]] == [
-            ("a", code),
-            ("b", code),
-        ]
 
 
 def test_a_batch_that_is_repeated_with_its_key_is_not_written_again(log: FakeLog):

@@ -289,16 +289,13 @@ def test_writes_whose_sender_was_cancelled_meanwhile_are_uncertain_and_not_sent_
     assert service.asked in ([], [("POST", PUSH)]), "no record is written a second time"
 
 
-def test_a_session_reads_its_own_writes_in_one_request_too():
+async def test_a_session_reads_its_own_writes_in_one_request_too():
     service = Service()
 
-    async def inside() -> None:
-        async with service.async_client() as client:
-            topic = client.session().batching().topic("t")
-            await asyncio.gather(topic.put("k1", "a"), topic.put("k2", "b"))
-            await asyncio.gather(topic.get("k1"), topic.get("k2"))
-
-    asyncio.run(inside())
+    async with service.async_client() as client:
+        topic = client.session().batching().topic("t")
+        await asyncio.gather(topic.put("k1", "a"), topic.put("k2", "b"))
+        await asyncio.gather(topic.get("k1"), topic.get("k2"))
     assert service.asked == [("POST", PUSH), ("POST", READ)]
 
 

@@ -27,14 +27,11 @@ def fake():
     return FakeKeylane({"t": 3})
 
 
-def test_clients_of_one_fake_see_each_others_writes(fake):
+async def test_clients_of_one_fake_see_each_others_writes(fake):
     fake.client().topic("t").put("k", 1)
 
-    async def read():
-        async with fake.async_client() as client:
-            return (await client.topic("t")["k"]).value
-
-    assert asyncio.run(read()) == 1
+    async with fake.async_client() as client:
+        assert (await client.topic("t")["k"]).value == 1
     with pytest.raises(KeylaneError, match="there is no topic 't'"):
         FakeKeylane({}).client().topic("t").get("k")
 
@@ -128,15 +125,12 @@ def test_the_fake_has_snapshots_and_mappings_that_stay_current():
             list(topic.snapshot(where={"unknown": 1}))
 
 
-def test_the_fake_has_mappings_of_asynchronous_clients():
-    async def use() -> object:
-        has_changed = asyncio.Event()
-        async with FakeKeylane({"t": 2}).async_client() as client:
-            topic = client.topic("t")
-            await topic.put("a", 1)
-            async with topic.sync(on_change=lambda _: has_changed.set()) as records:
-                await topic.put(b"\xff", 2)
-                await has_changed.wait()
-                return {key: record.value for key, record in records.items()}
-
-    assert asyncio.run(use()) == {"a": 1, b"\xff": 2}
+async def test_the_fake_has_mappings_of_asynchronous_clients():
+    has_changed = asyncio.Event()
+    async with FakeKeylane({"t": 2}).async_client() as client:
+        topic = client.topic("t")
+        await topic.put("a", 1)
+        async with topic.sync(on_change=lambda _: has_changed.set()) as records:
+            await topic.put(b"\xff", 2)
+            await has_changed.wait()
+            assert ({key: record.value for key, record in records.items()}) == {"a": 1, b"\xff": 2}

@@ -15,32 +15,26 @@ from keylane_server.bodies import Body, BodyBroken, BodyTimeout, BodyTooLarge
 LIMITS = Limits(running=1, waiting=1, wait_s=20, long_polls=1, body_bytes=10, bodies_bytes=15)
 
 
-def test_a_request_waits_for_its_turn_and_the_next_is_refused():
-    async def run():
-        admission = AdmissionControl(LIMITS).reads
+async def test_a_request_waits_for_its_turn_and_the_next_is_refused():
+    admission = AdmissionControl(LIMITS).reads
+    await admission.enter()
+    waits = asyncio.ensure_future(admission.enter())
+    await asyncio.sleep(0)
+    with pytest.raises(Overloaded, match="1 requests run and 1 wait"):
         await admission.enter()
-        waits = asyncio.ensure_future(admission.enter())
-        await asyncio.sleep(0)
-        with pytest.raises(Overloaded, match="1 requests run and 1 wait"):
-            await admission.enter()
-        admission.leave()
-        await waits
-        admission.leave()
-        return admission.running, admission.waiting
-
-    assert asyncio.run(run()) == (0, 0)
+    admission.leave()
+    await waits
+    admission.leave()
+    assert (admission.running, admission.waiting) == (0, 0)
 
 
-def test_a_request_that_waits_too_long_is_refused():
-    async def run():
-        admission = AdmissionControl(Limits(running=1, waiting=1, wait_s=0.01)).reads
+async def test_a_request_that_waits_too_long_is_refused():
+    admission = AdmissionControl(Limits(running=1, waiting=1, wait_s=0.01)).reads
+    await admission.enter()
+    with pytest.raises(Overloaded, match="too long"):
         await admission.enter()
-        with pytest.raises(Overloaded, match="too long"):
-            await admission.enter()
-        admission.leave()
-        return admission.running, admission.waiting
-
-    assert asyncio.run(run()) == (0, 0)
+    admission.leave()
+    assert (admission.running, admission.waiting) == (0, 0)
 
 
 def test_writes_have_places_of_their_own():
@@ -94,7 +88,7 @@ async def never():
     await asyncio.Event().wait()
 
 
-def test_a_body_whose_next_part_does_not_come_in_time_is_refused(monkeypatch):
+async def test_a_body_whose_next_part_does_not_come_in_time_is_refused(monkeypatch):
     monkeypatch.setattr(admission_module, "LOOK_S", 0.001)
     monkeypatch.setattr(bodies, "PART_TIMEOUT_S", 0.001)
     parts = iter([part(b"abc", more=True)])
@@ -102,20 +96,17 @@ def test_a_body_whose_next_part_does_not_come_in_time_is_refused(monkeypatch):
     async def receive():
         return next(parts, None) or await never()
 
-    async def run():
-        body = Body(AdmissionControl(LIMITS))
-        with pytest.raises(BodyTimeout):
-            await body.read(receive, None)
-        # The task goes on: it has a refusal to send.
-        return asyncio.current_task().cancelling()
-
-    assert asyncio.run(run()) == 0
+    body = Body(AdmissionControl(LIMITS))
+    with pytest.raises(BodyTimeout):
+        await body.read(receive, None)
+    # The task goes on: it has a refusal to send.
+    assert asyncio.current_task().cancelling() == 0
 
 
 @pytest.mark.parametrize(
     ("limit", "value"), [("LEAST_BYTES_PER_S", 3_000), ("BODY_TIMEOUT_S", 0.0), ("PART_TIMEOUT_S", 0.0)]
 )
-def test_a_body_that_arrives_too_slowly_is_refused_though_parts_come(monkeypatch, limit, value):
+async def test_a_body_that_arrives_too_slowly_is_refused_though_parts_come(monkeypatch, limit, value):
     clock = iter(range(1_000))
     monkeypatch.setattr(bodies, "PART_TIMEOUT_S", 2.0)
     monkeypatch.setattr(bodies, "BODY_TIMEOUT_S", 1_000.0)
@@ -124,11 +115,8 @@ def test_a_body_that_arrives_too_slowly_is_refused_though_parts_come(monkeypatch
     monkeypatch.setattr(bodies, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     body = Body(AdmissionControl(Limits(body_bytes=100)))
 
-    async def run() -> None:
-        with pytest.raises(BodyTimeout):
-            await body.read(arriving(*[part(b"x", more=True)] * 90), None)
-
-    asyncio.run(run())
+    with pytest.raises(BodyTimeout):
+        await body.read(arriving(*[part(b"x", more=True)] * 90), None)
     body.release()
 
 
@@ -213,21 +201,18 @@ def test_a_body_that_ends_too_early_is_noticed():
         asyncio.run(body.read(arriving(part(b"x", more=True), {"type": "http.disconnect"}), None))
 
 
-def test_a_read_that_waits_gives_its_place_to_others():
-    async def run():
-        admission = AdmissionControl(LIMITS)
-        places = [ReadPlace(admission), ReadPlace(admission)]
-        assert admission.reads.enter_at_once()
-        assert places[0].give(0.01) == places[0].give(0.01) == 0.01
-        assert (admission.reads.running, admission.waiting) == (0, 1)
-        assert admission.reads.enter_at_once()
-        with pytest.raises(WaitRefused, match="1 reads wait"):
-            places[1].give(0.01)
-        for place in places:
-            place.leave()
-        return admission.reads.running, admission.waiting
-
-    assert asyncio.run(run()) == (0, 0)
+async def test_a_read_that_waits_gives_its_place_to_others():
+    admission = AdmissionControl(LIMITS)
+    places = [ReadPlace(admission), ReadPlace(admission)]
+    assert admission.reads.enter_at_once()
+    assert places[0].give(0.01) == places[0].give(0.01) == 0.01
+    assert (admission.reads.running, admission.waiting) == (0, 1)
+    assert admission.reads.enter_at_once()
+    with pytest.raises(WaitRefused, match="1 reads wait"):
+        places[1].give(0.01)
+    for place in places:
+        place.leave()
+    assert (admission.reads.running, admission.waiting) == (0, 0)
 
 
 @pytest.mark.parametrize(

@@ -23,24 +23,20 @@ from keylane_server.greenlets import (
 BOUND_S = 20
 
 
-def test_requests_wait_at_the_same_time_in_one_thread():
-    async def run():
-        order = []
+async def test_requests_wait_at_the_same_time_in_one_thread():
+    order = []
 
-        def request(name, seconds):
-            order.append(f"{name} begins")
-            greenlets.pause_s(seconds)
-            order.append(f"{name} ends")
-            return threading.get_ident()
+    def request(name, seconds):
+        order.append(f"{name} begins")
+        greenlets.pause_s(seconds)
+        order.append(f"{name} ends")
+        return threading.get_ident()
 
-        idents = await asyncio.gather(
-            run_request(lambda: request("slow", 0.05)), run_request(lambda: request("fast", 0.01))
-        )
-        return order, set(idents) == {threading.get_ident()}
-
-    order, is_one_thread = asyncio.run(run())
+    idents = await asyncio.gather(
+        run_request(lambda: request("slow", 0.05)), run_request(lambda: request("fast", 0.01))
+    )
     assert order == ["slow begins", "fast begins", "fast ends", "slow ends"]
-    assert is_one_thread
+    assert set(idents) == {threading.get_ident()}
 
 
 def test_an_error_of_a_request_is_raised_to_who_waits_for_it():
@@ -77,7 +73,7 @@ def test_a_blocking_call_runs_in_a_thread_and_its_error_comes_back():
         asyncio.run(run(-1))
 
 
-def test_calls_at_the_same_time_return_in_their_order():
+async def test_calls_at_the_same_time_return_in_their_order():
     def call(number):
         def pause():
             greenlets.pause_s(0.02 / (number + 1))
@@ -85,32 +81,26 @@ def test_calls_at_the_same_time_return_in_their_order():
 
         return pause
 
-    async def run():
-        return await run_request(lambda: greenlets.call_all([call(number) for number in range(3)]))
-
-    assert asyncio.run(run()) == [0, 1, 2]
+    assert await run_request(lambda: greenlets.call_all([call(number) for number in range(3)])) == [0, 1, 2]
 
 
-def test_a_read_that_waits_ends_when_its_client_goes():
-    async def run():
-        ended = asyncio.get_running_loop().create_future()
-        cleaned = []
+async def test_a_read_that_waits_ends_when_its_client_goes():
+    ended = asyncio.get_running_loop().create_future()
+    cleaned = []
 
-        def polls():
-            try:
-                while True:
-                    greenlets.pause_s(10)
-            except GreenletExit:
-                cleaned.append(True)
-                raise
+    def polls():
+        try:
+            while True:
+                greenlets.pause_s(10)
+        except GreenletExit:
+            cleaned.append(True)
+            raise
 
-        running = begin(polls, lambda _, error: ended.set_result(error), is_cancellable=True)
-        await asyncio.sleep(0)
-        running.cancel()
-        async with asyncio.timeout(BOUND_S):
-            return await ended, cleaned
-
-    error, cleaned = asyncio.run(run())
+    running = begin(polls, lambda _, error: ended.set_result(error), is_cancellable=True)
+    await asyncio.sleep(0)
+    running.cancel()
+    async with asyncio.timeout(BOUND_S):
+        error = await ended
     assert isinstance(error, RequestCancelled)
     assert cleaned == [True]
 
@@ -128,55 +118,43 @@ class CountedCall:
         return number
 
 
-def test_requests_that_join_a_running_call_share_its_result():
-    async def run():
-        call, shared = CountedCall(), SharedCall()
-        joins = [run_request(lambda: shared.join(call, BOUND_S)) for _ in range(5)]
-        return await asyncio.gather(*joins), call.begun, shared.is_idle
-
-    assert asyncio.run(run()) == ([1] * 5, 1, True)
+async def test_requests_that_join_a_running_call_share_its_result():
+    call, shared = CountedCall(), SharedCall()
+    joins = [run_request(lambda: shared.join(call, BOUND_S)) for _ in range(5)]
+    assert (await asyncio.gather(*joins), call.begun, shared.is_idle) == ([1] * 5, 1, True)
 
 
-def test_who_needs_a_call_from_now_on_shares_the_next_one():
-    async def run():
-        call, shared = CountedCall(), SharedCall()
-        first = asyncio.ensure_future(run_request(lambda: shared.join(call, BOUND_S)))
-        await asyncio.sleep(0.005)
-        later = [run_request(lambda: shared.join_next(call, BOUND_S)) for _ in range(3)]
-        return await asyncio.gather(first, *later), call.begun
-
-    assert asyncio.run(run()) == ([1, 2, 2, 2], 2)
+async def test_who_needs_a_call_from_now_on_shares_the_next_one():
+    call, shared = CountedCall(), SharedCall()
+    first = asyncio.ensure_future(run_request(lambda: shared.join(call, BOUND_S)))
+    await asyncio.sleep(0.005)
+    later = [run_request(lambda: shared.join_next(call, BOUND_S)) for _ in range(3)]
+    assert (await asyncio.gather(first, *later), call.begun) == ([1, 2, 2, 2], 2)
 
 
-def test_each_who_shares_a_failed_call_gets_an_error_of_its_own():
+async def test_each_who_shares_a_failed_call_gets_an_error_of_its_own():
     def fails():
         greenlets.pause_s(0)
         raise LookupError("gone")
 
-    async def run():
-        shared = SharedCall()
-        joins = [run_request(lambda: shared.join(fails, BOUND_S)) for _ in range(2)]
-        return await asyncio.gather(*joins, return_exceptions=True)
-
-    first, second = asyncio.run(run())
+    shared = SharedCall()
+    joins = [run_request(lambda: shared.join(fails, BOUND_S)) for _ in range(2)]
+    first, second = await asyncio.gather(*joins, return_exceptions=True)
     assert type(first) is type(second) is LookupError
     assert first is not second
     assert first.args == ("gone",)
 
 
-def test_a_request_with_little_time_does_not_end_the_call_for_the_others():
-    async def run():
-        call, shared = CountedCall(), SharedCall()
-        hasty = run_request(lambda: shared.join(call, 0.001))
-        patient = run_request(lambda: shared.join(call, BOUND_S))
-        return await asyncio.gather(hasty, patient, return_exceptions=True), call.begun
-
-    (hasty, patient), begun = asyncio.run(run())
+async def test_a_request_with_little_time_does_not_end_the_call_for_the_others():
+    call, shared = CountedCall(), SharedCall()
+    hasty = run_request(lambda: shared.join(call, 0.001))
+    patient = run_request(lambda: shared.join(call, BOUND_S))
+    (hasty, patient), begun = await asyncio.gather(hasty, patient, return_exceptions=True), call.begun
     assert isinstance(hasty, TimeoutError)
     assert (patient, begun) == (1, 1)
 
 
-def test_what_waits_for_others_asks_how_long_it_may():
+async def test_what_waits_for_others_asks_how_long_it_may():
     asked: list[float] = []
 
     def before_waiting(seconds: float) -> float:
@@ -190,11 +168,8 @@ def test_what_waits_for_others_asks_how_long_it_may():
         greenlets.await_s(60)
         greenlets.await_s(30)
 
-    async def run():
-        with pytest.raises(WaitRefused, match="too many"):
-            await greenlets.begin_awaited(request, bounds=RequestBounds(before_waiting))[1]
-        # The next request of the same greenlet waits by itself.
-        await run_request(lambda: greenlets.await_s(0))
-
-    asyncio.run(run())
+    with pytest.raises(WaitRefused, match="too many"):
+        await greenlets.begin_awaited(request, bounds=RequestBounds(before_waiting))[1]
+    # The next request of the same greenlet waits by itself.
+    await run_request(lambda: greenlets.await_s(0))
     assert asked == [60, 30]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import zstandard
+from tests.support.becoming import becomes
 from tests.support.fakes import FakeMetrics
 
 from keylane.errors import UnknownTopic
@@ -53,12 +54,9 @@ async def read(body: LineBody, refuse=lambda: None) -> bytes:
 
 
 @pytest.mark.parametrize("coding", [None, "gzip", "zstd"])
-def test_lines_are_sent_in_pieces_and_may_be_compressed(coding: str | None):
-    async def scenario() -> list[bytes]:
-        body = await OpenBodies().open(some_lines(40, 500), coding)
-        return [chunk async for chunk in body.chunks(lambda: None)]
-
-    chunks = asyncio.run(scenario())
+async def test_lines_are_sent_in_pieces_and_may_be_compressed(coding: str | None):
+    body = await OpenBodies().open(some_lines(40, 500), coding)
+    chunks = [chunk async for chunk in body.chunks(lambda: None)]
     assert max(map(len, chunks)) <= PIECE_BYTES
     data = b"".join(chunks)
     if coding == "gzip":
@@ -69,14 +67,11 @@ def test_lines_are_sent_in_pieces_and_may_be_compressed(coding: str | None):
 
 
 @pytest.mark.parametrize("coding", [None, "gzip", "zstd"])
-def test_a_line_does_not_wait_for_many_more(coding: str | None, monkeypatch: pytest.MonkeyPatch):
+async def test_a_line_does_not_wait_for_many_more(coding: str | None, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(lines, "FLUSH_S", 0.0)
 
-    async def scenario() -> bytes:
-        body = await OpenBodies().open(some_lines(), coding)
-        return await anext(aiter(body.chunks(lambda: None)))
-
-    first = asyncio.run(scenario())
+    body = await OpenBodies().open(some_lines(), coding)
+    first = await anext(aiter(body.chunks(lambda: None)))
     if coding == "gzip":
         first = zlib.decompressobj(31).decompress(first)
     if coding == "zstd":
@@ -84,55 +79,46 @@ def test_a_line_does_not_wait_for_many_more(coding: str | None, monkeypatch: pyt
     assert first == LINE % 0
 
 
-def test_so_many_are_read_at_a_time_and_one_that_can_t_begin_takes_no_place():
-    async def scenario() -> None:
-        opened = OpenBodies()
+async def test_so_many_are_read_at_a_time_and_one_that_can_t_begin_takes_no_place():
+    opened = OpenBodies()
 
-        def fail() -> Iterator[bytes]:
-            raise UnknownTopic("nowhere")
+    def fail() -> Iterator[bytes]:
+        raise UnknownTopic("nowhere")
 
-        for _ in range(MOST_SNAPSHOTS + 1):
-            with pytest.raises(UnknownTopic):
-                await run_request(lambda: opened.bodies.open(fail, None))
-        bodies = [await opened.open(some_lines()) for _ in range(MOST_SNAPSHOTS)]
-        with pytest.raises(WaitRefused):
-            await opened.open(some_lines())
-        bodies[0].close()
+    for _ in range(MOST_SNAPSHOTS + 1):
+        with pytest.raises(UnknownTopic):
+            await run_request(lambda: opened.bodies.open(fail, None))
+    bodies = [await opened.open(some_lines()) for _ in range(MOST_SNAPSHOTS)]
+    with pytest.raises(WaitRefused):
         await opened.open(some_lines())
+    bodies[0].close()
+    await opened.open(some_lines())
 
-    asyncio.run(scenario())
 
-
-def test_a_stop_of_the_server_is_the_last_line_also_of_one_that_waits():
+async def test_a_stop_of_the_server_is_the_last_line_also_of_one_that_waits():
     def waiting() -> Iterator[bytes]:
         yield LINE % 0
         while True:
             pause_s(60)
 
-    async def scenario() -> bytes:
-        opened = OpenBodies()
-        reading = asyncio.ensure_future(read(await opened.open(waiting())))
-        await asyncio.sleep(0.01)
-        opened.bodies.end_all(refusal_of(Overloaded("the server is being stopped"), "stream"))
-        return await reading
-
-    first, last = asyncio.run(scenario()).splitlines()
+    opened = OpenBodies()
+    reading = asyncio.ensure_future(read(await opened.open(waiting())))
+    await asyncio.sleep(0.01)
+    opened.bodies.end_all(refusal_of(Overloaded("the server is being stopped"), "stream"))
+    first, last = (await reading).splitlines()
     assert json.loads(first) == {"key": "0000000"}
     assert json.loads(last)["problem"]["type"] == "urn:keylane:problem:overloaded"
 
 
-def test_a_token_that_has_expired_is_the_last_line(monkeypatch: pytest.MonkeyPatch):
+async def test_a_token_that_has_expired_is_the_last_line(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(lines, "HEARTBEAT_S", 0.0)
 
-    async def scenario() -> bytes:
-        body = await OpenBodies().open(some_lines(1_000_000))
-        return await read(body, lambda: ChangeEvent(PROBLEM, '{"status": 401}'))
-
-    found = asyncio.run(scenario()).splitlines()
+    body = await OpenBodies().open(some_lines(1_000_000))
+    found = (await read(body, lambda: ChangeEvent(PROBLEM, '{"status": 401}'))).splitlines()
     assert (len(found), json.loads(found[-1])) == (2, {"problem": {"status": 401}})
 
 
-def test_a_client_that_has_gone_ends_what_makes_its_lines():
+async def test_a_client_that_has_gone_ends_what_makes_its_lines():
     ended = []
 
     def forever() -> Iterator[bytes]:
@@ -143,24 +129,18 @@ def test_a_client_that_has_gone_ends_what_makes_its_lines():
         finally:
             ended.append(True)
 
-    async def scenario() -> None:
-        body = await OpenBodies().open(forever())
-        reading = asyncio.ensure_future(read(body))
-        await asyncio.sleep(0.02)
-        body.leave()
-        await reading
-        body.close()
-
-    asyncio.run(scenario())
-    assert ended
+    body = await OpenBodies().open(forever())
+    reading = asyncio.ensure_future(read(body))
+    await asyncio.sleep(0.02)
+    body.leave()
+    await reading
+    body.close()
+    await becomes(lambda: ended)
 
 
-def test_a_client_that_reads_too_slowly_is_counted_once():
-    async def scenario() -> int:
-        opened = OpenBodies()
-        body = await opened.open(some_lines())
-        body.count_as_cut()
-        body.count_as_cut()
-        return opened.cut
-
-    assert asyncio.run(scenario()) == 1
+async def test_a_client_that_reads_too_slowly_is_counted_once():
+    opened = OpenBodies()
+    body = await opened.open(some_lines())
+    body.count_as_cut()
+    body.count_as_cut()
+    assert opened.cut == 1

@@ -35,16 +35,12 @@ def read(budget: ReplyBudget, log: list[str], name: str, size_bytes: int = 1, pa
     found.release()
 
 
-def test_a_few_requests_read_at_a_time_in_their_order():
-    async def run() -> list[str]:
-        budget, log = ReplyBudget(), []
-        await asyncio.gather(
-            *(run_request(lambda name=str(name): read(budget, log, name)) for name in range(READING + 2))
-        )
-        assert (budget.held_bytes, budget._reading, len(budget._waiting)) == (0, 0, 0)
-        return log
-
-    log = asyncio.run(run())
+async def test_a_few_requests_read_at_a_time_in_their_order():
+    budget, log = ReplyBudget(), []
+    await asyncio.gather(
+        *(run_request(lambda name=str(name): read(budget, log, name)) for name in range(READING + 2))
+    )
+    assert (budget.held_bytes, budget._reading, len(budget._waiting)) == (0, 0, 0)
     assert log[:READING] == [f"{name} reads" for name in range(READING)]
     assert log[READING] == "0 has read"
     begun = [line for line in log if line.endswith("reads")]
@@ -77,39 +73,33 @@ def test_over_the_bytes_that_are_held_nobody_begins_but_who_holds_some(monkeypat
     assert asyncio.run(run()) == ["large 0", "large 1", "small reads", "small has read"]
 
 
-def test_who_waits_too_long_is_refused_and_leaves_the_line(monkeypatch: pytest.MonkeyPatch):
+async def test_who_waits_too_long_is_refused_and_leaves_the_line(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(replies, "PATIENCE_S", 0.01)
 
-    async def run() -> None:
-        budget = ReplyBudget()
-        budget._reading = READING
-        found = RequestReplies(budget)
-        with pytest.raises(WaitRefused, match="read many records"):
-            await run_request(found.begin)
-        assert not budget._waiting
-
-    asyncio.run(run())
+    budget = ReplyBudget()
+    budget._reading = READING
+    found = RequestReplies(budget)
+    with pytest.raises(WaitRefused, match="read many records"):
+        await run_request(found.begin)
+    assert not budget._waiting
 
 
-def test_parts_of_a_request_share_its_place():
-    async def run() -> None:
-        budget = ReplyBudget()
-        budget._reading = READING - 1
-        found = RequestReplies(budget)
+async def test_parts_of_a_request_share_its_place():
+    budget = ReplyBudget()
+    budget._reading = READING - 1
+    found = RequestReplies(budget)
 
-        def part() -> None:
-            mine: RequestReplies = bounds_of_request().replies
-            assert mine is found
-            mine.begin()
-            pause_s(0.01)
-            mine.end(10)
+    def part() -> None:
+        mine: RequestReplies = bounds_of_request().replies
+        assert mine is found
+        mine.begin()
+        pause_s(0.01)
+        mine.end(10)
 
-        await begin_awaited(lambda: call_all([part] * 5), bounds=RequestBounds(None, found))[1]
-        assert (budget._reading, found.size_bytes, budget.held_bytes) == (READING - 1, 50, 50)
-        found.release()
-        assert budget.held_bytes == 0
-
-    asyncio.run(run())
+    await begin_awaited(lambda: call_all([part] * 5), bounds=RequestBounds(None, found))[1]
+    assert (budget._reading, found.size_bytes, budget.held_bytes) == (READING - 1, 50, 50)
+    found.release()
+    assert budget.held_bytes == 0
 
 
 def test_a_node_that_hangs_keeps_nobody_from_the_others():
@@ -124,15 +114,12 @@ def test_a_node_that_hangs_keeps_nobody_from_the_others():
     assert exchange.error is not None
 
 
-def test_an_attempt_begins_once_it_has_a_place(monkeypatch: pytest.MonkeyPatch):
-    async def run() -> float:
-        budget = ReplyBudget()
-        budget._reading = READING
-        asyncio.get_running_loop().call_later(0.05, budget.leave)
-        waited_s: float = await run_request(RequestReplies(budget).begin)
-        return waited_s
-
-    assert asyncio.run(run()) >= 0.05
+async def test_an_attempt_begins_once_it_has_a_place(monkeypatch: pytest.MonkeyPatch):
+    budget = ReplyBudget()
+    budget._reading = READING
+    asyncio.get_running_loop().call_later(0.05, budget.leave)
+    waited_s: float = await run_request(RequestReplies(budget).begin)
+    assert waited_s >= 0.05
 
 
 def test_sizes_of_replies_are_those_of_their_bytes():

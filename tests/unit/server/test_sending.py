@@ -58,19 +58,16 @@ def outbox(monkeypatch: pytest.MonkeyPatch, piece_s: float = 20.0) -> Outbox:
 
 
 @pytest.mark.parametrize("version", ["1.1", "2"])
-def test_an_answer_that_is_read_is_whole_and_nothing_of_it_is_counted_afterwards(
+async def test_an_answer_that_is_read_is_whole_and_nothing_of_it_is_counted_afterwards(
     version: str, monkeypatch: pytest.MonkeyPatch
 ):
-    async def run() -> None:
-        found, wire, begun = outbox(monkeypatch), Wire(), start()
-        await found.send(wire.send, wire.receive, scope(version), begun, BODY)
-        assert (wire.body, found.waiting_bytes) == (BODY, 0)
-        assert begun["headers"] == [(b"content-length", b"90000")]
-        assert [message.get("more_body", False) for message in wire.sent[1:]][-2:] == [True, False]
-        # Beyond what granian takes for a client that reads nothing.
-        assert [len(message["body"]) for message in wire.sent[-6:]] == [0] * 6
-
-    asyncio.run(run())
+    found, wire, begun = outbox(monkeypatch), Wire(), start()
+    await found.send(wire.send, wire.receive, scope(version), begun, BODY)
+    assert (wire.body, found.waiting_bytes) == (BODY, 0)
+    assert begun["headers"] == [(b"content-length", b"90000")]
+    assert [message.get("more_body", False) for message in wire.sent[1:]][-2:] == [True, False]
+    # Beyond what granian takes for a client that reads nothing.
+    assert [len(message["body"]) for message in wire.sent[-6:]] == [0] * 6
 
 
 def test_what_waits_is_bounded_for_a_connection_an_address_and_all(monkeypatch: pytest.MonkeyPatch):
@@ -93,61 +90,49 @@ def test_what_waits_is_bounded_for_a_connection_an_address_and_all(monkeypatch: 
     assert (found.waiting_bytes, found._of_connection, found._of_address) == (0, {}, {})
 
 
-def test_an_answer_over_a_bound_is_refused_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch):
-    async def run() -> None:
-        found, wire = outbox(monkeypatch), Wire()
-        found.hold(("10.0.0.2", 1), LIMIT - 10)
-        with pytest.raises(Overloaded):
-            await found.send(wire.send, wire.receive, scope(), start(), BODY)
-        assert (wire.sent, found.waiting_bytes) == ([], LIMIT - 10)
-
-    asyncio.run(run())
+async def test_an_answer_over_a_bound_is_refused_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch):
+    found, wire = outbox(monkeypatch), Wire()
+    found.hold(("10.0.0.2", 1), LIMIT - 10)
+    with pytest.raises(Overloaded):
+        await found.send(wire.send, wire.receive, scope(), start(), BODY)
+    assert (wire.sent, found.waiting_bytes) == ([], LIMIT - 10)
 
 
-def test_a_client_of_http_1_that_reads_nothing_gets_no_more(monkeypatch: pytest.MonkeyPatch):
-    async def run() -> None:
-        found, wire = outbox(monkeypatch, 0.02), Wire(room=2)
-        await asyncio.wait_for(found.send(wire.send, wire.receive, scope(), start(), BODY), 5)
-        assert (len(wire.sent), found.waiting_bytes) == (2, 0)
-        assert wire.sent[-1]["more_body"]
-
-    asyncio.run(run())
+async def test_a_client_of_http_1_that_reads_nothing_gets_no_more(monkeypatch: pytest.MonkeyPatch):
+    found, wire = outbox(monkeypatch, 0.02), Wire(room=2)
+    await asyncio.wait_for(found.send(wire.send, wire.receive, scope(), start(), BODY), 5)
+    assert (len(wire.sent), found.waiting_bytes) == (2, 0)
+    assert wire.sent[-1]["more_body"]
 
 
-def test_what_a_client_of_http_2_does_not_read_counts_until_it_goes(monkeypatch: pytest.MonkeyPatch):
+async def test_what_a_client_of_http_2_does_not_read_counts_until_it_goes(monkeypatch: pytest.MonkeyPatch):
     closed: list[object] = []
     monkeypatch.setattr(sending, "shut_down", closed.append)
 
-    async def run() -> None:
-        found, wire = outbox(monkeypatch, 0.02), Wire(room=4)
-        task = asyncio.ensure_future(found.send(wire.send, wire.receive, scope("2"), start(), BODY))
-        await becomes(lambda: found._stalled)
-        assert found.waiting_bytes == len(BODY)
-        with pytest.raises(Overloaded):
-            found.hold(("10.0.0.2", 1), LIMIT)
-        found.hold(("10.0.0.1", 7), 300_000)
-        with pytest.raises(Overloaded):
-            found.hold(("10.0.0.1", 8), 50_000)
-        assert closed == [("10.0.0.1", 5)] * 2
-        found.release(("10.0.0.1", 7), 300_000)
-        wire.gone.set()
-        await asyncio.wait_for(task, 5)
-        assert (found.waiting_bytes, found._stalled) == (0, {})
-
-    asyncio.run(run())
+    found, wire = outbox(monkeypatch, 0.02), Wire(room=4)
+    task = asyncio.ensure_future(found.send(wire.send, wire.receive, scope("2"), start(), BODY))
+    await becomes(lambda: found._stalled)
+    assert found.waiting_bytes == len(BODY)
+    with pytest.raises(Overloaded):
+        found.hold(("10.0.0.2", 1), LIMIT)
+    found.hold(("10.0.0.1", 7), 300_000)
+    with pytest.raises(Overloaded):
+        found.hold(("10.0.0.1", 8), 50_000)
+    assert closed == [("10.0.0.1", 5)] * 2
+    found.release(("10.0.0.1", 7), 300_000)
+    wire.gone.set()
+    await asyncio.wait_for(task, 5)
+    assert (found.waiting_bytes, found._stalled) == (0, {})
 
 
-def test_a_server_that_stops_ends_what_is_sent(monkeypatch: pytest.MonkeyPatch):
-    async def run() -> None:
-        found, wire = outbox(monkeypatch), Wire(room=2)
-        task = asyncio.ensure_future(found.send(wire.send, wire.receive, scope(), start(), BODY))
-        await asyncio.sleep(0.01)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert found.waiting_bytes == 0
-
-    asyncio.run(run())
+async def test_a_server_that_stops_ends_what_is_sent(monkeypatch: pytest.MonkeyPatch):
+    found, wire = outbox(monkeypatch), Wire(room=2)
+    task = asyncio.ensure_future(found.send(wire.send, wire.receive, scope(), start(), BODY))
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert found.waiting_bytes == 0
 
 
 @pytest.mark.parametrize(
@@ -174,18 +159,15 @@ def test_a_connection_is_closed_by_its_clients_address():
             each.close()
 
 
-def test_the_text_of_an_answer_does_not_wait_with_its_bytes(monkeypatch: pytest.MonkeyPatch):
-    async def run() -> None:
-        app, wire = ServerApp.__new__(ServerApp), Wire(room=2)
-        app._outbox = outbox(monkeypatch)
-        response = Response(200, None, BODY.decode())
-        answering = asyncio.ensure_future(
-            app._send_response(scope(), wire.receive, wire.send, response, "1")  # type: ignore[arg-type]
-        )
-        await asyncio.wait_for(wire.full.wait(), 10)
-        assert app._outbox.waiting_bytes == len(BODY)
-        assert response.body is None
-        answering.cancel()
-        await asyncio.wait([answering])
-
-    asyncio.run(run())
+async def test_the_text_of_an_answer_does_not_wait_with_its_bytes(monkeypatch: pytest.MonkeyPatch):
+    app, wire = ServerApp.__new__(ServerApp), Wire(room=2)
+    app._outbox = outbox(monkeypatch)
+    response = Response(200, None, BODY.decode())
+    answering = asyncio.ensure_future(
+        app._send_response(scope(), wire.receive, wire.send, response, "1")  # type: ignore[arg-type]
+    )
+    await asyncio.wait_for(wire.full.wait(), 10)
+    assert app._outbox.waiting_bytes == len(BODY)
+    assert response.body is None
+    answering.cancel()
+    await asyncio.wait([answering])

@@ -42,45 +42,36 @@ def limit() -> Deadline:
     return Deadline.after_ms(20_000, CLOCK)
 
 
-def test_requests_that_need_a_layout_at_the_same_time_read_it_once():
+async def test_requests_that_need_a_layout_at_the_same_time_read_it_once():
     layout = a_layout()
     state = SlowState(layout_entry(layout))
     layouts = SharedLayouts(state, CLOCK, 30)
 
-    async def run():
-        gets = [run_request(lambda: layouts.get(layout.topic, limit())) for _ in range(REQUESTS)]
-        return await asyncio.gather(*gets)
-
-    assert asyncio.run(run()) == [layout] * REQUESTS
+    gets = [run_request(lambda: layouts.get(layout.topic, limit())) for _ in range(REQUESTS)]
+    assert await asyncio.gather(*gets) == [layout] * REQUESTS
     assert state.reads == 1
 
 
-def test_a_stale_layout_is_read_from_then_on_though_another_read_is_under_way():
+async def test_a_stale_layout_is_read_from_then_on_though_another_read_is_under_way():
     old = a_layout()
     new = a_layout(old.topic, generation=old.generation + 1)
     state = SlowState(layout_entry(old))
     layouts = SharedLayouts(state, CLOCK, 30)
 
-    async def run():
-        first = asyncio.ensure_future(run_request(lambda: layouts.get(old.topic, limit())))
-        await asyncio.sleep(0.005)
-        state.entries = layout_entry(new)
-        stale = [run_request(lambda: layouts.refresh(old.topic, limit())) for _ in range(REQUESTS)]
-        found = await asyncio.gather(first, *stale)
-        return found[0], found[1:]
-
-    first, refreshed = asyncio.run(run())
+    first = asyncio.ensure_future(run_request(lambda: layouts.get(old.topic, limit())))
+    await asyncio.sleep(0.005)
+    state.entries = layout_entry(new)
+    stale = [run_request(lambda: layouts.refresh(old.topic, limit())) for _ in range(REQUESTS)]
+    found = await asyncio.gather(first, *stale)
+    first, refreshed = found[0], found[1:]
     assert (first, refreshed, state.reads) == (old, [new] * REQUESTS, 2)
 
 
-def test_unknown_topics_leave_nothing_behind():
+async def test_unknown_topics_leave_nothing_behind():
     layouts = SharedLayouts(SlowState({}), CLOCK, 30)
 
-    async def run():
-        gets = [run_request(partial(layouts.get, f"t{number % 3}", limit())) for number in range(9)]
-        return await asyncio.gather(*gets, return_exceptions=True)
-
-    assert {type(error) for error in asyncio.run(run())} == {UnknownTopic}
+    gets = [run_request(partial(layouts.get, f"t{number % 3}", limit())) for number in range(9)]
+    assert {type(error) for error in (await asyncio.gather(*gets, return_exceptions=True))} == {UnknownTopic}
     assert not layouts._calls
 
 
@@ -128,24 +119,21 @@ def write(client, keys, reported):
     return own.flush(20)
 
 
-def test_a_request_waits_for_its_own_records_alone(pool):
-    async def run():
-        producer = ScriptedProducer()
-        client = SharedClient(producer, pool)
-        first, second = [], []
-        slow = asyncio.ensure_future(run_request(lambda: write(client, [b"a", b"b"], first)))
-        fast = asyncio.ensure_future(run_request(lambda: write(client, [b"c"], second)))
-        await asyncio.sleep(0)
-        producer.report(b"a", b"c")
-        left = await fast
-        assert not slow.done()
-        waiting = len(client)
-        producer.report(b"b")
-        await slow
-        client.close()
-        return left, second, waiting, first, len(client)
-
-    assert asyncio.run(run()) == (0, [b"c"], 1, [b"a", b"b"], 0)
+async def test_a_request_waits_for_its_own_records_alone(pool):
+    producer = ScriptedProducer()
+    client = SharedClient(producer, pool)
+    first, second = [], []
+    slow = asyncio.ensure_future(run_request(lambda: write(client, [b"a", b"b"], first)))
+    fast = asyncio.ensure_future(run_request(lambda: write(client, [b"c"], second)))
+    await asyncio.sleep(0)
+    producer.report(b"a", b"c")
+    left = await fast
+    assert not slow.done()
+    waiting = len(client)
+    producer.report(b"b")
+    await slow
+    client.close()
+    assert (left, second, waiting, first, len(client)) == (0, [b"c"], 1, [b"a", b"b"], 0)
 
 
 class BrokenProducer(ScriptedProducer):
@@ -167,64 +155,54 @@ class BrokenProducer(ScriptedProducer):
         self.purged += 1
 
 
-def test_an_error_that_ends_the_client_ends_the_wait_of_every_request_and_the_client_takes_no_more(pool):
-    async def run():
-        fatal = KafkaError(LOCAL_FATAL, "fenced", fatal=True)
-        producer = BrokenProducer(KafkaException(fatal))
-        client = SharedClient(producer, pool)
-        waits = [run_request(lambda key=key: write(client, [key], [])) for key in (b"a", b"b")]
-        errors = await asyncio.gather(*waits, return_exceptions=True)
-        with pytest.raises(KafkaException):
-            client.of_request().produce("t", b"v", b"c", 0, on_delivery=None)
-        client.close()
-        return [error.args[0].code() for error in errors], producer.purged
-
-    assert asyncio.run(run()) == ([LOCAL_FATAL] * 2, 1)
-
-
-def test_the_thread_of_reports_outlives_whatever_a_callback_raises(pool):
-    async def run():
-        producer = BrokenProducer(ValueError("of a callback"))
-        client = SharedClient(producer, pool)
-        reported = []
-        waiting = asyncio.ensure_future(run_request(lambda: write(client, [b"a"], reported)))
-        assert await asyncio.to_thread(producer.has_raised.wait, 20)
-        producer.report(b"a")
-        left = await waiting
-        client.close()
-        return left, reported
-
-    assert asyncio.run(run()) == (0, [b"a"])
+async def test_an_error_that_ends_the_client_ends_the_wait_of_every_request_and_the_client_takes_no_more(
+    pool,
+):
+    fatal = KafkaError(LOCAL_FATAL, "fenced", fatal=True)
+    producer = BrokenProducer(KafkaException(fatal))
+    client = SharedClient(producer, pool)
+    waits = [run_request(lambda key=key: write(client, [key], [])) for key in (b"a", b"b")]
+    errors = await asyncio.gather(*waits, return_exceptions=True)
+    with pytest.raises(KafkaException):
+        client.of_request().produce("t", b"v", b"c", 0, on_delivery=None)
+    client.close()
+    assert ([error.args[0].code() for error in errors], producer.purged) == ([LOCAL_FATAL] * 2, 1)
 
 
-def test_metadata_that_comes_too_late_is_a_time_out_of_kafka_which_has_its_own_answer(pool):
-    async def run():
-        producer = ScriptedProducer()
-        client = SharedClient(producer, pool)
-        with pytest.raises(KafkaException) as caught:
-            await run_request(lambda: client.of_request().list_topics("t", 0.01))
-        producer.is_awaited.set()
-        client.close()
-        return caught.value.args[0].code()
+async def test_the_thread_of_reports_outlives_whatever_a_callback_raises(pool):
+    producer = BrokenProducer(ValueError("of a callback"))
+    client = SharedClient(producer, pool)
+    reported = []
+    waiting = asyncio.ensure_future(run_request(lambda: write(client, [b"a"], reported)))
+    assert await asyncio.to_thread(producer.has_raised.wait, 20)
+    producer.report(b"a")
+    left = await waiting
+    client.close()
+    assert (left, reported) == (0, [b"a"])
 
-    assert asyncio.run(run()) == LOCAL_TIMED_OUT
+
+async def test_metadata_that_comes_too_late_is_a_time_out_of_kafka_which_has_its_own_answer(pool):
+    producer = ScriptedProducer()
+    client = SharedClient(producer, pool)
+    with pytest.raises(KafkaException) as caught:
+        await run_request(lambda: client.of_request().list_topics("t", 0.01))
+    producer.is_awaited.set()
+    client.close()
+    assert caught.value.args[0].code() == LOCAL_TIMED_OUT
 
 
-def test_a_request_whose_time_is_over_leaves_its_record_to_the_client(pool):
-    async def run():
-        producer = ScriptedProducer()
-        client = SharedClient(producer, pool)
-        reported = []
+async def test_a_request_whose_time_is_over_leaves_its_record_to_the_client(pool):
+    producer = ScriptedProducer()
+    client = SharedClient(producer, pool)
+    reported = []
 
-        def late():
-            own = client.of_request()
-            own.produce("t", b"v", b"a", 0, on_delivery=lambda _, message: reported.append(message.key))
-            return own.flush(0.01)
+    def late():
+        own = client.of_request()
+        own.produce("t", b"v", b"a", 0, on_delivery=lambda _, message: reported.append(message.key))
+        return own.flush(0.01)
 
-        left = await run_request(late)
-        producer.report(b"a")
-        other = await asyncio.gather(run_request(lambda: greenlets.pause_s(0.2)))
-        client.close()
-        return left, reported, len(client), other
-
-    assert asyncio.run(run()) == (1, [b"a"], 0, [None])
+    left = await run_request(late)
+    producer.report(b"a")
+    other = await asyncio.gather(run_request(lambda: greenlets.pause_s(0.2)))
+    client.close()
+    assert (left, reported, len(client), other) == (1, [b"a"], 0, [None])

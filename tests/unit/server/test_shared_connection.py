@@ -82,88 +82,72 @@ def patient(monkeypatch):
 GETS = [encode_command(b"GET", b"key-%d" % number) for number in range(3)]
 
 
-def test_commands_of_one_tick_leave_in_one_write_and_replies_go_to_who_asked():
-    async def run():
-        with connected() as (connection, server, _):
-            asked = [asyncio.ensure_future(exchange(connection, packed)) for packed in GETS]
-            await server.receive(sum(map(len, GETS)))
-            await server.send(b"$1\r\na\r\n$-1\r\n:3\r\n")
-            return server.received, await asyncio.gather(*asked)
-
-    received, replies = asyncio.run(run())
+async def test_commands_of_one_tick_leave_in_one_write_and_replies_go_to_who_asked():
+    with connected() as (connection, server, _):
+        asked = [asyncio.ensure_future(exchange(connection, packed)) for packed in GETS]
+        await server.receive(sum(map(len, GETS)))
+        await server.send(b"$1\r\na\r\n$-1\r\n:3\r\n")
+        received, replies = server.received, await asyncio.gather(*asked)
     assert received == b"".join(GETS)
     assert replies == [[b"a"], [None], [3]]
 
 
-def test_what_a_request_sends_stays_in_one_piece():
-    async def run():
-        with connected() as (connection, server, _):
-            sent = [GETS[0], READONLY + GETS[1], GETS[2]]
-            asked = [
-                asyncio.ensure_future(exchange(connection, packed, count))
-                for packed, count in zip(sent, (1, 2, 1), strict=True)
-            ]
-            await server.receive(len(b"".join(sent)))
-            await server.send(b"$1\r\na\r\n+OK\r\n$1\r\nb\r\n$1\r\nc\r\n")
-            return server.received, await asyncio.gather(*asked), b"".join(sent)
-
-    received, replies, sent = asyncio.run(run())
+async def test_what_a_request_sends_stays_in_one_piece():
+    with connected() as (connection, server, _):
+        sent = [GETS[0], READONLY + GETS[1], GETS[2]]
+        asked = [
+            asyncio.ensure_future(exchange(connection, packed, count))
+            for packed, count in zip(sent, (1, 2, 1), strict=True)
+        ]
+        await server.receive(len(b"".join(sent)))
+        await server.send(b"$1\r\na\r\n+OK\r\n$1\r\nb\r\n$1\r\nc\r\n")
+        received, replies, sent = server.received, await asyncio.gather(*asked), b"".join(sent)
     assert received == sent
     assert replies == [[b"a"], [b"OK", b"b"], [b"c"]]
 
 
-def test_a_reply_that_arrives_byte_by_byte_is_complete_in_the_end():
-    async def run():
-        with connected() as (connection, server, _):
-            asked = asyncio.ensure_future(exchange(connection, GETS[0] + GETS[1], 2))
-            await server.receive(1)
-            for byte in b"$3\r\nabc\r\n*2\r\n:1\r\n$-1\r\n":
-                await server.send(bytes([byte]))
-                await asyncio.sleep(0)
-            return await asked
-
-    assert asyncio.run(run()) == [b"abc", [1, None]]
+async def test_a_reply_that_arrives_byte_by_byte_is_complete_in_the_end():
+    with connected() as (connection, server, _):
+        asked = asyncio.ensure_future(exchange(connection, GETS[0] + GETS[1], 2))
+        await server.receive(1)
+        for byte in b"$3\r\nabc\r\n*2\r\n:1\r\n$-1\r\n":
+            await server.send(bytes([byte]))
+            await asyncio.sleep(0)
+        assert await asked == [b"abc", [1, None]]
 
 
-def test_an_error_reply_is_a_value():
-    async def run():
-        with connected() as (connection, server, _):
-            asked = asyncio.ensure_future(exchange(connection, GETS[0]))
-            await server.receive(1)
-            await server.send(b"-ERR wrong\r\n")
-            [reply] = await asked
-            return reply, connection.is_open
-
-    reply, is_open = asyncio.run(run())
-    assert isinstance(reply, ResponseError)
-    assert is_open
+async def test_an_error_reply_is_a_value():
+    with connected() as (connection, server, _):
+        asked = asyncio.ensure_future(exchange(connection, GETS[0]))
+        await server.receive(1)
+        await server.send(b"-ERR wrong\r\n")
+        [reply] = await asked
+        assert isinstance(reply, ResponseError)
+        assert connection.is_open
 
 
-def test_a_request_that_times_out_leaves_its_reply_to_nobody_and_the_connection_open():
-    async def run():
-        with connected() as (connection, server, closed):
-            late = asyncio.ensure_future(exchange(connection, GETS[0], timeout_s=0.02))
-            await server.receive(len(GETS[0]))
-            with pytest.raises(RedisTimeoutError):
-                await late
-            after = asyncio.ensure_future(exchange(connection, GETS[1]))
-            await server.receive(len(GETS[0] + GETS[1]))
-            await server.send(b"$4\r\nlate\r\n$3\r\nown\r\n")
-            return await after, list(closed)
-
-    assert asyncio.run(run()) == ([b"own"], [])
+async def test_a_request_that_times_out_leaves_its_reply_to_nobody_and_the_connection_open():
+    with connected() as (connection, server, closed):
+        late = asyncio.ensure_future(exchange(connection, GETS[0], timeout_s=0.02))
+        await server.receive(len(GETS[0]))
+        with pytest.raises(RedisTimeoutError):
+            await late
+        after = asyncio.ensure_future(exchange(connection, GETS[1]))
+        await server.receive(len(GETS[0] + GETS[1]))
+        await server.send(b"$4\r\nlate\r\n$3\r\nown\r\n")
+        assert (await after, list(closed)) == ([b"own"], [])
 
 
-def test_a_broken_connection_fails_all_who_wait_each_with_an_error_of_its_own():
-    async def run():
-        with connected() as (connection, server, closed):
-            asked = [asyncio.ensure_future(exchange(connection, packed)) for packed in GETS]
-            await server.receive(1)
-            await server.send(b"$1\r\na\r\n$1\r\n")  # the second reply is cut off
-            server.sock.close()
-            return await asyncio.gather(*asked, return_exceptions=True), closed == [connection]
-
-    (first, second, third), is_closed = asyncio.run(run())
+async def test_a_broken_connection_fails_all_who_wait_each_with_an_error_of_its_own():
+    with connected() as (connection, server, closed):
+        asked = [asyncio.ensure_future(exchange(connection, packed)) for packed in GETS]
+        await server.receive(1)
+        await server.send(b"$1\r\na\r\n$1\r\n")  # the second reply is cut off
+        server.sock.close()
+        (first, second, third), is_closed = (
+            await asyncio.gather(*asked, return_exceptions=True),
+            closed == [connection],
+        )
     assert first == [b"a"]
     assert isinstance(second, RedisConnectionError)
     assert isinstance(third, RedisConnectionError)
@@ -171,59 +155,47 @@ def test_a_broken_connection_fails_all_who_wait_each_with_an_error_of_its_own():
     assert is_closed
 
 
-def test_a_server_that_hangs_fails_all_who_wait_and_the_connection_is_closed(monkeypatch):
+async def test_a_server_that_hangs_fails_all_who_wait_and_the_connection_is_closed(monkeypatch):
     monkeypatch.setattr(shared_connection, "STALL_S", 0.05)
 
-    async def run():
-        with connected() as (connection, server, _):
-            asked = [asyncio.ensure_future(exchange(connection, packed)) for packed in GETS[:2]]
-            await server.receive(1)
-            return await asyncio.gather(*asked, return_exceptions=True), connection.is_open
-
-    errors, is_open = asyncio.run(run())
+    with connected() as (connection, server, _):
+        asked = [asyncio.ensure_future(exchange(connection, packed)) for packed in GETS[:2]]
+        await server.receive(1)
+        errors, is_open = await asyncio.gather(*asked, return_exceptions=True), connection.is_open
     assert [type(error) for error in errors] == [RedisTimeoutError] * 2
     assert not is_open
 
 
-def test_more_replies_than_commands_close_the_connection():
-    async def run():
-        with connected() as (connection, server, _):
-            asked = asyncio.ensure_future(exchange(connection, GETS[0]))
-            await server.receive(1)
-            await server.send(b"$1\r\na\r\n$1\r\nb\r\n")
-            with pytest.raises(InvalidResponse):
-                await asked
-            return connection.is_open
-
-    assert not asyncio.run(run())
+async def test_more_replies_than_commands_close_the_connection():
+    with connected() as (connection, server, _):
+        asked = asyncio.ensure_future(exchange(connection, GETS[0]))
+        await server.receive(1)
+        await server.send(b"$1\r\na\r\n$1\r\nb\r\n")
+        with pytest.raises(InvalidResponse):
+            await asked
+        assert not connection.is_open
 
 
-def test_replies_over_the_limit_fail_their_request_and_the_others_may_try_again(monkeypatch):
+async def test_replies_over_the_limit_fail_their_request_and_the_others_may_try_again(monkeypatch):
     monkeypatch.setattr(shared_connection, "REPLIES_LIMIT_BYTES", 1_000)
 
-    async def run():
-        with connected() as (connection, server, _):
-            asked = [asyncio.ensure_future(exchange(connection, packed)) for packed in GETS[:2]]
-            await server.receive(1)
-            await server.send(b"$100000\r\n" + b"x" * 5_000)
-            return await asyncio.gather(*asked, return_exceptions=True)
-
-    large, other = asyncio.run(run())
+    with connected() as (connection, server, _):
+        asked = [asyncio.ensure_future(exchange(connection, packed)) for packed in GETS[:2]]
+        await server.receive(1)
+        await server.send(b"$100000\r\n" + b"x" * 5_000)
+        large, other = await asyncio.gather(*asked, return_exceptions=True)
     assert isinstance(large, TooLarge)
     assert isinstance(other, RedisConnectionError)
 
 
-def test_a_retired_connection_answers_those_who_wait_and_closes_then():
-    async def run():
-        with connected() as (connection, server, closed):
-            asked = asyncio.ensure_future(exchange(connection, GETS[0]))
-            await server.receive(1)
-            connection.retire()
-            was_open = connection.is_open
-            await server.send(b"$1\r\na\r\n")
-            return await asked, was_open, closed == [connection]
-
-    assert asyncio.run(run()) == ([b"a"], True, True)
+async def test_a_retired_connection_answers_those_who_wait_and_closes_then():
+    with connected() as (connection, server, closed):
+        asked = asyncio.ensure_future(exchange(connection, GETS[0]))
+        await server.receive(1)
+        connection.retire()
+        was_open = connection.is_open
+        await server.send(b"$1\r\na\r\n")
+        assert (await asked, was_open, closed == [connection]) == ([b"a"], True, True)
 
 
 def test_a_request_that_sends_over_a_connection_that_was_closed_meanwhile_fails_at_once():
@@ -239,31 +211,25 @@ def test_a_request_that_sends_over_a_connection_that_was_closed_meanwhile_fails_
         asyncio.run(run())
 
 
-def test_commands_larger_than_the_socket_takes_arrive_whole_and_in_order():
+async def test_commands_larger_than_the_socket_takes_arrive_whole_and_in_order():
     large = [encode_command(b"SET", b"key-%d" % number, b"x" * 3_000_000) for number in range(2)]
 
-    async def run():
-        with connected() as (connection, server, _):
-            first = asyncio.ensure_future(exchange(connection, large[0]))
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-            second = asyncio.ensure_future(exchange(connection, large[1]))
-            await server.receive(len(large[0]) + len(large[1]))
-            await server.send(b"+OK\r\n+OK\r\n")
-            return server.received, await asyncio.gather(first, second)
-
-    received, replies = asyncio.run(run())
+    with connected() as (connection, server, _):
+        first = asyncio.ensure_future(exchange(connection, large[0]))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        second = asyncio.ensure_future(exchange(connection, large[1]))
+        await server.receive(len(large[0]) + len(large[1]))
+        await server.send(b"+OK\r\n+OK\r\n")
+        received, replies = server.received, await asyncio.gather(first, second)
     assert received == b"".join(large)
     assert replies == [[b"OK"], [b"OK"]]
 
 
-def test_a_reply_that_has_arrived_counts_even_if_the_process_looks_too_late():
-    async def run():
-        with connected() as (connection, server, _):
-            asked = asyncio.ensure_future(exchange(connection, GETS[0], timeout_s=0.05))
-            await server.receive(1)
-            await server.send(b"$1\r\na\r\n")
-            time.sleep(0.1)  # noqa: ASYNC251 (the process is not scheduled)
-            return await asked
-
-    assert asyncio.run(run()) == [b"a"]
+async def test_a_reply_that_has_arrived_counts_even_if_the_process_looks_too_late():
+    with connected() as (connection, server, _):
+        asked = asyncio.ensure_future(exchange(connection, GETS[0], timeout_s=0.05))
+        await server.receive(1)
+        await server.send(b"$1\r\na\r\n")
+        time.sleep(0.1)  # noqa: ASYNC251 (the process is not scheduled)
+        assert await asked == [b"a"]

@@ -19,53 +19,44 @@ class Wait:
         self.given_up.set()
 
 
-def test_a_wait_that_takes_too_long_is_given_up_and_one_that_has_ended_is_not():
-    async def run():
-        limits = TimeLimits(0.001)
-        late, ended, patient = Wait(), Wait(), Wait()
-        for wait in (late, ended):
-            limits.begin(wait, 0.001)
-        limits.begin(patient, BOUND_S)
-        limits.end(ended)
+async def test_a_wait_that_takes_too_long_is_given_up_and_one_that_has_ended_is_not():
+    limits = TimeLimits(0.001)
+    late, ended, patient = Wait(), Wait(), Wait()
+    for wait in (late, ended):
+        limits.begin(wait, 0.001)
+    limits.begin(patient, BOUND_S)
+    limits.end(ended)
+    async with asyncio.timeout(BOUND_S):
+        await late.given_up.wait()
+    assert (ended.given_up.is_set(), patient.given_up.is_set()) == (False, False)
+
+
+async def test_a_wait_that_begins_again_has_its_time_from_then_on():
+    limits = TimeLimits(0.001)
+    again, late = Wait(), Wait()
+    limits.begin(again, 0.001)
+    limits.begin(again, BOUND_S)
+    limits.begin(late, 0.002)
+    async with asyncio.timeout(BOUND_S):
+        await late.given_up.wait()
+    assert again.given_up.is_set() is False
+
+
+async def test_nothing_is_looked_at_when_nothing_waits(monkeypatch):
+    loop, looks = asyncio.get_running_loop(), []
+    call_later = loop.call_later
+
+    def counted(delay_s, look):
+        looks.append(look)
+        return call_later(delay_s, look)
+
+    monkeypatch.setattr(loop, "call_later", counted)
+    limits = TimeLimits(0)
+    for _ in range(2):
+        wait = Wait()
+        limits.begin(wait, 0)
         async with asyncio.timeout(BOUND_S):
-            await late.given_up.wait()
-        return ended.given_up.is_set(), patient.given_up.is_set()
-
-    assert asyncio.run(run()) == (False, False)
-
-
-def test_a_wait_that_begins_again_has_its_time_from_then_on():
-    async def run():
-        limits = TimeLimits(0.001)
-        again, late = Wait(), Wait()
-        limits.begin(again, 0.001)
-        limits.begin(again, BOUND_S)
-        limits.begin(late, 0.002)
-        async with asyncio.timeout(BOUND_S):
-            await late.given_up.wait()
-        return again.given_up.is_set()
-
-    assert asyncio.run(run()) is False
-
-
-def test_nothing_is_looked_at_when_nothing_waits(monkeypatch):
-    async def run():
-        loop, looks = asyncio.get_running_loop(), []
-        call_later = loop.call_later
-
-        def counted(delay_s, look):
-            looks.append(look)
-            return call_later(delay_s, look)
-
-        monkeypatch.setattr(loop, "call_later", counted)
-        limits = TimeLimits(0)
-        for _ in range(2):
-            wait = Wait()
-            limits.begin(wait, 0)
-            async with asyncio.timeout(BOUND_S):
-                await wait.given_up.wait()
-            for _ in range(10):
-                await asyncio.sleep(0)
-        return len(looks)
-
-    assert asyncio.run(run()) == 2
+            await wait.given_up.wait()
+        for _ in range(10):
+            await asyncio.sleep(0)
+    assert len(looks) == 2

@@ -15,7 +15,7 @@ class BrokenEnvironment(dict[str, str]):
         raise RuntimeError("never thought of")
 
 
-def test_a_start_that_fails_in_an_unknown_way_is_a_failed_start_and_in_the_log(caplog):
+async def test_a_start_that_fails_in_an_unknown_way_is_a_failed_start_and_in_the_log(caplog):
     sent: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
@@ -24,25 +24,19 @@ def test_a_start_that_fails_in_an_unknown_way_is_a_failed_start_and_in_the_log(c
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    async def run() -> None:
-        await ServerProcess(ServerOptions(HOST, 0), BrokenEnvironment())({"type": "lifespan"}, receive, send)
-
-    asyncio.run(run())
+    await ServerProcess(ServerOptions(HOST, 0), BrokenEnvironment())({"type": "lifespan"}, receive, send)
     assert [message["type"] for message in sent] == ["lifespan.startup.failed"]
     assert "never thought of" in caplog.text
 
 
-def test_a_server_says_that_it_is_ready_once_its_port_accepts_connections(capsys):
+async def test_a_server_says_that_it_is_ready_once_its_port_accepts_connections(capsys):
     options = ServerOptions(HOST, Ports().any())
 
-    async def run() -> str:
-        saying = asyncio.ensure_future(say_ready(options))
-        await asyncio.sleep(0.05)
-        before = capsys.readouterr().out
-        server = await asyncio.start_server(lambda _, writer: writer.close(), HOST, options.port)
-        await asyncio.wait_for(saying, 20)
-        server.close()
-        return before
-
-    assert asyncio.run(run()) == ""
+    saying = asyncio.ensure_future(say_ready(options))
+    await asyncio.sleep(0.05)
+    before = capsys.readouterr().out
+    server = await asyncio.start_server(lambda _, writer: writer.close(), HOST, options.port)
+    await asyncio.wait_for(saying, 20)
+    server.close()
+    assert before == ""
     assert capsys.readouterr().out == f"{READY} on {options.url}\n"

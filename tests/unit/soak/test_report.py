@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.soak.pictures import draw_all
 from tests.soak.plan import GROWING
 from tests.soak.processes import (
     CONNECTIONS,
@@ -119,3 +120,13 @@ def test_an_age_that_grows_with_the_load_of_the_machine_is_explained_by_it_and_m
 
 def verdicts_of_minutes(age, **others):
     return {(row.name, row.figure): row.verdict for row in judge_minutes(minutes_of(age, **others), 2)}
+
+
+def test_the_pictures_have_a_line_for_each_process_that_was_sampled():
+    series = redis_of(300) | {DRIVER: {RSS: points(lambda _: 1.0 * MIB), FDS: points(lambda _: 40.0)}}
+    series[DRIVER]["threads"] = points(lambda _: 9.0)
+    series[SPARK] = {RSS: points(lambda _: 9.0 * MIB), FDS: points(lambda _: 400.0)}
+    pictures = draw_all(series, minutes_of(lambda _: 200.0))
+    assert set(pictures) == {"memory", "handles", "redis", "speed"}
+    assert "File descriptors" in pictures["handles"]
+    assert "<circle" not in "".join(pictures.values())

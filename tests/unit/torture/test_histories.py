@@ -11,7 +11,7 @@ from tests.torture.configurations import (
     configuration_named,
     configuration_of,
 )
-from tests.torture.history import read_history, write_history
+from tests.torture.history import describe_step, read_history, write_history
 from tests.torture.run import Outcome
 from tests.torture.schedule import Event, Schedule, draw
 from tests.torture.shrinking import shrink
@@ -65,6 +65,12 @@ def test_a_schedule_is_shortened_within_a_number_of_tries_and_keeps_failing():
 def test_a_schedule_that_does_not_fail_again_stays_as_it_is():
     schedule = draw(11, STANDARD.shapes)
     assert shrink(schedule, lambda _: False) == schedule
+
+
+def test_every_step_is_described_in_a_line():
+    for step in draw(11, STANDARD.shapes, "zombie").steps:
+        assert describe_step(step)
+        assert "\n" not in describe_step(step)
 
 
 def test_each_configuration_is_one_that_the_job_accepts_and_has_its_seeds(tmp_path):

@@ -20,11 +20,11 @@ from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.state import RedisState
 from keylane.errors import StateUnavailable
 from keylane.model.records import Layout, Options
-from keylane.query.as_of import HistoryScan
 from keylane.query.conditions import EQUAL, Asked
 from keylane.query.find import FindScan
 from keylane.query.find import find as find_page
 from keylane.query.history import read_history
+from keylane.query.history_entries import HistoryScan
 from keylane.query.latest import read_latest
 from keylane.query.layouts import Layouts
 from keylane.query.multi_get import read_many
@@ -235,6 +235,29 @@ def test_a_stray_is_compressed_and_compared_as_any_record(begin):
         assert scene.read(key) == {key: None}
         scene.write(process, {key: order(78)})
     assert scene.read(key) == {key: order(78)}
+
+
+@pytest.mark.parametrize("options", [{}, {"guarded": True}], ids=str)
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_record_that_is_written_again_and_compressed_otherwise_is_in_its_history_once(
+    begin, options, elsewhere
+):
+    scene = begin(history_count=2, **options)
+    few = orders(90)
+    partitions = {key: (routing.partition_for(key, PARTITIONS) + 1) % PARTITIONS for key in few}
+    given = partitions if elsewhere else None
+    with contextlib.closing(scene.process()) as process:
+        scene.write(process, few, given)  # too few for a dictionary
+    scene.next_offsets.clear()
+    with contextlib.closing(scene.process()) as process:
+        scene.write(process, orders(300, first=1000), given)
+        scene.next_offsets.clear()
+        again = few | orders(60, first=90)
+        scene.write(process, again, partitions if elsewhere else None)
+    assert len(scene.dictionaries()) == 1
+    names = [scene.lane(key).key_prefix[:-2] + b"h:" + key for key in few]
+    with t.client(scene.nodes) as client:
+        assert {client.zcard(name) for name in names} == {1}
 
 
 def test_a_process_that_is_killed_between_training_and_its_first_value_leaves_nothing_unreadable(begin):

@@ -99,7 +99,7 @@ MUTANTS = (
     # A history shows a record twice that was written again after another dictionary was made.
     rare_mutant(
         "a record once in a history",
-        "layers/keylane/python/keylane/query/as_of.py",
+        "layers/keylane/python/keylane/query/history_entries.py",
         "    return _once_each(entries), next_after\n",
         "    return entries, next_after\n",
         test=f"{_UNITS}::test_a_record_that_is_twice_in_a_history_since_it_was_compressed_otherwise_is_shown_once",

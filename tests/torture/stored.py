@@ -86,16 +86,15 @@ def _check_history(
     expand: codec.Expand,
 ) -> Iterator[str]:
     """Redis orders the records of one time and offset as it likes: readers do."""
-    held, wanted = [], []
+    held = []
     for member, score in stored:
         entry = codec.decode_history_entry(key, member, key_log.own_partition, expand)
         value = None if entry.record is None else entry.record.value
         held.append((int(score), entry.position.offset, entry.position.partition, value))
-    for record in key_log.history():
-        wanted.append((record.timestamp_ms, record.offset, record.partition, record.value))
+    wanted = [(each.timestamp_ms, each.offset, each.partition, each.value) for each in key_log.history()]
     if sorted(held, key=_place) != sorted(wanted, key=_place):
-        short = [[item[:3] for item in items] for items in (held, wanted)]
-        yield f"{topic}/{key.decode()}: its history has (time, offset, partition) {short[0]}, the log {short[1]}"
+        has, logged = ([item[:3] for item in items] for items in (held, wanted))
+        yield f"{topic}/{key.decode()}: its history has (time, offset, partition) {has}, the log {logged}"
 
 
 def _place(item: tuple[int, int, int, bytes | None]) -> tuple[int, int, int]:

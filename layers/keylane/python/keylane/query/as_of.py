@@ -80,7 +80,7 @@ def read_as_of_time(
         elif too_short and as_of_ms < too_short.since_ms:
             records[key] = too_short
         else:
-            records[key] = entry and _unless_expired(entry, reading.layout, as_of_ms)
+            records[key] = None if entry is None else _unless_expired(entry, reading.layout, as_of_ms)
     return records
 
 

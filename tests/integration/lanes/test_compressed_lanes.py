@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from tests.support import lanes as t
 from tests.support.begun import Run
-from tests.support.compressed import dictionary_of, order, reading
+from tests.support.compressed import dictionary_of, order, reading, records_of
 
 from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
@@ -72,8 +72,13 @@ class Scene:
         compress: Compressors,
         values: Mapping[bytes, bytes | None],
         partitions: Mapping[bytes, int] | None = None,
+        *,
+        in_task: bool = False,
     ) -> None:
-        """Write values to the partitions of their keys, or elsewhere, as a batch; the lanes are complete."""
+        """Write values to the partitions of their keys, or elsewhere, as a batch; the lanes are complete.
+
+        `in_task`: as a task does, which does not say that they are, and may write by transactions.
+        """
         rows: dict[int, list[tuple[bytes, bytes | None]]] = {each: [] for each in range(PARTITIONS)}
         for key, value in values.items():
             own = routing.partition_for(key, PARTITIONS)
@@ -93,7 +98,10 @@ class Scene:
                 columns = (pa.array(each, pa.binary()) for each in zip(*own, strict=True))
                 writer.write((topic, partition), Rows(offsets, offsets + t.BASE_MS, *columns))
                 self.next_offsets[partition] += len(own)
-        writer.finish(list(ranges))
+        if in_task:
+            writer.finish_reached()
+        else:
+            writer.finish(list(ranges))
         self.written |= values
 
     def stored(self, *keys: bytes) -> list[bytes]:
@@ -250,11 +258,10 @@ def test_a_record_that_is_written_again_and_compressed_otherwise_is_in_its_histo
         scene.write(process, few, given)  # too few for a dictionary
     scene.next_offsets.clear()
     with contextlib.closing(scene.process()) as process:
-        scene.write(process, orders(300, first=1000), given)
-        scene.next_offsets.clear()
-        again = few | orders(60, first=90)
-        scene.write(process, again, partitions if elsewhere else None)
+        process(scene.layout, records_of(list(orders(300).values())))  # it makes one
+        scene.write(process, few | orders(60, first=90), given, in_task=True)
     assert len(scene.dictionaries()) == 1
+    assert scene.read(*scene.written) == scene.written
     names = [scene.lane(key).key_prefix[:-2] + b"h:" + key for key in few]
     with t.client(scene.nodes) as client:
         assert {client.zcard(name) for name in names} == {1}

@@ -13,6 +13,8 @@ _LANES = "tests/integration/lanes/test_compressed_lanes.py"
 _TIES = "tests/integration/lanes/test_history_ties.py"
 _ENTRIES = "layers/keylane/python/keylane/query/history_entries.py"
 _HISTORY = "tests/unit/query/test_history.py"
+_WINDOWS = "spark/keylane_spark/lanes/window_values.py"
+_VIEWS = "tests/integration/lanes/test_view_lanes.py"
 _STORE = "                self.store.add(topic, generation, trained)\n"
 _USE = "                self._go_on_with(made)\n"
 
@@ -90,6 +92,28 @@ MUTANTS = (
         "        if size_bytes > self._left_bytes:\n",
         "        if False:\n",
         test=f"{_UNITS}::test_values_of_one_step_are_bounded_together",
+    ),
+    rare_mutant(
+        "the size of a compressed window",
+        _WINDOWS,
+        "        if size_bytes > self._limit_bytes:\n",
+        "        if False:\n",
+        test=f"{_VIEWS}::test_a_window_that_names_more_bytes_than_any_has_is_not_decompressed",
+    ),
+    rare_mutant(
+        "the size of windows that are expanded",
+        "spark/keylane_spark/lanes/view_lanes.py",
+        "                    size += max(own, len(data))\n",
+        "                    size += len(data)\n",
+        test=f"{_VIEWS}::test_what_windows_have_once_they_are_expanded_counts_for_the_limit",
+    ),
+    # The job writes a window that readers refuse.
+    rare_mutant(
+        "windows that are too large to be compressed",
+        _WINDOWS,
+        " if len(value) <= self._limit_bytes]",
+        "]",
+        test=f"{_VIEWS}::test_compressed_windows_are_read_by_the_next_epoch_and_change_again",
     ),
     # Values of random bytes get longer.
     rare_mutant(

@@ -52,7 +52,7 @@ COUNTS_THAT_CLOSE = (
 )
 VIEWS = {
     "every-kind": (
-        f"{MINUTES}[views.{{view}}-hopping]\n{BY_USER}window = '1m'\nevery = '20s'\n{COMPRESSED}"
+        f"{MINUTES}[views.{{view}}-hopping]\n{BY_USER}window = '1m'\nevery = '20s'\n"
         f"[views.{{view}}-hopping.columns]{COLUMNS}"
         f"[views.{{view}}-sessions]\n{BY_USER}session = '15s'\n[views.{{view}}-sessions.columns]{COLUMNS}"
         f"[views.{{view}}-totals]\ntopic = '{{topic}}'\n{OF_USERS}[views.{{view}}-totals.columns]{COLUMNS}"
@@ -183,7 +183,9 @@ INVALID = [
 """To views by user and time. A tombstone is not counted as invalid."""
 
 
-def test_a_job_that_is_killed_again_and_again_counts_every_event_once(kafka, topic, job, query, view):
+def test_a_job_that_is_killed_again_and_again_counts_every_event_once(
+    kafka, redis_cluster, topic, job, query, view
+):
     written: list[Event] = []
     for turn in range(3):
         running = job(topic, MINUTES_AND_VISITS)
@@ -196,6 +198,8 @@ def test_a_job_that_is_killed_again_and_again_counts_every_event_once(kafka, top
             running.exit_code()
     eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
     eventually_equal(lambda: whole(query, f"{view}-visits"), views.sessions(written, 15_000))
+    assert are_compressed(redis_cluster, f"{view}-visits")
+    assert not are_compressed(redis_cluster, view)
 
 
 def lanes_of(query: Query, view: str) -> list[dict]:
@@ -221,15 +225,13 @@ def test_a_changed_view_is_built_beside_the_old_one_which_is_read_meanwhile(kafk
     assert query.ask(f"/views/{view}")[1]["generation"] == 2
 
 
-def test_windows_of_every_kind_are_the_fold_of_the_events(kafka, shared, query, redis_cluster):
+def test_windows_of_every_kind_are_the_fold_of_the_events(kafka, shared, query):
     topic, view = named("every-kind")
     written = shared.written["every-kind"]
     eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
     written = written + produce(kafka, topic, some_events(500, 2))
     eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
     eventually_equal(lambda: whole(query, f"{view}-hopping"), views.fixed(written, MINUTE_MS, 20_000))
-    assert are_compressed(redis_cluster, f"{view}-hopping")
-    assert not are_compressed(redis_cluster, view)
     eventually_equal(lambda: whole(query, f"{view}-sessions"), views.sessions(written, 15_000))
     of_all_time = {
         (user, None, None): views.columns_of([event for event in written if event.user == user])

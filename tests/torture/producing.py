@@ -86,7 +86,7 @@ class Producers:
     def send_tied(self, schedule: Schedule, step: Produce, base_ms: int) -> None:
         """Send records of one key to two partitions, with one timestamp and, if nobody else writes, offset.
 
-        Half of the values are too short to be compressed.
+        One of the two values is too short to be compressed.
         """
         shape, last = self._shapes[step.topic], step.writes[-1]
         if (at := self._nearest_ends(shape)) is None:
@@ -100,7 +100,7 @@ class Producers:
                 self._tied += 1
                 write = Write(_TIED_FROM + self._tied, last.key, 0, partition, last.time_ms)
                 value = value_of(schedule, write)
-                if (number + partition) % 2:
+                if (partition == low) == bool(number % 2):
                     value = _as_written(shape, value + b"x" * 300, write, base_ms)
                 self._plain.produce(
                     step.topic,

@@ -16,8 +16,8 @@ from tests.support.builders import (
 )
 from tests.support.fakes import FakeState, FakeTime
 
-from keylane.query.as_of import HistoryScan
 from keylane.query.history import HistoryPage, read_as_of, read_history
+from keylane.query.history_entries import HistoryScan
 from keylane.query.join import read_joined
 from keylane.query.key_count import KeyCount, read_key_count
 from keylane.query.latest import Wait, read_latest

@@ -58,14 +58,14 @@ _SIDE_TOML = (
 
 _VIEWS = {
     COUNTS: "",
-    WINDOWS: f'window = "{WINDOW_MS}ms"\nlateness = "1h"\n',
+    WINDOWS: f'window = "{WINDOW_MS}ms"\nlateness = "1h"\ncompression = "zstd"\n',
     SESSIONS: f'session = "{GAP_MS}ms"\nlateness = "1h"\n',
 }
 """Views of the plain topic, each with a count. No event comes later than an hour, so every one is counted."""
 _DOCUMENT_VIEWS = {
     DATED: f'time = "at"\nwindow = "{WINDOW_MS}ms"\nlateness = "1h"\n',
     PICKY: "where = \"cast(variant_get(json, '$.n', 'string') as int) >= 0\"\n",
-    LATE: f'time = "at"\nwindow = "{WINDOW_MS}ms"\n',
+    LATE: f'time = "at"\nwindow = "{WINDOW_MS}ms"\ncompression = "zstd"\n',
 }
 """Views of the topic of documents, each with a count and the newest of its large values."""
 

@@ -126,12 +126,10 @@ class KeyLog:
         """Of two records of a history the one with the higher rank is the newer one as of a time."""
         return record.timestamp_ms, *self.rank(record)[1:]
 
-    def history_rank(self, record: Logged) -> tuple[int, int, int, int]:
-        """The order of a history: time and offset; then that of the bytes, flags and source partition."""
-        is_stray = record.partition != self.own_partition
-        has_headers = self.shape.options.headers and record.value is not None and bool(record.headers)
-        flags = is_stray + 2 * (record.value is None) + 8 * has_headers
-        return record.timestamp_ms, record.offset, flags, record.partition
+    def history_rank(self, record: Logged) -> tuple[int, int, bool, int]:
+        """The order of a history: time and offset; then the own partition wins, and the lower one."""
+        own = record.partition == self.own_partition
+        return record.timestamp_ms, record.offset, own, -record.partition
 
 
 class Log:

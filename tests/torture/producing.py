@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 from tests.servers.own import CLOCK
 from tests.torture.acknowledged import Acknowledged
 from tests.torture.configurations import DOCUMENTS
 from tests.torture.documents import document
 from tests.torture.found import document_with_fields
+from tests.torture.schedule import Write
 
 from keylane import routing
 from keylane.model.records import WHOLE_KEY, Position
@@ -18,9 +21,12 @@ from keylane.model.records import WHOLE_KEY, Position
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tests.torture.schedule import Produce, Schedule, Shape, Write
+    from tests.torture.schedule import Produce, Schedule, Shape
 
 _TIMEOUT_S = 90
+_TIED, _MOST_APART = 3, 200
+_TIED_FROM = 10_000_000
+"""The serial numbers of records that tie begin here."""
 _WAITED_FOR = 10
 """A reader waits for one record in so many."""
 
@@ -49,6 +55,8 @@ class Producers:
         self._uncommitted: list[tuple[str, int, int]] = []
         self.acknowledged = Acknowledged()
         self._plain = Producer(self._options)
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
+        self._tied = 0
         self._transactional = self._new_transactional()
         self.faults: list[str] = []
 
@@ -64,9 +72,57 @@ class Producers:
                 self.faults.append(f"a transaction did not end within {_TIMEOUT_S} s")
                 return
 
-    def send_one(self, topic: str, key: bytes, partition: int) -> None:
-        """Send one record that belongs to no schedule."""
-        self._plain.produce(topic, key=key, value=b"", partition=partition, on_delivery=self._acknowledged)
+    def send_one(self, topic: str, key: bytes, partition: int, timestamp_ms: int = 0) -> None:
+        """Send one record with an empty value; 0: of the present time."""
+        self._plain.produce(
+            topic,
+            key=key,
+            value=b"",
+            partition=partition,
+            timestamp=timestamp_ms,
+            on_delivery=self._acknowledged,
+        )
+
+    def send_tied(self, schedule: Schedule, step: Produce, base_ms: int) -> None:
+        """Send records of one key to two partitions, with one timestamp and, if nobody else writes, offset.
+
+        One of the two values is too short to be compressed.
+        """
+        shape, last = self._shapes[step.topic], step.writes[-1]
+        if (at := self._nearest_ends(shape)) is None:
+            return
+        (low, begin), (high, end) = at
+        for _ in range(end - begin):
+            self.send_one(step.topic, schedule.key(last.key), low, base_ms + last.time_ms)
+        self.finish()
+        for number in range(_TIED):
+            for partition in (low, high):
+                self._tied += 1
+                write = Write(_TIED_FROM + self._tied, last.key, 0, partition, last.time_ms)
+                value = value_of(schedule, write)
+                if (partition == low) == bool(number % 2):
+                    value = _as_written(shape, value + b"x" * 300, write, base_ms)
+                self._plain.produce(
+                    step.topic,
+                    key=schedule.key(write.key),
+                    value=value,
+                    partition=partition,
+                    timestamp=base_ms + write.time_ms,
+                    on_delivery=self._acknowledged,
+                )
+        self._plain.poll(0)
+
+    def _nearest_ends(self, shape: Shape) -> tuple[tuple[int, int], tuple[int, int]] | None:
+        """The two partitions of a topic whose ends differ least, with their ends; None where that is much."""
+        asked = {TopicPartition(shape.name, each): OffsetSpec.latest() for each in range(shape.partitions)}
+        try:
+            futures = self._admin.list_offsets(asked, request_timeout=2)
+            ends = sorted((each.result(3).offset, at.partition) for at, each in futures.items())
+        except (KafkaException, TimeoutError):
+            return None  # a broker is away
+        pairs = [(high - low, (p, low), (q, high)) for (low, p), (high, q) in pairwise(ends)]
+        apart, low, high = min(pairs)
+        return (low, high) if apart <= _MOST_APART else None
 
     def pause(self, seconds: float) -> None:
         """Send nothing, and take acknowledgements as they arrive."""

@@ -212,6 +212,9 @@ class Tormentor:
             match step:
                 case Produce():
                     self.producers.send(schedule, step, base_ms)
+                    shape = self.stack.shapes[step.topic]
+                    if shape.mixed and shape.options.has_history and step.transaction is None:
+                        self.producers.send_tied(schedule, step, base_ms)
                     note["records"] = len(step.writes)
                     note["ended_s"] = time.monotonic()
                 case Event():

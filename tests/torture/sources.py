@@ -10,9 +10,9 @@ from tests.servers.own import CLOCK
 
 from keylane.errors import KeylaneError, PositionNotReached, Unavailable
 from keylane.model.records import Answer
-from keylane.query.as_of import HistoryScan
 from keylane.query.find import FindScan, find
 from keylane.query.history import read_as_of, read_history
+from keylane.query.history_entries import HistoryScan
 from keylane.query.join import read_joined
 from keylane.query.latest import Wait, read_latest
 from keylane.query.layouts import Layouts

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from keylane.model.records import MAX_LANES
+from keylane.model.records import COMPRESSIONS, MAX_LANES
 from keylane.state.aggregates import KINDS
 from keylane.state.windows import LOG, VIEWED, Column, Definition
 from keylane_spark.config.table import ConfigTable, Milliseconds, OneOf, SomeMilliseconds
@@ -51,6 +51,7 @@ class ViewConfig(ConfigTable):
     ttl: SomeMilliseconds | None = None
     where: str | None = None
     partitions: Annotated[int, Field(ge=1, le=MAX_LANES)] | None = None
+    compression: Annotated[str, OneOf(COMPRESSIONS)] = "none"
     columns: Annotated[dict[str, ColumnText], Field(min_length=1, max_length=100)]
 
     @model_validator(mode="after")

@@ -151,6 +151,9 @@ class ChunkTransactions:
             self._with_strays.add(call.lane.watermark_key)
             return None
         covered = call.covered
+        options = call.lane.options
+        if options.has_history and options.compression != "none" and covered.begin < watermark.next_offset:
+            return None  # what the lane has may be compressed otherwise, and would be in its history twice
         if watermark.epoch != self._epoch or not covered.begin <= watermark.next_offset < covered.end:
             return None
         return codec.advance_watermark(stored, covered.end, chunk.newest_timestamp_ms, covered.log_end)

@@ -250,15 +250,27 @@ class Compressors:
         """Return a layout's records with those values compressed that get shorter by it."""
         if layout.options.compression == "none":
             return records
-        name = layout.topic, layout.generation
-        if name not in self._of_generations:
-            self._open(layout)
-        return self._of_generations[name].compress(records)
+        return self._of(layout).compress(records)
+
+    def dictionary(self, layout: Layout, dictionary_id: int) -> bytes:
+        """Read a dictionary of a layout's generation. Raises StateUnavailable, too where no copy has it."""
+        stored = self._of(layout).store.read(layout.topic, layout.generation)
+        if dictionary_id not in stored:
+            raise StateUnavailable(
+                f"the dictionary {dictionary_id} of the values of {called(layout.topic)} is missing in Redis"
+            )
+        return stored[dictionary_id]
 
     def close(self) -> None:
         """Close the connections."""
         if self._cluster is not None:
             self._cluster.close()
+
+    def _of(self, layout: Layout) -> GenerationCompressor:
+        name = layout.topic, layout.generation
+        if name not in self._of_generations:
+            self._open(layout)
+        return self._of_generations[name]
 
     def _open(self, layout: Layout) -> None:
         if self._cluster is None:

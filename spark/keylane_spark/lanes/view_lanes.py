@@ -24,6 +24,7 @@ from keylane_spark.lanes import function_library as library
 from keylane_spark.lanes.function_library import CallRefused, FunctionLibrary
 from keylane_spark.lanes.lane import LONGEST_MS, LaneTarget, lanes_of
 from keylane_spark.lanes.lane_writer import LaneWriter
+from keylane_spark.lanes.window_values import WindowValues
 
 Window = tuple[int | None, list[Any]]
 """The end of a window, and the states of its columns."""
@@ -82,8 +83,13 @@ class ViewLanes:
         *,
         ttl_ms: int | None = None,
         marker_ms: int = 0,
+        values: WindowValues | None = None,
     ) -> None:
-        """`marker_ms`: how long a table's row that is in no window leaves a marker; 0: it leaves none."""
+        """`marker_ms`: how long a table's row that is in no window leaves a marker; 0: it leaves none.
+
+        `values`: of windows, as they are stored; None: as they are.
+        """
+        self._values = values or WindowValues(layout)
         self.lanes = list(lanes_of(layout))
         self._layout = layout
         self._library = library_
@@ -153,13 +159,13 @@ class ViewLanes:
                 continue
             first += len(some)
             own = sum(len(data) for data in values if data is not None)
-            size += own
-            if limit_bytes is not None and size > limit_bytes:
-                raise TooLarge("windows", size, limit_bytes)
             count = min(_KEYS_PER_CALL, max(1, _REPLY_BYTES * len(some) // max(1, own)))
             for name, data in zip(some, values, strict=True):
                 if data is not None:
-                    found[name] = self._decode(lane, name, data, decode)
+                    found[name], own = self._decode(lane, name, data, decode)
+                    size += max(own, len(data))
+                    if limit_bytes is not None and size > limit_bytes:
+                        raise TooLarge("windows", size, limit_bytes)
         return found
 
     @staticmethod
@@ -205,8 +211,10 @@ class ViewLanes:
         now_ms = self._library.clock.now_ms()
         watermark_ms = max(watermark_ms, state.watermark_ms)
         pairs = []
-        for name, value in changes.windows.items():
-            pairs += [lane.key_prefix + name, codec.encode_record(value, state.commits, now_ms)]
+        stored = self._values.stored(list(changes.windows.values()))
+        for name, (value, compressed) in zip(changes.windows, stored, strict=True):
+            envelope = codec.encode_record(value, state.commits, now_ms, compressed=compressed)
+            pairs += [lane.key_prefix + name, envelope]
         function, rows = library.COMMIT, []
         if changes.has_rows:
             function = library.COMMIT_ROWS
@@ -226,9 +234,18 @@ class ViewLanes:
         commits = int(self._call(lane, packed, state.commits))
         return ViewLaneState(commits, watermark_ms, progress)
 
-    def _decode(self, lane: LaneTarget, name: bytes, data: bytes, decode: Callable[[bytes], Any]) -> Any:
+    def close(self) -> None:
+        """Close the connections of its own."""
+        self._values.close()
+
+    def _decode(
+        self, lane: LaneTarget, name: bytes, data: bytes, decode: Callable[[bytes], Any]
+    ) -> tuple[Any, int]:
+        """What `decode` makes of a window's value, and the bytes of that."""
         try:
-            return decode(codec.decode_record(name, data, lane.partition).value)  # type: ignore[union-attr]
+            record = codec.decode_record(name, data, lane.partition, self._values.expand)
+            value = record.value  # type: ignore[union-attr]
+            return decode(value), len(value)
         except (codec.CodecError, AttributeError) as error:
             raise CorruptState(printable(lane.key_prefix + name), str(error)) from error
 

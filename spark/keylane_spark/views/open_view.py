@@ -21,10 +21,12 @@ from keylane_spark.generations.epochs import (
 from keylane_spark.generations.lineage import LogCheck, last_epochs
 from keylane_spark.generations.ownership import Ownership
 from keylane_spark.lanes.cluster import Cluster
+from keylane_spark.lanes.dictionaries import Compressors
 from keylane_spark.lanes.function_library import FunctionLibrary
 from keylane_spark.lanes.lane import LaneTarget
 from keylane_spark.lanes.topic_record import Lineage, TopicRecord
 from keylane_spark.lanes.view_lanes import ViewLanes, ViewLaneState
+from keylane_spark.lanes.window_values import WindowValues
 from keylane_spark.log.kafka_admin import TopicShape
 from keylane_spark.views.closings import Offsets
 from keylane_spark.views.table_writer import TableTopic, TableWriter
@@ -79,7 +81,8 @@ class _ViewState(StoredState):
 
     def wanted(self, kept: Layout | None) -> Layout:
         default_count = kept.partition_count if kept else len(self.oldest)
-        options = Options(index=True, view=self.definition.to_json())
+        compression = self.config.compression
+        options = Options(index=True, view=self.definition.to_json(), compression=compression)
         return Layout(self.name, self.config.partitions or default_count, options=options)
 
     def why_unusable(self, kept: Layout | None, record: TopicRecord | None) -> str:  # noqa: ARG002
@@ -120,7 +123,8 @@ class _ViewOpener:
         begun = begin_state(state, self.ownership, epoch, context.say, unusable.get(self.name, ""))
         layout = begun.plan.building or begun.plan.serving
         marker_ms = context.config.topics[view.topic].tombstone_marker if view.has_rows else 0
-        lanes = ViewLanes(layout, library, epoch, ttl_ms=view.ttl_ms, marker_ms=marker_ms)
+        values = WindowValues(layout, self._compressors(layout))
+        lanes = ViewLanes(layout, library, epoch, ttl_ms=view.ttl_ms, marker_ms=marker_ms, values=values)
         states, incomplete = _open_lanes(lanes, oldest, begun.began)
         opening = ViewOpening(
             name=self.name,
@@ -135,6 +139,12 @@ class _ViewOpener:
             incomplete=tuple(sorted(incomplete)),
         )
         return replace(opening, leader_epochs=self._check_log(opening, begun.lineages))
+
+    def _compressors(self, layout: Layout) -> Compressors | None:
+        if layout.options.compression == "none":
+            return None
+        context = self.context
+        return Compressors(context.redis, context.write_options, context.clock, context.say)
 
     def _writer(
         self,

@@ -117,6 +117,7 @@ class ViewQuery(BatchQuery):
         held = super().stop(within_s)
         self._leaders.close()
         self._opening.cluster.close()
+        self._opening.lanes.close()
         return held
 
     def write(self, rows: DataFrame, batch_id: int) -> None:

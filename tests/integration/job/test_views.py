@@ -23,6 +23,7 @@ from tests.support.jobs import scrape
 from tests.support.views import COLUMNS, Event, Query, StoredLane, eventually_equal, produce
 
 from keylane import __version__, routing
+from keylane.state import codec
 from keylane_local.process.ports import Ports
 
 NUMBERS = itertools.count()
@@ -36,12 +37,14 @@ SELDOM = "[spark]\n'spark.sql.streaming.pollingDelay' = '200ms'\n"
 METRICS = "metrics = 'openmetrics'\nmetrics_port = {port}\n"
 BY_USER = 'topic = "{topic}"\nkey = "user"\ntime = "at"\nlateness = "1d"\n'
 SOON_FINAL = "topic = '{topic}'\nkey = 'user'\ntime = 'at'\nlateness = '10s'\n"
+COMPRESSED = "compression = 'zstd'\n"
 COUNT = "columns]\nn = 'count()'\n"
 OF_USERS = "where = \"try_variant_get(json, '$.user', 'string') like 'user-%'\"\n"
 OF_NUMBERS = "where = \"cast(variant_get(json, '$.user', 'string') as int) > 0\"\n"
 MINUTES = f"[views.{{view}}]\n{BY_USER}window = '1m'\n[views.{{view}}.columns]{COLUMNS}"
 MINUTES_AND_VISITS = (
-    f"{MINUTES}[views.{{view}}-visits]\n{BY_USER}session = '15s'\n[views.{{view}}-visits.columns]{COLUMNS}"
+    f"{MINUTES}[views.{{view}}-visits]\n{BY_USER}session = '15s'\n{COMPRESSED}"
+    f"[views.{{view}}-visits.columns]{COLUMNS}"
 )
 COUNTS_THAT_CLOSE = (
     f"[views.{{view}}]\n{SOON_FINAL}window = '1m'\n[views.{{view}}.{COUNT}"
@@ -173,7 +176,9 @@ INVALID = [
 """To views by user and time. A tombstone is not counted as invalid."""
 
 
-def test_a_job_that_is_killed_again_and_again_counts_every_event_once(kafka, topic, job, query, view):
+def test_a_job_that_is_killed_again_and_again_counts_every_event_once(
+    kafka, redis_cluster, topic, job, query, view
+):
     written: list[Event] = []
     for turn in range(3):
         running = job(topic, MINUTES_AND_VISITS)
@@ -186,6 +191,8 @@ def test_a_job_that_is_killed_again_and_again_counts_every_event_once(kafka, top
             running.exit_code()
     eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
     eventually_equal(lambda: whole(query, f"{view}-visits"), views.sessions(written, 15_000))
+    assert are_compressed(redis_cluster, f"{view}-visits")
+    assert not are_compressed(redis_cluster, view)
 
 
 def lanes_of(query: Query, view: str) -> list[dict]:
@@ -240,6 +247,14 @@ def test_windows_of_every_kind_are_the_fold_of_the_events(kafka, shared, query):
     assert 0 <= found["keylane_topic_age_ms", topic] < 60_000
     assert found["keylane_view_windows_total", view] >= len(views.fixed(written, MINUTE_MS, MINUTE_MS))
     assert found["keylane_view_invalid_total", view] == 5
+
+
+def are_compressed(nodes: str, view: str) -> bool:
+    """Whether most windows of a view are, as Redis has them."""
+    with t.client(nodes) as client:
+        names = list(client.scan_iter(f"*:~{view}:*:v:*", target_nodes="primaries"))
+        flags = [envelope[1] & codec.COMPRESSED for envelope in client.mget_nonatomic(names)]
+    return sum(map(bool, flags)) > len(names) / 2
 
 
 def whole(query: Query, view: str):

@@ -13,18 +13,18 @@ import pyarrow as pa
 import pytest
 from tests.support import lanes as t
 from tests.support.begun import Run
-from tests.support.compressed import dictionary_of, order, reading
+from tests.support.compressed import dictionary_of, order, reading, records_of
 
 from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.state import RedisState
 from keylane.errors import StateUnavailable
 from keylane.model.records import Layout, Options
-from keylane.query.as_of import HistoryScan
 from keylane.query.conditions import EQUAL, Asked
 from keylane.query.find import FindScan
 from keylane.query.find import find as find_page
 from keylane.query.history import read_history
+from keylane.query.history_entries import HistoryScan
 from keylane.query.latest import read_latest
 from keylane.query.layouts import Layouts
 from keylane.query.multi_get import read_many
@@ -72,8 +72,13 @@ class Scene:
         compress: Compressors,
         values: Mapping[bytes, bytes | None],
         partitions: Mapping[bytes, int] | None = None,
+        *,
+        in_task: bool = False,
     ) -> None:
-        """Write values to the partitions of their keys, or elsewhere, as a batch; the lanes are complete."""
+        """Write values to the partitions of their keys, or elsewhere, as a batch; the lanes are complete.
+
+        `in_task`: as a task does, which does not say that they are, and may write by transactions.
+        """
         rows: dict[int, list[tuple[bytes, bytes | None]]] = {each: [] for each in range(PARTITIONS)}
         for key, value in values.items():
             own = routing.partition_for(key, PARTITIONS)
@@ -93,7 +98,10 @@ class Scene:
                 columns = (pa.array(each, pa.binary()) for each in zip(*own, strict=True))
                 writer.write((topic, partition), Rows(offsets, offsets + t.BASE_MS, *columns))
                 self.next_offsets[partition] += len(own)
-        writer.finish(list(ranges))
+        if in_task:
+            writer.finish_reached()
+        else:
+            writer.finish(list(ranges))
         self.written |= values
 
     def stored(self, *keys: bytes) -> list[bytes]:
@@ -235,6 +243,28 @@ def test_a_stray_is_compressed_and_compared_as_any_record(begin):
         assert scene.read(key) == {key: None}
         scene.write(process, {key: order(78)})
     assert scene.read(key) == {key: order(78)}
+
+
+@pytest.mark.parametrize("options", [{}, {"guarded": True}], ids=str)
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_record_that_is_written_again_and_compressed_otherwise_is_in_its_history_once(
+    begin, options, elsewhere
+):
+    scene = begin(history_count=2, **options)
+    few = orders(90)
+    partitions = {key: (routing.partition_for(key, PARTITIONS) + 1) % PARTITIONS for key in few}
+    given = partitions if elsewhere else None
+    with contextlib.closing(scene.process()) as process:
+        scene.write(process, few, given)  # too few for a dictionary
+    scene.next_offsets.clear()
+    with contextlib.closing(scene.process()) as process:
+        process(scene.layout, records_of(list(orders(300).values())))  # it makes one
+        scene.write(process, few | orders(60, first=90), given, in_task=True)
+    assert len(scene.dictionaries()) == 1
+    assert scene.read(*scene.written) == scene.written
+    names = [scene.lane(key).key_prefix[:-2] + b"h:" + key for key in few]
+    with t.client(scene.nodes) as client:
+        assert {client.zcard(name) for name in names} == {1}
 
 
 def test_a_process_that_is_killed_between_training_and_its_first_value_leaves_nothing_unreadable(begin):

@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 from tests.servers.own import eventually
 from tests.support import lanes as t
+from tests.support.compressed import frame_of, order
 
 from keylane.adapters.redis.cluster import Cluster
-from keylane.errors import CorruptState, Fenced, LaneBehind
+from keylane.errors import CorruptState, Fenced, LaneBehind, StateUnavailable, TooLarge
 from keylane.model.records import Layout, Options
-from keylane.state import redis_keys
+from keylane.state import codec, redis_keys
 from keylane.state.lanes import lanes_of_topic
-from keylane.state.windows import Closing, Progress, encode_window, window_key
-from keylane_spark.lanes.function_library import FunctionLibrary
+from keylane.state.windows import Closing, Progress, decode_window, encode_window, window_key
+from keylane_spark.lanes.dictionaries import Compressors
+from keylane_spark.lanes.function_library import DEFAULTS, FunctionLibrary
+from keylane_spark.lanes.lane import lanes_of
+from keylane_spark.lanes.record_copies import SLOTS
 from keylane_spark.lanes.view_lanes import Changes, ViewLanes
+from keylane_spark.lanes.window_values import WindowValues
 from keylane_spark.views.closings import KEPT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from keylane_spark.lanes.view_lanes import ViewLaneState
 
 NUMBERS = itertools.count()
 FIRST = Progress((0,), (None,))
@@ -73,6 +84,111 @@ def test_a_commit_writes_windows_and_progress_and_the_next_epoch_finds_them(redi
     assert found == last
     assert lanes.windows(lane, [ONE, TWO, THREE]) == {TWO: (40, [4]), THREE: (40, [1])}
     assert index_of(redis_cluster, layout) == [TWO, THREE]
+
+
+class Compressed:
+    """A view's one lane with compressed windows; each `open` is another process."""
+
+    def __init__(self, nodes: str) -> None:
+        self.nodes = nodes
+        options = Options(index=True, compression="zstd", max_value_bytes=50_000)
+        self.layout = Layout(f"~lanes-{next(NUMBERS)}", 1, options=options)
+        (self.lane,) = lanes_of(self.layout)
+        self._epochs = itertools.count(1)
+        self._opened: list[tuple[ViewLanes, Cluster]] = []
+
+    def open(self) -> tuple[ViewLanes, ViewLaneState]:
+        cluster = Cluster(t.settings(self.nodes))
+        compressors = Compressors(t.settings(self.nodes), DEFAULTS, t.CLOCK, lambda _: None)
+        library = FunctionLibrary(cluster, t.CLOCK)
+        values = WindowValues(self.layout, compressors)
+        lanes = ViewLanes(self.layout, library, next(self._epochs), values=values)
+        self._opened.append((lanes, cluster))
+        return lanes, lanes.open(FIRST)[self.lane]
+
+    def close(self) -> None:
+        for lanes, cluster in self._opened:
+            lanes.close()
+            cluster.close()
+
+    def stored(self, names: Iterable[bytes]) -> list[bytes]:
+        with t.client(self.nodes) as client:
+            return client.mget_nonatomic([self.lane.key_prefix + name for name in names])
+
+
+@pytest.fixture
+def compressed(redis_cluster):
+    view = Compressed(redis_cluster)
+    yield view
+    view.close()
+
+
+def latest_of(count: int, first: int = 0) -> dict[bytes, bytes]:
+    """Windows whose `latest` is an order."""
+    return {
+        window_key(b"k", number): encode_window(40, [["x", 0, number, order(number).decode()]])
+        for number in range(first, first + count)
+    }
+
+
+def test_compressed_windows_are_read_by_the_next_epoch_and_change_again(compressed):
+    lanes, state = compressed.open()
+    windows = latest_of(300)
+    state = lanes.commit(compressed.lane, state, FIRST, Changes(windows), watermark_ms=0)
+    assert lanes.windows(compressed.lane, list(windows)) == {
+        name: decode_window(value) for name, value in windows.items()
+    }
+    assert sum(map(len, compressed.stored(windows))) < sum(map(len, windows.values())) / 2
+    lanes, state = compressed.open()
+    changed = latest_of(100, first=500)
+    changed = dict(zip(windows, changed.values(), strict=False))
+    large = {b"large" + ONE: encode_window(40, ["x" * 60_000])}
+    lanes.commit(compressed.lane, state, FIRST, Changes(changed | large), watermark_ms=0)
+    wanted = windows | changed | large
+    assert lanes.windows(compressed.lane, list(wanted)) == {
+        name: decode_window(value) for name, value in wanted.items()
+    }
+    (kept,) = compressed.stored(large)
+    assert kept[:2] == bytes((codec.VERSION, 0))
+
+
+def test_what_windows_have_once_they_are_expanded_counts_for_the_limit(compressed):
+    lanes, state = compressed.open()
+    windows = {window_key(b"k", number): encode_window(40, ["x" * 9_000]) for number in range(5)}
+    lanes.commit(compressed.lane, state, FIRST, Changes(windows), watermark_ms=0)
+    assert sum(map(len, compressed.stored(windows))) < 1_000
+    with pytest.raises(TooLarge):
+        lanes.windows(compressed.lane, list(windows), 40_000)
+    assert len(lanes.windows(compressed.lane, list(windows), 50_000)) == 5
+
+
+def test_a_window_whose_dictionary_is_lost_is_unavailable_until_that_is_back(compressed):
+    lanes, state = compressed.open()
+    windows = latest_of(300)
+    lanes.commit(compressed.lane, state, FIRST, Changes(windows), watermark_ms=0)
+    with t.client(compressed.nodes) as client:
+        names = [redis_keys.dictionaries_key(compressed.layout.topic, tag) for tag in SLOTS]
+        kept = client.hgetall(names[0])
+        client.delete(*names[:1])
+        again, _ = compressed.open()
+        assert len(again.windows(compressed.lane, list(windows))) == 300
+        for name in names:
+            client.delete(name)
+        later, _ = compressed.open()
+        with pytest.raises(StateUnavailable, match=r"the dictionary \d+ of the values of view"):
+            later.windows(compressed.lane, list(windows))
+        client.hset(names[1], mapping=kept)
+    assert len(later.windows(compressed.lane, list(windows))) == 300
+
+
+def test_a_window_that_names_more_bytes_than_any_has_is_not_decompressed(compressed):
+    lanes, state = compressed.open()
+    lanes.commit(compressed.lane, state, FIRST, put((ONE, 1)), watermark_ms=0)
+    envelope = codec.encode_record(frame_of(b"x" * 50_001), 0, 1, compressed=True)
+    with t.client(compressed.nodes) as client:
+        client.set(compressed.lane.key_prefix + ONE, envelope)
+    with pytest.raises(CorruptState, match="names 50001 bytes, the limit is 50000"):
+        lanes.windows(compressed.lane, [ONE])
 
 
 def test_a_commit_that_is_sent_again_counts_once(opened):

@@ -10,6 +10,11 @@ _RECORDS = "spark/keylane_spark/lanes/library/records.lua"
 _UNITS = "tests/unit/query/test_compressed_values.py"
 _COLUMNS = "tests/unit/spark/test_compressed_columns.py"
 _LANES = "tests/integration/lanes/test_compressed_lanes.py"
+_TIES = "tests/integration/lanes/test_history_ties.py"
+_ENTRIES = "layers/keylane/python/keylane/query/history_entries.py"
+_HISTORY = "tests/unit/query/test_history.py"
+_WINDOWS = "spark/keylane_spark/lanes/window_values.py"
+_VIEWS = "tests/integration/lanes/test_view_lanes.py"
 _STORE = "                self.store.add(topic, generation, trained)\n"
 _USE = "                self._go_on_with(made)\n"
 
@@ -88,6 +93,28 @@ MUTANTS = (
         "        if False:\n",
         test=f"{_UNITS}::test_values_of_one_step_are_bounded_together",
     ),
+    rare_mutant(
+        "the size of a compressed window",
+        _WINDOWS,
+        "        if size_bytes > self._limit_bytes:\n",
+        "        if False:\n",
+        test=f"{_VIEWS}::test_a_window_that_names_more_bytes_than_any_has_is_not_decompressed",
+    ),
+    rare_mutant(
+        "the size of windows that are expanded",
+        "spark/keylane_spark/lanes/view_lanes.py",
+        "                    size += max(own, len(data))\n",
+        "                    size += len(data)\n",
+        test=f"{_VIEWS}::test_what_windows_have_once_they_are_expanded_counts_for_the_limit",
+    ),
+    # The job writes a window that readers refuse.
+    rare_mutant(
+        "windows that are too large to be compressed",
+        _WINDOWS,
+        " if len(value) <= self._limit_bytes]",
+        "]",
+        test=f"{_VIEWS}::test_compressed_windows_are_read_by_the_next_epoch_and_change_again",
+    ),
     # Values of random bytes get longer.
     rare_mutant(
         "values that do not get shorter stay",
@@ -96,10 +123,43 @@ MUTANTS = (
         "is_shorter = after > 0",
         test=f"{_COLUMNS}::test_values_are_what_they_were_and_none_gets_longer",
     ),
+    # Which of two records stays in a full history depends on which of them is compressed.
+    mutant(
+        "ties at the end of a history",
+        "spark/keylane_spark/lanes/library/merge.lua",
+        "  if mixed then\n    local tied, last = ",
+        "  if false then\n    local tied, last = ",
+        configuration="kept",
+        topics=("mixed",),
+        test=f"{_TIES}::test_many_partitions_tie_at_the_end_of_a_history",
+    ),
+    # ... and so does which comes first.
+    rare_mutant(
+        "ties on a history's pages",
+        _ENTRIES,
+        "    ordered = sorted(ranked[:whole], key=itemgetter(0), reverse=True)\n",
+        "    ordered = ranked[:whole]\n",
+        test=f"{_HISTORY}::test_a_page_may_end_between_records_of_one_time_and_offset",
+    ),
+    rare_mutant(
+        "ties at the end of a page",
+        _ENTRIES,
+        "len(ranked) if is_over else _before_last_tie(ranked)",
+        "len(ranked)",
+        test=f"{_HISTORY}::test_a_page_may_end_between_records_of_one_time_and_offset",
+    ),
+    # A restart puts records into histories again, which then have no room for others.
+    rare_mutant(
+        "a repeated record is compressed otherwise",
+        "spark/keylane_spark/lanes/chunk_transactions.py",
+        'options.compression != "none" and covered.begin < watermark.next_offset',
+        "False",
+        test=f"{_LANES}::test_a_record_that_is_written_again_and_compressed_otherwise_is_in_its_history_once",
+    ),
     # A history shows a record twice that was written again after another dictionary was made.
     rare_mutant(
         "a record once in a history",
-        "layers/keylane/python/keylane/query/as_of.py",
+        _ENTRIES,
         "    return _once_each(entries), next_after\n",
         "    return entries, next_after\n",
         test=f"{_UNITS}::test_a_record_that_is_twice_in_a_history_since_it_was_compressed_otherwise_is_shown_once",

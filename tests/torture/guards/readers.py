@@ -101,6 +101,15 @@ MUTANTS = (
         "",
         test=f"{_HISTORY_UNITS}::test_a_tie_before_the_latest_record_is_broken_as_it_was_when_it_was_the_latest",
     ),
+    # As of a time of which the own partition's record was dropped, a stray is answered.
+    rare_mutant(
+        "records of a time that a history has dropped",
+        _AS_OF,
+        "    return entry is not None and entry.position.partition != lane.partition\n",
+        "    return False\n",
+        test=f"{_HISTORY_UNITS}::"
+        "test_a_history_that_may_have_dropped_the_own_partition_s_record_of_a_time_does_not_guess",
+    ),
     # A topic that is created again has the ETags of the one before.
     rare_mutant(
         "incarnation of tags",

@@ -12,7 +12,7 @@ from tests.support.stored import StoredTopic
 from keylane.errors import CorruptState, StateUnavailable, TooLarge
 from keylane.model.records import Options
 from keylane.query import dictionaries
-from keylane.query.as_of import PAGE_BYTES
+from keylane.query.history_entries import PAGE_BYTES
 from keylane.state import codec, redis_keys
 from keylane.state.compression import Dictionary
 from keylane.state.redis_keys import COPY_TAGS, RECORD_TAG

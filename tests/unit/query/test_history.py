@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.builders import NOW_MS, a_layout, lane_of, layout_entry, value_entry
+from tests.support.compressed import frame_of
 from tests.support.fakes import FakeState
 from tests.support.stored import StoredTopic
 
-from keylane.errors import CorruptState, HistoryTooShort, NoHistory, PositionNotReached
+from keylane.errors import CorruptState, HistoryTooShort, NoHistory, PositionNotReached, TooLarge
 from keylane.model.records import Options, Position
 from keylane.state import codec, redis_keys
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 KEY = b"k"
 HOUR_MS = 3_600_000
+LONG = b"long" * 20
+FRAME = frame_of(LONG)
 
 
 class Row(NamedTuple):
@@ -28,6 +31,13 @@ class Row(NamedTuple):
     offset: int
     value: bytes | None
     source: int | None = None
+    stored: str = ""
+    """How: "compressed", "headers", or as it is."""
+
+    @property
+    def read(self) -> Row:
+        """What readers get of it."""
+        return self._replace(stored="")
 
 
 class Kept(StoredTopic):
@@ -46,7 +56,7 @@ class Kept(StoredTopic):
 
     def set_latest(self, row: Row) -> None:
         """Have this row under the key."""
-        time, offset, value, source = row
+        time, offset, value, source, _ = row
         self.put(
             value_entry(self.layout, KEY, value, offset=offset, timestamp_ms=time, source_partition=source)
         )
@@ -82,6 +92,10 @@ class Kept(StoredTopic):
 def member_of(row: Row) -> bytes:
     """Return a record as it is in the history."""
     data = codec.encode_record(row.value, row.offset, row.time, row.source)
+    if row.stored == "compressed" and row.value == LONG:
+        data = codec.encode_record(FRAME, row.offset, row.time, row.source, compressed=True)
+    if row.stored == "headers" and row.value is not None:
+        data = codec.encode_record(row.value, row.offset, row.time, row.source, headers=(("a", b"1"),))
     return data[2:10] + data[:2] + data[10:]
 
 
@@ -94,8 +108,9 @@ ROWS = st.lists(
         Row,
         time=st.integers(0, 6),
         offset=st.integers(0, 5),
-        value=st.none() | st.binary(max_size=2),
+        value=st.none() | st.binary(max_size=2) | st.just(LONG),
         source=st.sampled_from([None, 20, 21]),
+        stored=st.sampled_from(["", "compressed", "headers"]),
     ),
     max_size=20,
     unique_by=lambda row: (row.offset, row.source),
@@ -103,8 +118,20 @@ ROWS = st.lists(
 
 
 def in_order(rows: list[Row]) -> list[Row]:
-    """Newest first, as Redis has members of one score."""
-    return sorted(rows, key=lambda row: (row.time, member_of(row)), reverse=True)
+    """Newest first, as readers get them."""
+    newest_first = sorted(rows, key=lambda row: (row.time, row.offset, *_rank(row)), reverse=True)
+    return [row.read for row in newest_first]
+
+
+def _rank(row: Row) -> tuple[bool, int, bool]:
+    return row.source is None, -(row.source or 0), row.value is None
+
+
+def with_strays(*rows: Row, **options: Any) -> Kept:
+    """A topic whose lane has met strays, and whose values may be compressed."""
+    kept = Kept(*rows, **{"history_count": 100, "compression": "zstd"} | options)
+    kept.mark(kept.layout, has_strays=True)
+    return kept
 
 
 @settings(max_examples=200)
@@ -117,7 +144,7 @@ def in_order(rows: list[Row]) -> list[Row]:
 def test_pages_are_the_history_newest_first(
     rows: list[Row], limit: int, from_ms: int | None, to_ms: int | None
 ):
-    kept = Kept(*rows)
+    kept = with_strays(*rows)
     within = [
         row
         for row in in_order(rows)
@@ -195,15 +222,16 @@ def test_what_is_written_while_a_history_is_looked_through_does_not_make_it_full
 
 @given(rows=ROWS, moment=st.integers(0, 8))
 def test_the_record_as_of_a_time_is_the_newest_one_up_to_it(rows: list[Row], moment: int):
-    newest = next((row for row in in_order(rows) if row.time <= moment), None)
-    assert Kept(*rows).value(moment) == (newest.value if newest else None)
+    found = [row for row in rows if row.time <= moment]
+    newest = max(found, key=lambda row: (row.time, *_rank(row)[:2], row.offset), default=None)
+    assert with_strays(*rows).value(moment) == (newest.value if newest else None)
 
 
 @given(rows=ROWS, source=st.sampled_from([None, 20, 21]), offset=st.integers(0, 7))
 def test_the_record_as_of_a_position_is_the_last_one_up_to_it(
     rows: list[Row], source: int | None, offset: int
 ):
-    kept = Kept(*rows)
+    kept = with_strays(*rows)
     partition = kept.partition if source is None else source
     before = [row for row in rows if row.source == source and row.offset <= offset]
     expected = max(before, key=lambda row: row.offset).value if before else None
@@ -267,6 +295,69 @@ def test_a_tie_before_the_latest_record_is_broken_as_it_was_when_it_was_the_late
     strays.set_latest(Row(20, 10, b"later", 20))
     strays.mark(strays.layout, has_strays=True)
     assert strays.value(10) == b"stray"
+
+
+@pytest.mark.parametrize("stored", ["", "compressed", "headers"])
+def test_a_page_may_end_between_records_of_one_time_and_offset(stored: str):
+    """The last row is stored in the one of these ways, the others in every other one."""
+    others = [Row(10, 1, LONG, 20, "headers"), Row(10, 1, LONG, 21), Row(10, 1, None, 22)]
+    tied = [Row(10, 1, LONG, stored=stored), *others]
+    rows = [Row(11, 0, b"newer"), *(row.read for row in tied), Row(10, 0, b"older", 23)]
+    kept = with_strays(*tied, rows[0], rows[-1])
+    for limit in range(1, 7):
+        assert kept.pages(limit=limit) == rows
+
+
+def test_records_of_one_time_and_offset_are_read_together_up_to_a_bound(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("keylane.query.history_entries.MOST_TIED_BYTES", 500)
+    tied = [Row(10, 1, b"v" * 60, source) for source in range(20, 30)]
+    assert len(with_strays(*tied[:4]).read(limit=1).entries) == 1
+    with pytest.raises(TooLarge, match="the limit is 500"):
+        with_strays(*tied).read(limit=1)
+
+
+def test_a_record_that_is_stored_in_two_ways_is_on_one_page():
+    kept = with_strays(Row(10, 1, LONG), Row(10, 1, LONG, stored="compressed"), Row(9, 0, b"older"))
+    assert kept.pages(limit=1) == [Row(10, 1, LONG), Row(9, 0, b"older")]
+
+
+def test_a_cursor_of_an_earlier_version_goes_on_behind_its_record():
+    """It has the first bytes of the record's member, whatever these say of how the value is stored."""
+    tied = [Row(10, 1, LONG, stored="compressed"), Row(10, 1, LONG, 20, "compressed"), Row(10, 1, LONG, 21)]
+    kept = with_strays(*tied)
+    for at, row in enumerate(tied):
+        member = member_of(row)
+        place = (10).to_bytes(8) + member[: 22 if row.source else 18]
+        entries = kept.read(after=place).entries
+        assert [kept.row(entry) for entry in entries] == [each.read for each in tied[at + 1 :]]
+
+
+def test_a_deletion_at_a_record_s_position_is_newer_than_the_record_with_its_headers():
+    rows = Row(10, 1, LONG, stored="headers"), Row(10, 1, None)
+    for row in (rows[0], rows[0]._replace(source=20)):
+        gone = row._replace(value=None)
+        kept = with_strays(row, gone)
+        kept.set_latest(gone)
+        assert [kept.at(moment) for moment in (10, 15)] == [None, None]
+        assert kept.at(Position(row.source or kept.partition, 1)) is None
+        assert kept.pages() == [gone.read, row.read]
+
+
+def test_a_history_that_may_have_dropped_the_own_partition_s_record_of_a_time_does_not_guess():
+    """As of 10 that would win against the stray, and has a lower offset."""
+    rows = [Row(10, 9, b"stray", 20), Row(20, 10, b"later", 20)]
+    full = with_strays(*rows, history_count=2)
+    full.set_latest(rows[1])
+    with pytest.raises(HistoryTooShort) as caught:
+        full.value(10)
+    assert caught.value.since_ms == 20
+    assert full.value(20) == b"later"
+    roomy = with_strays(*rows, history_count=3)
+    roomy.set_latest(rows[1])
+    assert roomy.value(10) == b"stray"
+    own = with_strays(Row(10, 1, b"own"), rows[1], history_count=2)
+    own.set_latest(rows[1])
+    assert own.value(10) == b"own"
 
 
 def test_a_position_that_is_not_reached_is_refused():

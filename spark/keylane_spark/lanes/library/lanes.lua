@@ -20,7 +20,8 @@ local function apply(keys, args)
   -- A chunk that reaches beyond the lane's next offset may be applied completely, whatever it repeats: it has the
   -- last record of each of its keys. One that does not brings nothing new.
   if args[8 + COMPARED] == '1' or bit.band(flags, HAS_STRAYS) ~= 0 then
-    merge(keys[1], args, 8, next_offset < to and 16 or #args + 1, next_offset)
+    local first = next_offset < to and 16 or #args + 1
+    merge(keys[1], args, 8, first, next_offset, bit.band(flags, HAS_STRAYS) ~= 0)
   elseif next_offset < to then
     if args[7] == '1' or #args > 15 + SLICE then
       write(args, 16, args[8 + MARKER_MS])
@@ -62,7 +63,7 @@ local function strays(keys, args)
     return redis.error_reply(string.format('BEHIND %.0f', before))
   end
   if before < to then
-    merge(keys[1], args, 2, 13, before)
+    merge(keys[1], args, 2, 13, before, true)
     redis.call('HSET', taken, source, args[12])
   end
   if bit.band(flags, HAS_STRAYS) == 0 then
@@ -84,7 +85,7 @@ local function carry(keys, args)
   if has_failed_over(keys[1], args[2 + PREFIX_BYTES]) then
     return redis.error_reply('LOST deletions')
   end
-  merge(keys[1], args, 2, 10, 0)
+  merge(keys[1], args, 2, 10, 0, true)
   redis.call('SET', keys[1],
     encode(bit.bor(flags, HAS_STRAYS), next_offset, tonumber(args[1]), newest, complete, log_end))
   return 0

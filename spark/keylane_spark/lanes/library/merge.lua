@@ -7,7 +7,8 @@ local LATEST = 9007199254740991
 
 -- Parses a topic's options, and derives the names of the lane's other keys. option_arguments.py names the arguments,
 -- and makes the constants: MARKER_MS is 0.
-local function rules_of(watermark_key, args, at)
+-- `mixed`: whether the lane may have records of several partitions.
+local function rules_of(watermark_key, args, at, mixed)
   local prefix = tonumber(args[at + PREFIX_BYTES])
   local base = string.sub(watermark_key, 1, prefix - 2)
   local parts = tonumber(args[at + INDEX_PARTS])
@@ -22,6 +23,7 @@ local function rules_of(watermark_key, args, at)
     history_count = tonumber(args[at + HISTORY_COUNT]),
     history_age_ms = tonumber(args[at + HISTORY_AGE_MS]),
     insert_once = args[at + INSERT_ONCE] == '1',
+    mixed = mixed,
     history = has_history and base .. 'h:',
     index = has_index and parts_of(key_of(watermark_key, prefix, 'i'), parts),
     expiries = has_index and has_ttl and parts_of(key_of(watermark_key, prefix, 'x'), parts),
@@ -47,21 +49,61 @@ local function due(times, now, count)
   return names
 end
 
+-- Returns a history's members with the timestamp and offset of the one at a rank (-1: the last), newest first, and the
+-- rank of their last one. They are of several partitions, or a set and its deletion. Redis has them in the order of
+-- their bytes, which depends on how values are stored; see rank_of_order in keylane/state/codec.py.
+local function tied_at(key, rank)
+  local function at(place)
+    local member, time = unpack(redis.call('ZRANGE', key, place, place, 'WITHSCORES'))
+    return member, member and time .. ' ' .. string.sub(member, 1, 8)
+  end
+  local member, own = at(rank)
+  local tied, last = { member }, rank
+  for step = -1, 1, 2 do
+    local place = rank + step
+    local other, order = at(place)
+    while other and order == own and place < 0 do
+      tied[#tied + 1], last, place = other, math.max(last, place), place + step
+      other, order = at(place)
+    end
+  end
+  if #tied > 1 then
+    table.sort(tied, is_newer_member)
+  end
+  return tied, last
+end
+
+-- Removes all but the newest records of a history.
+local function keep_newest(key, count, mixed)
+  if mixed then
+    local tied, last = tied_at(key, -count)
+    local gone = {}
+    for i = last + count + 2, #tied do
+      gone[#gone + 1] = tied[i]
+    end
+    in_slices('ZREM', key, gone)
+  end
+  redis.call('ZREMRANGEBYRANK', key, 0, -count - 1)
+end
+
 -- Removes the records that a history need not keep: all but the newest `history_count`, and those too old but for the
 -- newest of these, which was valid when the kept time begins. The history of a deleted key expires, but not before
 -- its marker: late records must find it. `size`: at most how many records there are.
 -- Returns when the history will expire; nil: never.
 local function trim(key, size, rules)
   if rules.history_count > 0 and size > rules.history_count then
-    redis.call('ZREMRANGEBYRANK', key, 0, -rules.history_count - 1)
+    keep_newest(key, rules.history_count, rules.mixed)
   end
   if rules.history_age_ms > 0 then
-    local horizon = '(' .. string.format('%.0f', rules.now - rules.history_age_ms)
-    local old = size > 1 and redis.call('ZCOUNT', key, '-inf', horizon) or 0
+    local horizon = string.format('%.0f', rules.now - rules.history_age_ms)
+    local old = size > 1 and redis.call('ZCOUNT', key, '-inf', '(' .. horizon) or 0
     if old > 1 then
-      redis.call('ZREMRANGEBYRANK', key, 0, old - 2)
+      keep_newest(key, redis.call('ZCOUNT', key, horizon, '+inf') + 1, rules.mixed)
     end
     local newest, time = unpack(redis.call('ZRANGE', key, -1, -1, 'WITHSCORES'))
+    if rules.mixed then
+      newest = tied_at(key, -1)[1]
+    end
     local is_set = bit.band(string.byte(newest, 10) or 0, TOMBSTONE) == 0
     if is_set and rules.ttl_ms == 0 then
       redis.call('PERSIST', key)
@@ -211,8 +253,9 @@ local function update_past(entries, rules, over)
 end
 
 -- Writes the records that are newer than what is stored. The options' arguments begin at `at`, the records' at `first`.
-local function merge(watermark_key, args, at, first, below)
-  local rules = rules_of(watermark_key, args, at)
+-- `mixed`: whether the lane has strays.
+local function merge(watermark_key, args, at, first, below, mixed)
+  local rules = rules_of(watermark_key, args, at, mixed)
   local count = DUE + (#args - first + 1) / 2
   local expired, over = due(rules.expiries, rules.now, count), due(rules.endings, rules.now, count)
   local entries = plan(args, first, below, rules)

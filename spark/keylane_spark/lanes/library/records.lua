@@ -82,6 +82,22 @@ local function history_member(payload, source, rest)
     .. (source >= 0 and string.sub(payload, 19, 22) or '') .. string.sub(payload, rest)
 end
 
+-- Whether one member of a history is newer than another one of its timestamp and offset: the lane's own partition wins,
+-- then the lower one, and a deletion against the set at its position.
+local function is_newer_member(member, other)
+  local function rank_of(one)
+    local flags = string.byte(one, 10) or 0
+    local is_stray = bit.band(flags, STRAY) ~= 0 and #one >= 22
+    return is_stray and struct.unpack('>I4', one, 19) or -1, bit.band(flags, TOMBSTONE) ~= 0
+  end
+  local source, is_deletion = rank_of(member)
+  local other_source, is_other_deletion = rank_of(other)
+  if source ~= other_source then
+    return source < other_source
+  end
+  return is_deletion and not is_other_deletion
+end
+
 -- Returns the envelope with this order timestamp, or without one (false). A deleted key keeps no value and no fields.
 local function stored(payload, source, rest, order, live, entries)
   local flags, ordered, fields = bit.band(string.byte(payload, 2), bit.bnot(ORDER)), '', ''

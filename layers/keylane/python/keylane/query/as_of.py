@@ -1,8 +1,8 @@
-"""Reads what a lane stores of a key's history: a page of it, or the record as of a time or a position.
+"""Reads the record of a key as of a time or a position from what its lane stores of its history.
 
-A history is ordered by timestamp and, within a timestamp, by offset. The latest record of a key is the last
-one of its partition, whatever its timestamp. As of a time that is not before the latest record's, that is the
-record; before it, the newest one of the history, at ties by the rule for the latest record.
+The latest record of a key is the last one of its partition, whatever its timestamp. As of a time that is not
+before the latest record's, that is the record; before it, the newest one of the history, at ties by the rule
+for the latest record.
 
 A read says what the history no longer holds, and never guesses. A history by count holds everything until it
 is full. A history by age holds all records that are younger, and the newest of those that are older. Records
@@ -10,42 +10,23 @@ that Kafka had lost before the state was built were never in it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from keylane.errors import CorruptState, HistoryTooShort, TooLarge
+from keylane.errors import CorruptState, HistoryTooShort
 from keylane.model.keys import printable
 from keylane.model.records import HistoryEntry, Layout, Position, Record
 from keylane.ports import Call
+from keylane.query.history_entries import (
+    SCANNED_AT_ONCE,
+    decode_entry,
+    history_key_of,
+    members_behind,
+    read_members,
+)
 from keylane.query.store import Reading
-from keylane.state import codec, redis_keys
+from keylane.state import codec
 from keylane.state.lanes import Lane, decode_value
-
-SCANNED_AT_ONCE = 200
-PAGE_BYTES = 4 * 1024 * 1024
-"""A page ends where its records are larger than this: base64 of them still fits into a Lambda's response."""
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryScan:
-    """A page of a history: at most `limit` records from `from_ms` on and before `to_ms`, those after `after`.
-
-    `after`: the `next_after` of the page before. Times in ms since 1970; None: without a bound.
-    """
-
-    limit: int
-    from_ms: int | None = None
-    to_ms: int | None = None
-    after: bytes | None = None
-
-    @property
-    def scores(self) -> tuple[bytes, bytes]:
-        """The highest and the lowest timestamp, as arguments of ZREVRANGEBYSCORE."""
-        low = b"-inf" if self.from_ms is None else b"%d" % self.from_ms
-        if self.after is not None:
-            return b"%d" % codec.timestamp_of_order(self.after), low
-        return b"+inf" if self.to_ms is None else b"(%d" % self.to_ms, low
 
 
 class _Found(NamedTuple):
@@ -59,6 +40,17 @@ class _Found(NamedTuple):
         """Return whether the latest record is later than a time, or is gone."""
         return self.head is None or self.head.timestamp_ms > as_of_ms
 
+    def known_ms(self, now_ms: int) -> int:
+        """Return a time as of which the key is known for certain: that of its latest record."""
+        return now_ms if self.head is None else self.head.timestamp_ms
+
+    @property
+    def may_be_deleted(self) -> bool:
+        """Return whether the newest entry is a set at whose position the key was deleted: see `carry`."""
+        if self.newest is None or self.newest.record is None or self.head is None:
+            return False
+        return self.head.is_tombstone and self.newest.position == self.head.position
+
 
 def read_as_of_time(
     reading: Reading, lanes: Mapping[bytes, Lane], as_of_ms: int
@@ -70,24 +62,39 @@ def read_as_of_time(
     found = _find_newest(reading, lanes, as_of_ms)
     entries = {key: each.newest for key, each in found.items()}
     later = {key: entries[key] for key, each in found.items() if each.is_before_latest(as_of_ms)}
+    deleted = {key: entries[key] for key, each in found.items() if key not in later and each.may_be_deleted}
     entries |= _break_ties(reading, lanes, later)
+    entries |= _break_ties(reading, lanes, deleted, of_position=True)
     entries |= _read_latest(reading, lanes, found, as_of_ms)
+    unsure = {key: lanes[key] for key in later if _may_be_replaced(lanes[key], entries[key])}
     too_young = {key: lane for key, lane in lanes.items() if found[key].entry_count and not entries[key]}
-    oldest = _read_oldest(reading, too_young)
+    oldest = _read_oldest(reading, unsure | too_young)
     records: dict[bytes, Record | HistoryTooShort | None] = {}
     for key in lanes:
-        entry = entries[key]
-        if entry is not None:
-            records[key] = _unless_expired(entry, reading.layout, as_of_ms)
+        entry, first = entries[key], oldest.get(key)
+        too_short = None
+        if entry is None or (first and key in unsure and first.timestamp_ms == entry.timestamp_ms):
+            too_short = _too_short(reading, found[key].entry_count, first)
+        if too_short and entry:
+            records[key] = HistoryTooShort(reading.layout.topic, found[key].known_ms(reading.now_ms))
+        elif too_short and as_of_ms < too_short.since_ms:
+            records[key] = too_short
         else:
-            too_short = _too_short(reading, found[key].entry_count, oldest.get(key))
-            records[key] = too_short if too_short and as_of_ms < too_short.since_ms else None
+            records[key] = None if entry is None else _unless_expired(entry, reading.layout, as_of_ms)
     return records
+
+
+def _may_be_replaced(lane: Lane, entry: HistoryEntry | None) -> bool:
+    """Return whether a history may have dropped a record of an entry's time that is newer as of that time.
+
+    It has dropped lower offsets, and of one time the lane's own partition wins, whatever the offsets.
+    """
+    return entry is not None and entry.position.partition != lane.partition
 
 
 def _find_newest(reading: Reading, lanes: Mapping[bytes, Lane], as_of_ms: int) -> dict[bytes, _Found]:
     distinct = list(dict.fromkeys(lanes.values()))
-    names = {key: _history_key(reading.layout, lane, key) for key, lane in lanes.items()}
+    names = {key: history_key_of(reading.layout, lane, key) for key, lane in lanes.items()}
     calls = [Call(lane.slot, (b"GET", lane.watermark_key)) for lane in distinct]
     for key, lane in lanes.items():
         newest = (b"ZREVRANGEBYSCORE", names[key], b"%d" % as_of_ms, b"-inf", b"LIMIT", b"0", b"1")
@@ -98,7 +105,7 @@ def _find_newest(reading: Reading, lanes: Mapping[bytes, Lane], as_of_ms: int) -
     expand = reading.expander()
     return {
         key: _Found(
-            next((_decode(names[key], key, member, lane, expand) for member in next(replies)), None),
+            next((decode_entry(names[key], key, member, lane, expand) for member in next(replies)), None),
             next(replies),
             _decode_head(lane, key, next(replies)),
         )
@@ -107,9 +114,16 @@ def _find_newest(reading: Reading, lanes: Mapping[bytes, Lane], as_of_ms: int) -
 
 
 def _break_ties(
-    reading: Reading, lanes: Mapping[bytes, Lane], entries: Mapping[bytes, HistoryEntry | None]
+    reading: Reading,
+    lanes: Mapping[bytes, Lane],
+    entries: Mapping[bytes, HistoryEntry | None],
+    *,
+    of_position: bool = False,
 ) -> dict[bytes, HistoryEntry]:
-    """Return which of the entries of one timestamp wins, where there may be several partitions' of a key."""
+    """Return which of the entries of one timestamp wins, where there may be several partitions' of a key.
+
+    `of_position`: of those at the entry's position alone.
+    """
     watermarks = reading.watermarks.by_lane
     mixed = {
         key: entry
@@ -118,7 +132,7 @@ def _break_ties(
     }
     if not mixed:
         return {}
-    names = {key: _history_key(reading.layout, lanes[key], key) for key in mixed}
+    names = {key: history_key_of(reading.layout, lanes[key], key) for key in mixed}
     calls = []
     for key, entry in mixed.items():
         score = b"%d" % entry.timestamp_ms
@@ -126,15 +140,17 @@ def _break_ties(
     won: dict[bytes, HistoryEntry] = {}
     for (key, entry), members in zip(mixed.items(), reading.run(calls), strict=True):
         lane, expand = lanes[key], reading.expander()
-        tied = [entry, *(_decode(names[key], key, member, lane, expand) for member in members)]
+        tied = [entry, *(decode_entry(names[key], key, member, lane, expand) for member in members)]
+        if of_position:
+            tied = [each for each in tied if each.position == entry.position]
         won[key] = max(tied, key=partial(_rank_in, lane))
     return won
 
 
-def _rank_in(lane: Lane, entry: HistoryEntry) -> tuple[bool, int, int]:
+def _rank_in(lane: Lane, entry: HistoryEntry) -> tuple[bool, int, int, bool]:
     """Of records of one timestamp the one with the highest rank is the newest."""
     at = entry.position
-    return at.partition == lane.partition, -at.partition, at.offset
+    return at.partition == lane.partition, -at.partition, at.offset, entry.record is None
 
 
 def _read_latest(
@@ -193,23 +209,23 @@ def read_as_of_position(
     the history no longer holds may be behind the last one that it has. So a history that is cut knows the
     record at this very position, and the latest one.
     """
-    name = _history_key(reading.layout, lane, key)
+    name = history_key_of(reading.layout, lane, key)
     best: HistoryEntry | None = None
     oldest: HistoryEntry | None = None
     count = seen = 0
     last: bytes | None = None
     is_over = False
     while not is_over:
-        members, is_over = _read_members(
+        members, is_over = read_members(
             reading, lane, name, (b"+inf", b"-inf"), skip=seen, count=SCANNED_AT_ONCE
         )
         seen += len(members)
-        members, last = _behind(members, last)
+        members, last = members_behind(members, last)
         for member in members:
-            oldest = _decode(name, key, member, lane, reading.expander())
+            oldest = decode_entry(name, key, member, lane, reading.expander())
             at = oldest.position
             if at.partition == position.partition and at.offset <= position.offset:
-                best = oldest if best is None or at > best.position else best
+                best = oldest if best is None or _rank_in(lane, oldest) > _rank_in(lane, best) else best
         count += len(members)
     too_short = _too_short(reading, count, oldest)
     if too_short is None or (best is not None and best.position == position):
@@ -232,102 +248,6 @@ def absent_as_of(reading: Reading, lane: Lane, moment: int | Position) -> Histor
     return None
 
 
-def read_entries(
-    reading: Reading, lane: Lane, key: bytes, scan: HistoryScan
-) -> tuple[list[HistoryEntry], bytes | None]:
-    """Return a page's entries, newest first, tombstones too, and where it ended: None at the end."""
-    name = _history_key(reading.layout, lane, key)
-    last = scan.after
-    found: list[bytes] = []
-    seen = size_bytes = 0
-    is_over = False
-    while not is_over and len(found) <= scan.limit and size_bytes <= PAGE_BYTES:
-        count = min(scan.limit + 1 - len(found), SCANNED_AT_ONCE)
-        members, is_over = _read_members(reading, lane, name, scan.scores, skip=seen, count=count)
-        seen += len(members)
-        # Records of one timestamp may be on both sides of the page's end.
-        rest, last = _behind(members, last)
-        found += rest
-        size_bytes += sum(map(len, rest))
-    kept = _first_that_fit(found[: scan.limit])
-    entries = _decode_what_fits(reading, lane, key, kept)
-    next_after = codec.history_order(kept[len(entries) - 1]) if len(entries) < len(found) else None
-    return _once_each(entries), next_after
-
-
-def _read_members(
-    reading: Reading, lane: Lane, name: bytes, scores: tuple[bytes, bytes], *, skip: int, count: int
-) -> tuple[list[bytes], bool]:
-    """Return up to `count` members, newest first, and whether there are no more; fewer of large ones."""
-    while True:
-        words = (b"ZREVRANGEBYSCORE", name, *scores, b"LIMIT", b"%d" % skip, b"%d" % count)
-        calls = [Call(lane.slot, (b"GET", lane.watermark_key)), Call(lane.slot, words)]
-        try:
-            watermark, members = reading.run(calls)
-        except TooLarge:
-            if count == 1:
-                raise
-            count = max(1, count // 8)
-            continue
-        reading.watermarks.note(lane, watermark)
-        return members, len(members) < count
-
-
-def _behind(members: list[bytes], last: bytes | None) -> tuple[list[bytes], bytes | None]:
-    """Return the members behind the last one that was read, and the order of the last of these.
-
-    What is written between two rounds moves members down: the next round returns some of them again.
-    """
-    rest = [member for member in members if last is None or codec.history_order(member)[: len(last)] < last]
-    return rest, codec.history_order(rest[-1]) if rest else last
-
-
-def _first_that_fit(members: list[bytes]) -> list[bytes]:
-    """Return as many members as fit into a page, one at least."""
-    size_bytes = 0
-    for number, member in enumerate(members):
-        size_bytes += len(member)
-        if number and size_bytes > PAGE_BYTES:
-            return members[:number]
-    return members
-
-
-def _decode_what_fits(reading: Reading, lane: Lane, key: bytes, members: list[bytes]) -> list[HistoryEntry]:
-    """Return the entries of as many members as fit into a page by their values, one at least."""
-    name = _history_key(reading.layout, lane, key)
-    entries: list[HistoryEntry] = []
-    size_bytes = 0
-    for member in members:
-        entry = _decode(name, key, member, lane, reading.expander())
-        size_bytes += max(len(member), len(entry.record.value) if entry.record else 0)
-        if entries and size_bytes > PAGE_BYTES:
-            break
-        entries.append(entry)
-    return entries
-
-
-def _once_each(entries: list[HistoryEntry]) -> list[HistoryEntry]:
-    """Return each record once: one that was written again may have been compressed otherwise.
-
-    A set and a deletion at its position are two.
-    """
-    distinct: dict[tuple[Position, bool], HistoryEntry] = {}
-    for entry in entries:
-        distinct.setdefault((entry.position, entry.record is None), entry)
-    return list(distinct.values())
-
-
-def _history_key(layout: Layout, lane: Lane, key: bytes) -> bytes:
-    return redis_keys.history_key(lane.tag, layout.topic, layout.generation, key)
-
-
-def _decode(name: bytes, key: bytes, member: bytes, lane: Lane, expand: codec.Expand) -> HistoryEntry:
-    try:
-        return codec.decode_history_entry(key, member, lane.partition, expand)
-    except codec.CodecError as error:
-        raise CorruptState(printable(name), str(error)) from error
-
-
 def _unless_expired(entry: HistoryEntry, layout: Layout, as_of_ms: int) -> Record | None:
     ttl_ms = layout.options.ttl_ms
     is_expired = ttl_ms is not None and entry.timestamp_ms + ttl_ms <= as_of_ms
@@ -336,12 +256,12 @@ def _unless_expired(entry: HistoryEntry, layout: Layout, as_of_ms: int) -> Recor
 
 def _read_oldest(reading: Reading, lanes: Mapping[bytes, Lane]) -> dict[bytes, HistoryEntry]:
     """Return the oldest entry of each key's history; keys whose history is gone are left out."""
-    names = {key: _history_key(reading.layout, lane, key) for key, lane in lanes.items()}
+    names = {key: history_key_of(reading.layout, lane, key) for key, lane in lanes.items()}
     calls = [Call(lane.slot, (b"ZRANGE", names[key], b"0", b"0")) for key, lane in lanes.items()]
     replies = reading.run(calls) if calls else []
     expand = reading.expander()
     return {
-        key: _decode(names[key], key, members[0], lanes[key], expand)
+        key: decode_entry(names[key], key, members[0], lanes[key], expand)
         for key, members in zip(lanes, replies, strict=True)
         if members
     }

@@ -5,13 +5,8 @@ from dataclasses import dataclass
 from keylane.errors import HistoryTooShort, PositionNotReached
 from keylane.model.keys import check_key
 from keylane.model.records import Answer, HistoryEntry, Position, Record
-from keylane.query.as_of import (
-    HistoryScan,
-    absent_as_of,
-    read_as_of_position,
-    read_as_of_time,
-    read_entries,
-)
+from keylane.query.as_of import absent_as_of, read_as_of_position, read_as_of_time
+from keylane.query.history_entries import HistoryScan, read_entries
 from keylane.query.kept import check_history, read_kept
 from keylane.query.store import Reading, ReadTerms, Store, Watermarks
 from keylane.state.lanes import lane_of_key

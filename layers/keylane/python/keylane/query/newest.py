@@ -11,8 +11,8 @@ from keylane.errors import BadRequest, CorruptState
 from keylane.model.keys import check_key, printable
 from keylane.model.records import Answer, HistoryEntry, Position, Record, Watermark
 from keylane.ports import Call, Deadline
-from keylane.query.as_of import HistoryScan
 from keylane.query.history import HistoryPage, read_as_of, read_history
+from keylane.query.history_entries import HistoryScan
 from keylane.query.join import read_joined
 from keylane.query.latest import FIRST_POLL_PAUSE_S, LAST_POLL_PAUSE_S, NO_WAIT, Wait, read_key
 from keylane.query.store import (

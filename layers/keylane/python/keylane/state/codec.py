@@ -22,7 +22,7 @@ Envelope, before the value's own bytes. Numbers are big-endian; the fields of fl
     value                   as it is in Kafka, to the end
 
 A history's member is the same with the offset first (offset, version, flags, timestamp, ...), so that
-members of one score are in offset order.
+members of one score are in offset order. Of those of one offset see `rank_of_order`.
 
 Watermark record, 42 bytes:
 
@@ -60,10 +60,7 @@ COMPRESSED = 0b100_0000
 VERSION_WITH_FIELDS = 2
 """An older reader would take the fields for a part of the value: it refuses another version."""
 VERSION_COMPRESSED = 0
-"""With or without fields. An older reader would take the frame for the value.
-
-In a history a set comes before the deletion at its position, as the bytes of other sets without headers do.
-"""
+"""With or without fields. An older reader would take the frame for the value."""
 WATERMARK_VERSION = 2
 SUPERSEDED = 0b01
 INCOMPLETE = 0b10
@@ -76,6 +73,8 @@ _U32 = struct.Struct(">I")
 _U16 = struct.Struct(">H")
 _I32 = struct.Struct(">i")
 _HISTORY_HEADER = struct.Struct(">QBBQ")
+_FLAGS_IN_ORDER = 17
+"""Where `history_order` has a member's flags."""
 _WATERMARK = struct.Struct(">BBQQQQQ")
 HEADER_BYTES = HEADER.size
 HEAD_BYTES = HEADER_BYTES + _SOURCE.size
@@ -359,10 +358,28 @@ def decode_history_entry(
 
 
 def history_order(member: bytes) -> bytes:
-    """Return what a history is ordered by: the timestamp, then what differs within one timestamp."""
+    """Return what Redis orders a history by, as far as it is not the value: a member's score and first bytes.
+
+    `rank_of_order` says which of two members is newer.
+    """
     is_stray = len(member) > HEADER_BYTES and _HISTORY_HEADER.unpack_from(member)[2] & STRAY
     end = HEADER_BYTES + (_SOURCE.size if is_stray else 0)
     return member[HEADER_BYTES - _U64.size : HEADER_BYTES] + member[:end]
+
+
+def rank_of_order(order: bytes, partition: int) -> tuple[int, ...]:
+    """Return how a member ranks in a history of `partition`, newer ones higher: what orders its pages.
+
+    `order`: what `history_order` returned, or the 16 bytes of timestamp and offset, which rank below what has
+    these. At a tie the lane's own partition is newer, then the lower one, and a deletion than the set at its
+    position. The bytes of members do not say that: a value may be compressed, or have headers.
+    """
+    timestamp_ms, offset = int.from_bytes(order[:8]), int.from_bytes(order[8:16])
+    if len(order) <= _FLAGS_IN_ORDER:
+        return timestamp_ms, offset
+    flags = order[_FLAGS_IN_ORDER]
+    source = int.from_bytes(order[-_SOURCE.size :]) if flags & STRAY else partition
+    return timestamp_ms, offset, source == partition, -source, bool(flags & TOMBSTONE)
 
 
 def timestamp_of_order(order: bytes) -> int:

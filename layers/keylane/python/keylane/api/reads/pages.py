@@ -39,8 +39,8 @@ from keylane.config.functions import QuerySettings
 from keylane.errors import BadRequest, HistoryTooShort
 from keylane.model.keys import KEY_LIMIT_BYTES
 from keylane.model.records import Answer, Layout
-from keylane.query.as_of import HistoryScan
 from keylane.query.history import HistoryPage
+from keylane.query.history_entries import HistoryScan
 from keylane.query.range_rows import RangeScan
 from keylane.query.ranges import RangePage
 from keylane.query.span import Span

@@ -39,11 +39,10 @@ class Recorder:
         self.noted: list[tuple[str, str]] = []
         self.failed: list[Exception] = []
 
-    def count_view_restart(self, name: str) -> None:
-        self.view_restarts.append(name)
-
-    def count_stop(self, name: str) -> None:
-        self.stopped.append(name)
+    def count(self, kind: str, name: str, *, restarts: int = 0, stops: int = 0) -> None:
+        assert kind == "view"
+        self.view_restarts += [name] * restarts
+        self.stopped += [name] * stops
 
 
 @dataclass

@@ -7,7 +7,7 @@ no secrets: they come from the environment, as for the functions.
 import re
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
@@ -205,26 +205,19 @@ class TopicConfig(ConfigTable):
 
     @property
     def options(self) -> Options:
-        """The part of this table that is stored in the layout."""
+        """The part of this table that is stored in the layout: what has the same name there, as it is."""
         definition = self.definition
         stores_rows = definition is not None and definition.stores_other_values
-        return Options(
+        alike = {each.name for each in fields(Options)} & type(self).model_fields.keys()
+        return replace(
+            Options(**{name: getattr(self, name) for name in alike}),
             ttl_ms=self.ttl,
-            history_count=self.history_count,
             history_age_ms=self.history_age,
             index=self.index_parts if self.index or self.fields else 0,
-            insert_once=self.insert_once,
-            headers=self.headers,
-            guarded=self.guarded,
-            compression=self.compression,
-            max_value_bytes=self.max_value_bytes,
             marker_ms=self.tombstone_marker,
-            value_format=self.value_format,
             envelope="none" if stores_rows else self.envelope,
             transform=definition.to_json() if definition else None,
             key_fields=tuple(self.key_fields.items()),
-            key_schema=self.key_schema,
-            key_format=self.key_format,
             fields=tuple(self.fields.items()),
             indexes=tuple(sorted(self.indexes.items())),
         )

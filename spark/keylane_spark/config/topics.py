@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, fi
 
 from keylane.errors import BadConfig, ask_meant
 from keylane.formats.connect_keys import keys_with_schema
+from keylane.formats.toml_lines import line_of
 from keylane.model.kafka import NewTopic
 from keylane.model.records import (
     COMPRESSIONS,
@@ -390,19 +391,3 @@ def _nearest(field: list[str]) -> str:
     tables: dict[str, type[ConfigTable]] = {"job": JobConfig, "topics": TopicConfig, "views": ViewConfig}
     table = Config if len(field) == 1 else tables.get(field[0])
     return ask_meant(field[-1], table.model_fields if table else ())
-
-
-def line_of(text: str, field: list[str]) -> int:
-    """The line that sets the field, else its table's, else 1; tomllib does not report lines."""
-    best, table = 1, []
-    for number, line in enumerate(text.splitlines(), 1):
-        header = re.match(r"\s*\[([^\[\]]+)\]", line)
-        if header:
-            table = [part.strip().strip("\"'") for part in re.findall(r'"[^"]*"|\'[^\']*\'|[^.]+', header[1])]
-            if table == field[: len(table)]:
-                best = number
-            continue
-        name = re.match(r"""\s*("[^"]*"|'[^']*'|[A-Za-z0-9_-]+)\s*=""", line)
-        if name and [*table, name[1].strip("\"'")] == field[: len(table) + 1]:
-            return number
-    return best

@@ -24,6 +24,7 @@ from keylane.model.records import (
     KEY_KINDS,
     MOST_INDEXES,
     MOST_TOGETHER,
+    NOT_JSON,
     VALUE_FORMATS,
     WHOLE_KEY,
     Options,
@@ -147,7 +148,7 @@ class TopicConfig(ConfigTable):
     def _agree(self) -> Self:
         if self.insert_once and (self.history_count or self.history_age):
             raise ValueError("insert_once keeps only the first value: remove history_count and history_age")
-        if self.envelope != "none" and self.value_format in {"text", "bytes"}:
+        if self.envelope != "none" and self.value_format in NOT_JSON:
             raise ValueError('change events are JSON, or of value_format = "registry"')
         if self.transform and (self.where or self.select):
             raise ValueError(
@@ -161,7 +162,7 @@ class TopicConfig(ConfigTable):
             )
         if self.definition is not None and self.value_format == "registry":
             raise ValueError("where, select and transform do not read values of a Schema Registry yet")
-        if self.select and self.value_format in {"text", "bytes"}:
+        if self.select and self.value_format in NOT_JSON:
             raise ValueError('select gives JSON: remove value_format, or set it to "json"')
         if self.index_parts > 1 and not (self.index or self.fields):
             raise ValueError("index_parts divides an index: add index = true")
@@ -171,7 +172,7 @@ class TopicConfig(ConfigTable):
 
     @model_validator(mode="after")
     def _has_fields(self) -> Self:
-        if self.fields and self.value_format in {"text", "bytes"}:
+        if self.fields and self.value_format in NOT_JSON:
             raise ValueError('fields are of JSON, or of value_format = "registry"')
         for name, parts in self.indexes.items():
             if name in self.fields:

@@ -237,7 +237,7 @@ METRICS: dict[str, Metric] = FUNCTIONS | STREAMS | dict([*CLIENT.values(), *BROK
 def _job(kind: str, own: dict[str, tuple[str, str]]) -> dict[str, Metric]:
     """The metrics whose only label is `kind`, a topic's writer or a view's: what they are, and their meaning.
 
-    In OpenMetrics `MissedDeletions` of a topic is `keylane_topic_missed_deletions`, with a unit at its end.
+    In OpenMetrics a name has its words in lower case, behind `keylane` and the kind, and its unit at the end.
     """
     of_both = {
         "Lag": (GAUGE, "Offsets between the state and Kafka's high watermarks"),

@@ -17,7 +17,7 @@ from keylane_build.sizing.bills import add_up
 from keylane_build.sizing.workload import Workload, size
 from keylane_cli.survey import key_memory
 from keylane_cli.survey.lane_balance import FULLEST
-from keylane_spark.config.topics import JobConfig
+from keylane_spark.config.job import JobConfig
 from keylane_spark.engine import session
 
 START, REPORT, EVENT = 230, 252, 26

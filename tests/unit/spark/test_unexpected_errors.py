@@ -13,7 +13,7 @@ from tests.support.builders import a_session
 
 from keylane.errors import KeylaneError, TooLarge, Unavailable
 from keylane.ports import Clock
-from keylane_spark.config.topics import JobConfig
+from keylane_spark.config.job import JobConfig
 from keylane_spark.lanes.function_library import DEFAULTS
 from keylane_spark.stream import heartbeat, restarts
 from keylane_spark.stream.freshness import ObservedEnds

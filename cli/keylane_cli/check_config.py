@@ -13,9 +13,10 @@ from keylane.config.access import VARIABLE as ACCESS
 from keylane.config.access import read_policy
 from keylane.config.settings import SettingsTable
 from keylane.errors import BadConfig, SettingsError, SettingsUnavailable, WriterError, ask_meant
+from keylane.formats.toml_lines import line_of
 from keylane.model.records import MAX_LANES
 from keylane_local import env_file
-from keylane_spark.config.topics import Config, InvalidConfigFile, line_of, load
+from keylane_spark.config.topics import Config, InvalidConfigFile, load
 from keylane_spark.preview import read_code, sql_faults
 
 if TYPE_CHECKING:

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Literal
 
 import httpx
-import redis
-from redis.exceptions import RedisClusterException
 
 from keylane import errors
+from keylane.adapters.redis.eviction import SAFE_POLICY
 from keylane_cli.survey import cluster
 from keylane_client import Client, ClientOptions, KeylaneError, RetryPolicy
 from keylane_local import env_file, tools
@@ -149,35 +148,22 @@ def check_kafka(variables: Mapping[str, str], config: Path) -> Iterator[Check]:
 
 def check_redis(variables: Mapping[str, str]) -> Iterator[Check]:
     """Check each primary's `maxmemory-policy`: the state is not a cache."""
-    nodes = [each for each in variables.get("KEYLANE_REDIS_NODES", "").split(",") if each.strip()]
+    name, nodes = "maxmemory-policy", variables.get(env_file.REDIS, "")
     if not nodes:
-        yield Check(
-            "maxmemory-policy", "warning", "not looked at", "set KEYLANE_REDIS_NODES to look at Redis"
-        )
+        yield Check(name, "warning", "not looked at", f"set {env_file.REDIS} to look at Redis")
         return
-    host, _, port = nodes[0].strip().rpartition(":")
     try:
-        with redis.RedisCluster(
-            host=host,
-            port=int(port),
-            ssl=variables.get("KEYLANE_REDIS_TLS", "false").lower() == "true",
-            username=variables.get("KEYLANE_REDIS_USERNAME"),
-            password=variables.get("KEYLANE_REDIS_PASSWORD"),
-            socket_timeout=TIMEOUT_S,
-        ) as cluster:
-            policies = cluster.config_get("maxmemory-policy", target_nodes=redis.RedisCluster.PRIMARIES)
-            found = policies.values() if isinstance(next(iter(policies.values())), dict) else [policies]
-            named = {each["maxmemory-policy"] for each in found}
-    except (redis.RedisError, RedisClusterException, OSError, ValueError, KeyError) as error:
-        yield Check(
-            "maxmemory-policy", "warning", f"cannot be read at {nodes[0]}: {' '.join(str(error).split())}"
-        )
+        named = cluster.find_eviction_policies(variables)
+    except (StackError, errors.KeylaneError) as error:
+        yield Check(name, "warning", f"cannot be read at {nodes}: {error}")
         return
-    if named == {"noeviction"}:
-        yield Check("maxmemory-policy", "ok", "noeviction")
+    if not named:
+        yield Check(name, "warning", f"cannot be read at {nodes}: the user may not run INFO")
+    elif named == {SAFE_POLICY}:
+        yield Check(name, "ok", SAFE_POLICY)
     else:
-        advice = "set maxmemory-policy to noeviction on every node: an evicted key would be missing"
-        yield Check("maxmemory-policy", "failed", ", ".join(sorted(named)), advice)
+        advice = f"set maxmemory-policy to {SAFE_POLICY} on every node: an evicted key would be missing"
+        yield Check(name, "failed", ", ".join(sorted(named)), advice)
 
 
 def check_registry(variables: Mapping[str, str]) -> Iterator[Check]:

@@ -53,7 +53,6 @@ def run(context: JobContext, stop: threading.Event) -> None:
 
 
 def _serve(context: JobContext, ownership: Ownership, sweeper: Sweeper, stop: threading.Event) -> None:
-    metrics = context.metrics
     totals = StrayTotals(ownership)
     pauses = RestartPauses(context, stop)
     context = replace(context, say=pauses.say)
@@ -66,7 +65,7 @@ def _serve(context: JobContext, ownership: Ownership, sweeper: Sweeper, stop: th
             reported = ""
             sweeper.look_at(openings.shapes)
             _report_incomplete(context, openings)
-            Serving(context, ownership, openings, totals, metrics).until_stopped(stop)
+            Serving(context, ownership, openings, totals, context.metrics).until_stopped(stop)
         except TopicChanged as error:
             context.say(f"opens its lanes again: {error}")
         except UnknownTopic as error:
@@ -77,14 +76,19 @@ def _serve(context: JobContext, ownership: Ownership, sweeper: Sweeper, stop: th
                 context.say(f"waits for its topics: {reported}")
             stop.wait(_MISSING_TOPIC_PAUSE_S)
         except (Unavailable, LaneBehind) as error:
-            metrics.count_restart(context.config.topics)
+            _count_restart(context)
             pauses.pause(error)
         except session.REFUSALS as error:
             # What it refuses at the start it always does. Later it may take it again: a disk was full, say.
             if is_first:
                 raise
-            metrics.count_restart(context.config.topics)
+            _count_restart(context)
             pauses.pause(Unavailable(f"Spark refuses: {session.words_of(error)}"))
+
+
+def _count_restart(context: JobContext) -> None:
+    for topic in context.config.topics:
+        context.metrics.count("topic", topic, restarts=1)
 
 
 def _report_incomplete(context: JobContext, openings: Openings) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from keylane.adapters.aws import references
 from keylane.adapters.kafka.admin import KafkaAdmin, KafkaMetadata
 from keylane.adapters.kafka.reader import KafkaReader
 from keylane.adapters.redis.cluster import Cluster
+from keylane.adapters.redis.eviction import eviction_policies
 from keylane.adapters.redis.state import RedisState
 from keylane.config.functions import ExploreSettings, redis_settings
 from keylane.errors import ask_meant
@@ -123,6 +124,15 @@ def find_topics(environment: Mapping[str, str]) -> Mapping[str, int]:
     """Return the partition counts of Kafka's topics, as `reach` gives them."""
     with reach(environment) as survey:
         return survey.topics
+
+
+def find_eviction_policies(environment: Mapping[str, str]) -> set[str]:
+    """Return the policies of the primaries of the Redis Cluster. Raises PartUnreachable, KeylaneError."""
+    settings = redis_settings(references.resolved(environment))
+    if why := find_redis_fault(settings, REDIS):
+        raise PartUnreachable(why)
+    with closing(Cluster(settings, NO_METER)) as cluster:
+        return set(eviction_policies(cluster, Clock()).values())
 
 
 def describe_missing(wanted: Iterable[str], present: Collection[str]) -> list[str]:

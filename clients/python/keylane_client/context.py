@@ -37,7 +37,7 @@ S = TypeVar("S")
 T = TypeVar("T")
 R = TypeVar("R")
 _WITHOUT_VALUE = frozenset({"left-in-kafka", "null"})
-_FIRST_BACKOFF_S = 0.1
+_FIRST_BACKOFF_S, _MOST_DOUBLINGS = 0.1, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class RetryPolicy:
         """Return how long to wait after this attempt, counted from 1; `error`: how it failed."""
         if isinstance(error, ProblemError) and error.retry_after_s is not None:
             return error.retry_after_s
-        longest_s = min(self.max_backoff_s, _FIRST_BACKOFF_S * 2.0 ** (attempt - 1))
+        longest_s = min(self.max_backoff_s, _FIRST_BACKOFF_S * 2.0 ** min(attempt - 1, _MOST_DOUBLINGS))
         return random.uniform(0, longest_s)  # noqa: S311 (no secret)
 
     def repeat(self, steps: Generator[S, ApiResponse, T]) -> Generator[S | ApiRequest, ApiResponse, T]:

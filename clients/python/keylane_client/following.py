@@ -40,6 +40,7 @@ from keylane_client.wire import (
     Stream,
     encode_moment,
     key_path,
+    listen_to_changes,
     segment,
 )
 
@@ -48,9 +49,6 @@ _OUT_OF_RANGE = "offset-out-of-range"
 _TAIL_PAGE_RECORDS = 1000
 _BUSY_LANE_S = 0.25
 """Between reads of an absent key: its lane may have many records of others."""
-_FIRST_PAUSE_S = 0.1
-_SILENCE_S = 45.0
-"""A server sends a comment every 15 s: one that is silent for that long is gone."""
 
 
 def tail(topic: TopicScope, start: Moment, pause_s: float) -> Stream[LogRecord]:
@@ -198,9 +196,9 @@ class KeyWatch:
                 failures += 1
                 if failures >= retries.attempts:
                     raise
-                pause_s = min(_FIRST_PAUSE_S * 2.0**failures, retries.max_backoff_s)
-            else:
-                pause_s = _FIRST_PAUSE_S  # the server is being stopped, or a proxy ends what takes long
+                pause_s = retries.wait_s(error, failures)
+            else:  # the server is being stopped, or a proxy ends what takes long
+                pause_s = retries.wait_s(None, 1)
 
     def _change_of(self, event: ServerEvent) -> Record | Absent | None:
         if event.name not in ("record", "absent"):
@@ -214,11 +212,8 @@ class KeyWatch:
 
 
 def _listen_behind(last: Record | Absent, request: ApiRequest, pause_s: float) -> Listening:
-    headers = {"Accept": "text/event-stream"}
-    if isinstance(last, Record):
-        headers["Last-Event-ID"] = f"{last.position}{_incarnation(last)}"
-    path = f"{request.path}/changes"
-    return Listening(replace(request, path=path, headers=headers, delay_s=pause_s), _SILENCE_S)
+    behind = f"{last.position}{_incarnation(last)}" if isinstance(last, Record) else ""
+    return listen_to_changes(request.path, request.query, behind, pause_s)
 
 
 def _is_same(found: Record | Absent, last: Record | Absent | None) -> bool:

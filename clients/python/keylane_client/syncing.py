@@ -10,7 +10,6 @@ mapping's age grows. What does not pass ends it, and so do streams that can't go
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Generator
 from typing import TypeVar
@@ -38,12 +37,18 @@ from keylane_client.parsing import (
 )
 from keylane_client.snapshots import BEGINNINGS, ChosenRecords, SnapshotReader
 from keylane_client.synced_records import OnChange, SyncedRecords, records_by_key
-from keylane_client.wire import ApiRequest, ApiResponse, Items, Key, Listening, Stream, normal_key, segment
+from keylane_client.wire import (
+    ApiResponse,
+    Items,
+    Key,
+    Listening,
+    Stream,
+    listen_to_changes,
+    normal_key,
+    segment,
+)
 
 T = TypeVar("T")
-STREAM_SILENCE_S = 45.0
-"""A server sends a comment every 15 s: one that is silent for that long is gone."""
-_FIRST_PAUSE_S = 0.1
 _BAD_GATEWAY = 502
 _PASSING = (Unreachable, InvalidAnswer, Unavailable, RateLimited, UnknownTopic, SnapshotOutdated)
 """A proxy answers with its own pages while a server is restarted; a topic may be created again."""
@@ -67,7 +72,7 @@ class SyncCalls:
         """Keep the records current, without end. Gives an item for each snapshot that is complete."""
         gaps = 0
         while True:
-            at = yield from self._read_snapshot(self._backoff_s(gaps) if gaps else 0.0)
+            at = yield from self._read_snapshot(self._retries.wait_s(None, gaps) if gaps else 0.0)
             yield Items([None])
             has_moved = yield from self._follow(at)
             gaps = 1 if has_moved else gaps + 1
@@ -102,8 +107,10 @@ class SyncCalls:
     def _follow(self, at: TopicVector) -> Listened[bool]:
         """Take changes until a gap. Returns whether the stream went on from `at` before it."""
         failures, pause_s, has_moved = 0, 0.0, False
+        path = f"/topics/{segment(self.name)}"
         while True:
-            parser, listening, is_current = EventParser(), self._listen(at, pause_s), False
+            parser, is_current = EventParser(), False
+            listening = listen_to_changes(path, self._chosen.query(), str(at), pause_s)
             try:
                 while chunk := (yield listening).body:
                     for event in parser.feed(chunk):
@@ -121,17 +128,10 @@ class SyncCalls:
                         self.records.confirm(time.monotonic())
                 # The server is being stopped, or a proxy ends what takes long.
                 failures += 1
-                pause_s = self._backoff_s(failures)
+                pause_s = self._retries.wait_s(None, failures)
             except KeylaneError as error:
                 failures += 1
                 pause_s = self._pause_s(error, failures)
-
-    def _listen(self, at: TopicVector, delay_s: float) -> Listening:
-        path = f"/topics/{segment(self.name)}/changes"
-        headers = {"Accept": "text/event-stream", "Last-Event-ID": str(at)}
-        return Listening(
-            ApiRequest("GET", path, self._chosen.query(), headers, delay_s=delay_s), STREAM_SILENCE_S
-        )
 
     def _take(self, event: ServerEvent) -> None:
         """Take one event; those of other names say how the stream is, and not how a key is."""
@@ -161,14 +161,7 @@ class SyncCalls:
         if not _may_pass(error) or (is_first and failures >= most_at_first):
             raise error
         self.records.trouble = error
-        asked_s = error.retry_after_s if isinstance(error, ProblemError) else None
-        if asked_s is not None:
-            return min(asked_s, self._retries.max_retry_after_s)
-        return self._backoff_s(failures)
-
-    def _backoff_s(self, failures: int) -> float:
-        longest_s = min(self._retries.max_backoff_s, _FIRST_PAUSE_S * 2.0 ** min(failures, 16))
-        return random.uniform(longest_s / 2, longest_s)  # noqa: S311 (no secret)
+        return min(self._retries.wait_s(error, failures), self._retries.max_retry_after_s)
 
 
 def _may_pass(error: KeylaneError) -> bool:

@@ -27,6 +27,9 @@ Moment = datetime | int | str | Position
 """A time (a datetime, milliseconds since 1970, ISO 8601), or a position."""
 Loads = Callable[[str | bytes], Any]
 """Parses JSON, as `json.loads` does."""
+EVENT_STREAM = "text/event-stream"
+STREAM_SILENCE_S = 45.0
+"""A server sends a comment every 15 s: one that is silent for that long is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,15 @@ class Listening:
 
     request: ApiRequest
     silence_s: float
-    media_type: str = "text/event-stream"
+    media_type: str = EVENT_STREAM
+
+
+def listen_to_changes(
+    path: str, query: Mapping[str, str | Sequence[str]], behind: str, delay_s: float
+) -> Listening:
+    """Return what reads the changes of a topic or a key. `behind`: the last event that was read; "": none."""
+    headers = {"Accept": EVENT_STREAM} | ({"Last-Event-ID": behind} if behind else {})
+    return Listening(ApiRequest("GET", f"{path}/changes", query, headers, delay_s=delay_s), STREAM_SILENCE_S)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,14 +7,15 @@ no secrets: they come from the environment, as for the functions.
 import re
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from keylane.errors import BadConfig, ask_meant
 from keylane.formats.connect_keys import keys_with_schema
+from keylane.formats.toml_lines import line_of
 from keylane.model.kafka import NewTopic
 from keylane.model.records import (
     COMPRESSIONS,
@@ -23,6 +24,7 @@ from keylane.model.records import (
     KEY_KINDS,
     MOST_INDEXES,
     MOST_TOGETHER,
+    NOT_JSON,
     VALUE_FORMATS,
     WHOLE_KEY,
     Options,
@@ -31,45 +33,10 @@ from keylane.model.records import (
 from keylane.routing import PARTITIONERS, separator_of
 from keylane.state.field_types import FIELD_TYPES
 from keylane.state.windows import KEYS, LOG, NAME_LIMIT, Definition, state_name
+from keylane_spark.config.job import JobConfig
 from keylane_spark.config.table import ConfigTable, Milliseconds, OneOf, SomeMilliseconds
 from keylane_spark.config.transforms import OnError, Transform
 from keylane_spark.config.views import ViewConfig
-
-
-class JobConfig(ConfigTable):
-    """The table `[job]` of keylane.toml: settings of the writer; the defaults suit a laptop and a cluster."""
-
-    small_batch_records: Annotated[int, Field(ge=0)] = 20_000
-    """Batches of up to this size are written by the driver (lowest latency), larger ones by executors."""
-    reader: Literal["direct", "spark"] = "direct"
-    """Who reads the records from Kafka: the driver and the tasks themselves, or Spark's JVM."""
-    max_batch_records: Annotated[int, Field(ge=1)] | None = None
-    """The most of one batch; None: as many as the tasks that run at once write in about a second."""
-    fetch_max_wait_ms: Annotated[int, Field(ge=1, le=60_000)] = 5
-    """Kafka's fetch.max.wait.ms. With Kafka's default of 500 every batch waits for half a second."""
-    idle_poll_ms: Annotated[int, Field(ge=1, le=10_000)] = 50
-    """How often Kafka is asked for new records once there were none for a minute; every 10 ms before.
-
-    At least half a millisecond for each partition: the ends of all of them are asked for."""
-    heartbeat_ms: Annotated[int, Field(ge=50, le=60_000)] = 500
-    redis_patience_s: Annotated[float, Field(gt=0)] = 10.0
-    """The retry budget of writes to Redis, longer than a failover; once it is spent, lanes are parked."""
-    wait_replicas: Annotated[int, Field(ge=0, le=5)] = 0
-    """How many replicas must have a batch before it counts as written (Redis' WAIT)."""
-    wait_timeout_ms: Annotated[int, Field(ge=1, le=60_000)] = 1000
-    isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
-    sweep_keys_per_s: Annotated[int, Field(ge=1)] | None = None
-    """The most at which unused generations are removed from Redis; None: as fast as Redis bears."""
-    create_topics: bool = False
-    """Whether a start creates the topics that Kafka does not have."""
-    forget_topics: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    forget_views: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Topics and views that are no longer in the config, and whose state is removed from Redis."""
-    metrics: Literal["none", "emf", "openmetrics"] = "none"
-    """"emf": print metrics for CloudWatch every ten seconds; "openmetrics": serve them for Prometheus."""
-    metrics_host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
-    metrics_port: Annotated[int, Field(ge=1, le=65535)] = 9464
-
 
 SparkValue = str | int | float | bool
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
@@ -146,7 +113,7 @@ class TopicConfig(ConfigTable):
     def _agree(self) -> Self:
         if self.insert_once and (self.history_count or self.history_age):
             raise ValueError("insert_once keeps only the first value: remove history_count and history_age")
-        if self.envelope != "none" and self.value_format in {"text", "bytes"}:
+        if self.envelope != "none" and self.value_format in NOT_JSON:
             raise ValueError('change events are JSON, or of value_format = "registry"')
         if self.transform and (self.where or self.select):
             raise ValueError(
@@ -160,7 +127,7 @@ class TopicConfig(ConfigTable):
             )
         if self.definition is not None and self.value_format == "registry":
             raise ValueError("where, select and transform do not read values of a Schema Registry yet")
-        if self.select and self.value_format in {"text", "bytes"}:
+        if self.select and self.value_format in NOT_JSON:
             raise ValueError('select gives JSON: remove value_format, or set it to "json"')
         if self.index_parts > 1 and not (self.index or self.fields):
             raise ValueError("index_parts divides an index: add index = true")
@@ -170,7 +137,7 @@ class TopicConfig(ConfigTable):
 
     @model_validator(mode="after")
     def _has_fields(self) -> Self:
-        if self.fields and self.value_format in {"text", "bytes"}:
+        if self.fields and self.value_format in NOT_JSON:
             raise ValueError('fields are of JSON, or of value_format = "registry"')
         for name, parts in self.indexes.items():
             if name in self.fields:
@@ -205,26 +172,19 @@ class TopicConfig(ConfigTable):
 
     @property
     def options(self) -> Options:
-        """The part of this table that is stored in the layout."""
+        """The part of this table that is stored in the layout: what has the same name there, as it is."""
         definition = self.definition
         stores_rows = definition is not None and definition.stores_other_values
-        return Options(
+        alike = {each.name for each in fields(Options)} & type(self).model_fields.keys()
+        return replace(
+            Options(**{name: getattr(self, name) for name in alike}),
             ttl_ms=self.ttl,
-            history_count=self.history_count,
             history_age_ms=self.history_age,
             index=self.index_parts if self.index or self.fields else 0,
-            insert_once=self.insert_once,
-            headers=self.headers,
-            guarded=self.guarded,
-            compression=self.compression,
-            max_value_bytes=self.max_value_bytes,
             marker_ms=self.tombstone_marker,
-            value_format=self.value_format,
             envelope="none" if stores_rows else self.envelope,
             transform=definition.to_json() if definition else None,
             key_fields=tuple(self.key_fields.items()),
-            key_schema=self.key_schema,
-            key_format=self.key_format,
             fields=tuple(self.fields.items()),
             indexes=tuple(sorted(self.indexes.items())),
         )
@@ -397,19 +357,3 @@ def _nearest(field: list[str]) -> str:
     tables: dict[str, type[ConfigTable]] = {"job": JobConfig, "topics": TopicConfig, "views": ViewConfig}
     table = Config if len(field) == 1 else tables.get(field[0])
     return ask_meant(field[-1], table.model_fields if table else ())
-
-
-def line_of(text: str, field: list[str]) -> int:
-    """The line that sets the field, else its table's, else 1; tomllib does not report lines."""
-    best, table = 1, []
-    for number, line in enumerate(text.splitlines(), 1):
-        header = re.match(r"\s*\[([^\[\]]+)\]", line)
-        if header:
-            table = [part.strip().strip("\"'") for part in re.findall(r'"[^"]*"|\'[^\']*\'|[^.]+', header[1])]
-            if table == field[: len(table)]:
-                best = number
-            continue
-        name = re.match(r"""\s*("[^"]*"|'[^']*'|[A-Za-z0-9_-]+)\s*=""", line)
-        if name and [*table, name[1].strip("\"'")] == field[: len(table) + 1]:
-            return number
-    return best

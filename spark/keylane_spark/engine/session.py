@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from keylane.adapters.kafka.options import Connection
 from keylane.errors import EngineEnded, WriterError
 from keylane.model.kafka import TopicPartition
-from keylane_spark.config.topics import JobConfig
+from keylane_spark.config.job import JobConfig
 from keylane_spark.engine import kafka_options
 
 GATEWAY_ERRORS = (Py4JError, OSError)

@@ -28,16 +28,8 @@ class OptionArguments(NamedTuple):
     @classmethod
     def of(cls, options: Options, prefix_bytes: int) -> Self:
         """Return those of a topic's options."""
-        return cls(
-            marker_ms=options.marker_ms,
-            compared=options.compared,
-            prefix_bytes=prefix_bytes,
-            ttl_ms=options.ttl_ms or 0,
-            history_count=options.history_count or 0,
-            history_age_ms=options.history_age_ms or 0,
-            insert_once=options.insert_once,
-            index_parts=options.index,
-        )
+        own = {"prefix_bytes": prefix_bytes, "index_parts": options.index}
+        return cls(**own, **{name: getattr(options, name) or 0 for name in cls._fields if name not in own})
 
 
 @cache

@@ -40,6 +40,27 @@ class _Columns:
         columns = [getattr(self, name) for name in self.__slots__]
         return type(self)(*[None if each is None else each[start:end] for each in columns])
 
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """The rows of all parts, one behind the other, a copy if there are several."""
+        if len(parts) == 1:
+            return parts[0]
+        joined: list[Any] = []
+        for name in cls.__slots__:
+            columns = [getattr(part, name) for part in parts]
+            if any(each is not None for each in columns):
+                pairs = zip(parts, columns, strict=True)
+                columns = [part.absent_column(name) if each is None else each for part, each in pairs]
+                is_numpy = isinstance(columns[0], np.ndarray)
+                joined.append(np.concatenate(columns) if is_numpy else pa.concat_arrays(columns))
+            else:
+                joined.append(None)
+        return cls(*joined)
+
+    def absent_column(self, name: str) -> Any:
+        """Return what stands for a column that these rows lack, and others have."""
+        raise ValueError(f"some rows have {name}, and others lack it")
+
     def _map(self, change: Callable[[Any], Any]) -> Self:
         columns = (getattr(self, name) for name in self.__slots__)
         return type(self)(*(None if column is None else change(column) for column in columns))
@@ -70,22 +91,6 @@ class Rows(_Columns):
         """The bytes of keys, values and headers, roughly, without a look at each."""
         columns = self.keys, self.values, self.headers
         return sum(int(each.nbytes) for each in columns if each is not None)
-
-    @classmethod
-    def joined(cls, parts: Sequence[Rows]) -> Rows:
-        """The rows of all parts, one behind the other, a copy if there are several.
-
-        All have headers, or none, and so with what SQL has made of them.
-        """
-        if len(parts) == 1:
-            return parts[0]
-        return Rows(
-            np.concatenate([part.offsets for part in parts]),
-            np.concatenate([part.timestamps_ms for part in parts]),
-            pa.concat_arrays([part.keys for part in parts]),
-            pa.concat_arrays([part.values for part in parts]),
-            *(_concatenated(parts, name) for name in ("headers", "wanted", "selected")),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,33 +140,13 @@ class Records(_Columns):
         """A copy of all rows."""
         return self.where(np.ones(len(self), np.bool_))
 
-    @classmethod
-    def joined(cls, parts: Sequence[Records]) -> Records:
-        """The rows of all parts, one behind the other, a copy if there are several."""
-        if len(parts) == 1:
-            return parts[0]
-        headers = left_bytes = order_ms = fields = compressed = None
-        if any(part.headers is not None for part in parts):
-            headers = pa.concat_arrays([_or_empty(part.headers, part) for part in parts])
-        if any(part.left_bytes is not None for part in parts):
-            left_bytes = np.concatenate([_left_bytes(part) for part in parts])
-        if any(part.order_ms is not None for part in parts):
-            order_ms = np.concatenate([part.order for part in parts])
-        if any(part.fields is not None for part in parts):
-            fields = pa.concat_arrays([_or_empty(part.fields, part) for part in parts])
-        if any(part.compressed is not None for part in parts):
-            compressed = np.concatenate([_compressed(part) for part in parts])
-        return Records(
-            pa.concat_arrays([part.keys for part in parts]),
-            pa.concat_arrays([part.values for part in parts]),
-            np.concatenate([part.offsets for part in parts]),
-            np.concatenate([part.timestamps_ms for part in parts]),
-            headers,
-            left_bytes,
-            order_ms,
-            fields,
-            compressed,
-        )
+    def absent_column(self, name: str) -> Any:
+        """Return what stands for a column that no record here needs."""
+        if name == "order_ms":
+            return self.timestamps_ms
+        if name in {"left_bytes", "compressed"}:
+            return np.zeros(len(self), np.int64 if name == "left_bytes" else np.bool_)
+        return pa.repeat(pa.scalar(b""), len(self))
 
 
 def split_by_partition(
@@ -210,23 +195,6 @@ def stored_records(rows: Rows, options: Options) -> Records:
         left_bytes = np.asarray(pc.if_else(is_large, sizes, 0)).astype(np.int64)
         values = pc.if_else(is_large, b"", values)
     return Records(rows.keys, values, rows.offsets, rows.timestamps_ms, headers, left_bytes)
-
-
-def _concatenated(parts: Sequence[Rows], name: str) -> pa.Array | None:
-    columns = [column for part in parts if (column := getattr(part, name)) is not None]
-    return pa.concat_arrays(columns) if columns else None
-
-
-def _or_empty(column: pa.BinaryArray | None, records: Records) -> pa.BinaryArray:
-    return pa.repeat(pa.scalar(b""), len(records)) if column is None else column
-
-
-def _left_bytes(records: Records) -> NDArray[np.int64]:
-    return np.zeros(len(records), np.int64) if records.left_bytes is None else records.left_bytes
-
-
-def _compressed(records: Records) -> NDArray[np.bool_]:
-    return np.zeros(len(records), np.bool_) if records.compressed is None else records.compressed
 
 
 def _mask(column: pa.BooleanArray) -> NDArray[np.bool_]:

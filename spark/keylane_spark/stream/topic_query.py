@@ -43,7 +43,7 @@ from keylane_spark.stream.reading_query import ReadingQuery
 from keylane_spark.stream.registry_watch import RegistryWatch
 from keylane_spark.stream.spark_reader import SparkReader
 from keylane_spark.stream.sql_rows import SqlRows
-from keylane_spark.telemetry.metrics import JobMetrics, TopicGauges
+from keylane_spark.telemetry.metrics import JobMetrics
 from keylane_spark.telemetry.strays import PartitionerAudit, StrayTotals
 from keylane_spark.telemetry.tally import Tally
 
@@ -205,19 +205,18 @@ class TopicQuery(ReadingQuery):
         left_out, missed = self.left_out, self._opening.missed_deletions
         for topic in self._writer.layouts:
             self._metrics.gauge(
+                "topic",
                 topic,
                 lag=self._freshness.lag(self._positions, topic),
                 age_ms=claim_clock.now_ms() - complete_ms if complete_ms else None,
-                incomplete=sum(name == topic for name, _ in self._opening.incomplete),
-                topic=TopicGauges(
-                    parked=sum(name == topic for name, _ in left_out),
-                    missed_deletions=sum(name == topic for name, _ in missed),
-                    stopped=sum(name == topic for name, _ in self.stopped),
-                    skew_ms=largest[1] if largest else None,
-                ),
+                incomplete_partitions=sum(name == topic for name, _ in self._opening.incomplete),
+                parked_partitions=sum(name == topic for name, _ in left_out),
+                missed_deletions=sum(name == topic for name, _ in missed),
+                stopped_partitions=sum(name == topic for name, _ in self.stopped),
+                clock_skew_ms=largest[1] if largest else None,
             )
         for (topic, index), entries in self._index_sizes.measure().items():
-            self._metrics.gauge_index(topic, index, entries)
+            self._metrics.gauge("index", topic, index, entries=entries)
 
     def say(self, text: str) -> None:
         """Print a line for people."""

@@ -2,9 +2,10 @@
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 
+from keylane.metrics.catalogue import JOB
 from keylane.model.kafka import TopicPartition
 from keylane.ports import Clock
 from keylane_spark.telemetry.tally import Tally
@@ -28,14 +29,12 @@ class MetricSeries:
     measured_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class TopicGauges:
-    """The gauges that only topics have."""
-
-    parked: int = 0
-    missed_deletions: int = 0
-    stopped: int = 0
-    skew_ms: int | None = None
+_NAMES = {
+    kind: {metric.openmetrics.removeprefix(f"keylane_{kind}_"): name for name, metric in table.items()}
+    for kind, table in JOB.items()
+}
+"""The names in the catalogue by those in OpenMetrics, without what all of a kind begin with."""
+_OF_TALLIES = [each.name for each in fields(Tally) if each.name in _NAMES["topic"]]
 
 
 class JobMetrics:
@@ -53,76 +52,29 @@ class JobMetrics:
         self._clock = clock
         self._interval_s = interval_s
         self._report = report
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._totals: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
         self._gauges: dict[tuple[str, ...], tuple[float, dict[str, int]]] = {}
         self._next_s = clock.monotonic_s() + (interval_s or 0)
 
     def count_batch(self, tallies: Mapping[TopicPartition, Tally]) -> None:
-        """Count a batch of topics."""
+        """Count a batch of topics: the fields of tallies that the catalogue has."""
         with self._lock:
             for topic in {topic for topic, _ in tallies}:
-                self._totals["topic", topic]["Batches"] += 1
+                self.count("topic", topic, batches=1)
             for (topic, _), tally in tallies.items():
-                counts = {
-                    "Records": tally.records,
-                    "Strays": tally.strays,
-                    "LeftInKafka": tally.left_in_kafka,
-                    "InvalidEvents": tally.invalid_events,
-                    "LeftOut": tally.left_out,
-                    "Failed": tally.failed,
-                    "InvalidFields": tally.invalid_fields,
-                }
-                self._totals["topic", topic].update(counts)
+                self.count("topic", topic, **{name: getattr(tally, name) for name in _OF_TALLIES})
 
-    def count_restart(self, topics: Iterable[str]) -> None:
-        """Count a restart of the topics' writer after an error."""
+    def count(self, kind: str, name: str, **counts: int) -> None:
+        """Add to counters of a topic or a view, which are called as in OpenMetrics: `restarts=1`."""
         with self._lock:
-            for topic in topics:
-                self._totals["topic", topic]["Restarts"] += 1
+            self._totals[kind, name].update(_named(kind, counts))
 
-    def count_view_batch(
-        self, view: str, *, records: int, windows: int, late: int, invalid: int, failed: int
-    ) -> None:
-        """Count a batch of a view, which runs."""
-        counts = {"Batches": 1, "Records": records, "Windows": windows}
-        skipped = {"Late": late, "Invalid": invalid, "Failed": failed}
+    def gauge(self, kind: str, *labels: str, **values: int | None) -> None:
+        """Set the gauges of a topic, a view or an index: `age_ms=7`. What is None is not known."""
+        known = {name: value for name, value in values.items() if value is not None}
         with self._lock:
-            self._totals["view", view].update(counts | skipped)
-
-    def count_stop(self, view: str) -> None:
-        """Count that an error has stopped a view until the job's next start."""
-        with self._lock:
-            self._totals["view", view]["Stops"] += 1
-
-    def count_view_restart(self, view: str) -> None:
-        """Count a restart of a view's writer after an error."""
-        with self._lock:
-            self._totals["view", view]["Restarts"] += 1
-
-    def gauge(
-        self,
-        name: str,
-        *,
-        lag: int,
-        age_ms: int | None,
-        incomplete: int,
-        topic: TopicGauges | None = None,
-    ) -> None:
-        """Set the gauges of a topic or, without `topic`, of a view. What is None is not known."""
-        with self._lock:
-            gauges = {"Lag": lag, "IncompletePartitions": incomplete, "Age": age_ms}
-            if topic:
-                gauges |= {"ParkedPartitions": topic.parked, "MissedDeletions": topic.missed_deletions}
-                gauges |= {"ClockSkew": topic.skew_ms, "StoppedPartitions": topic.stopped}
-            known = {gauge: value for gauge, value in gauges.items() if value is not None}
-            kind = "topic" if topic else "view"
-            self._gauges[kind, name] = self._clock.monotonic_s(), known
-
-    def gauge_index(self, topic: str, index: str, entries: int) -> None:
-        """Set the size of an index of fields."""
-        with self._lock:
-            self._gauges["index", topic, index] = self._clock.monotonic_s(), {"IndexEntries": entries}
+            self._gauges[kind, *labels] = self._clock.monotonic_s(), _named(kind, known)
 
     @property
     def is_due(self) -> bool:
@@ -147,3 +99,7 @@ class JobMetrics:
                 measured_ms = round((now_s - measured_s) * 1000)
                 found.append(MetricSeries(kind, tuple(labels), totals, gauges, measured_ms))
             return found
+
+
+def _named(kind: str, values: Mapping[str, int]) -> dict[str, int]:
+    return {_NAMES[kind][name]: value for name, value in values.items()}

@@ -85,7 +85,7 @@ class Views:
                 self._failed(error)
                 return
             except KeylaneError as error:
-                context.metrics.count_stop(name)
+                context.metrics.count("view", name, stops=1)
                 context.say(f"view {name!r} STOPS until the job's next start: {error}")
                 self._keep_stopped(name, str(error))
                 return
@@ -94,7 +94,7 @@ class Views:
 
     def _restart(self, name: str, pauses: RestartPauses, error: KeylaneError) -> None:
         """Wait until the next attempt, and let clients know where it takes more than time to succeed."""
-        self._context.metrics.count_view_restart(name)
+        self._context.metrics.count("view", name, restarts=1)
         if isinstance(error, UnknownTopic):
             self._ownership.note_stopped(name, str(error))
         elif isinstance(error, Unexpected):

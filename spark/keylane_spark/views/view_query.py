@@ -106,10 +106,11 @@ class ViewQuery(BatchQuery):
         """Set the view's gauges."""
         complete_ms = self.complete_as_of_ms
         self._context.metrics.gauge(
+            "view",
             self._opening.name,
             lag=self._freshness.lag(self._by_partition(self._positions)),
             age_ms=self._context.claim_clock.now_ms() - complete_ms if complete_ms else None,
-            incomplete=len(self._gaps.union(self._opening.incomplete)),
+            incomplete_partitions=len(self._gaps.union(self._opening.incomplete)),
         )
 
     def stop(self, within_s: float = STOP_S) -> bool:
@@ -185,7 +186,7 @@ class ViewQuery(BatchQuery):
         return {(self._topic, partition): offset for partition, offset in enumerate(offsets)}
 
     def _report(self, counts: FoldCounts, records: int, took: str = "") -> None:
-        self._context.metrics.count_view_batch(self._opening.name, records=records, **asdict(counts))
+        self._context.metrics.count("view", self._opening.name, batches=1, records=records, **asdict(counts))
         self.say(
             f"{records:,} records, {counts.windows:,} windows{took}"
             + (f", {counts.late:,} late" if counts.late else "")

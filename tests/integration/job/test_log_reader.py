@@ -20,7 +20,7 @@ from keylane import routing
 from keylane.adapters.kafka.options import COMPRESSIONS, Connection
 from keylane.errors import LogUnavailable, TopicChanged
 from keylane_local.process.ports import HOST
-from keylane_spark.config.topics import JobConfig
+from keylane_spark.config.job import JobConfig
 from keylane_spark.engine import session
 from keylane_spark.log.kafka_admin import JobKafka
 from keylane_spark.log.log_reader import LogRangeReader, PlannedRange

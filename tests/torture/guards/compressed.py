@@ -54,8 +54,8 @@ MUTANTS = (
     rare_mutant(
         "readers ask other copies for a dictionary",
         _READERS,
-        "_TAGS = (redis_keys.RECORD_TAG, *redis_keys.COPY_TAGS)\n",
-        "_TAGS = (redis_keys.RECORD_TAG,)\n",
+        "for tag in redis_keys.ALL_TAGS:\n",
+        "for tag in (redis_keys.RECORD_TAG,):\n",
         test=f"{_UNITS}::test_a_copy_is_asked_where_the_first_one_has_lost_the_dictionary",
     ),
     # A dictionary is taken for the one that a value names.

@@ -45,7 +45,7 @@ MUTANTS = (
     mutant(
         "copies of layouts",
         _LAYOUTS,
-        "for tag in (redis_keys.RECORD_TAG, *redis_keys.COPY_TAGS)]",
+        "for tag in redis_keys.ALL_TAGS]",
         "for tag in (redis_keys.RECORD_TAG,)]",
         focus="empty-keylane-shard",
         topics=("plain",),

@@ -48,8 +48,8 @@ MUTANTS = (
     rare_mutant(
         "a view stops alone",
         _RUNNER,
-        "context.metrics.count_stop(name)\n",
-        "context.metrics.count_stop(name)\n                self._failed(error)\n",
+        'context.metrics.count("view", name, stops=1)\n',
+        'context.metrics.count("view", name, stops=1)\n                self._failed(error)\n',
         test="tests/unit/spark/test_unexpected_errors.py::test_an_error_that_does_not_pass_stops_its_view_alone",
     ),
     # A record on which `where` fails fails its batch, again and again.

@@ -8,7 +8,7 @@ import pytest
 from tests.support.cloudformation import ROOT, template
 
 from keylane.metrics.catalogue import JOB
-from keylane_build.sizing import at_rest, prices
+from keylane_build.sizing import prices
 from keylane_build.sizing.at_rest import AT_REST, FREE, charges, deployed, is_counted
 from keylane_build.sizing.bills import add_up
 from keylane_build.stack.parameters import Refused
@@ -160,4 +160,4 @@ def test_the_server_s_least_tasks_are_billed_by_their_architecture():
 
 def test_the_price_of_a_kind_is_looked_up_in_one_table():
     assert not prices.BY_THE_HOUR.keys() & prices.BY_THE_MONTH.keys()
-    assert at_rest.FREE.keys().isdisjoint(AT_REST)
+    assert FREE.keys().isdisjoint(AT_REST)

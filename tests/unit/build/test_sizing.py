@@ -17,7 +17,7 @@ from keylane_build.sizing.bills import add_up
 from keylane_build.sizing.workload import Workload, size
 from keylane_cli.survey import key_memory
 from keylane_cli.survey.lane_balance import FULLEST
-from keylane_spark.config.topics import JobConfig
+from keylane_spark.config.job import JobConfig
 from keylane_spark.engine import session
 
 START, REPORT, EVENT = 230, 252, 26
@@ -94,7 +94,7 @@ def test_the_steps_go_from_the_bytes_into_kafka_to_those_of_each_part():
 )
 def test_a_figure_is_changed_in_one_place(monkeypatch, figure, what):
     before = results(LARGE)
-    monkeypatch.setattr(costs, figure, 10 * getattr(costs, figure))
+    monkeypatch.setitem(costs.VALUES, figure, 10 * costs.VALUES[figure])
     after, sized = results(LARGE), size(LARGE)
     assert after[what] > 2 * before[what]
     assert max(2, math.ceil(after["job's cores"])) == sized.job_cores
@@ -103,7 +103,7 @@ def test_a_figure_is_changed_in_one_place(monkeypatch, figure, what):
 
 def test_each_figure_is_in_the_pages_table():
     shown = {value for _, value, _, _ in (*costs.MEASURED, *costs.ASSUMED)}
-    named = vars(costs) | vars(key_memory)
+    named = costs.VALUES | vars(key_memory)
     figures = {value for name, value in named.items() if isinstance(value, int | float) and name.isupper()}
     with_text = {key_memory.BYTES_PER_INDEXED_KEY, key_memory.NAME_BYTES, key_memory.ENVELOPE_BYTES}
     with_text |= {key_memory.LARGEST_PART_MB}

@@ -12,8 +12,9 @@ from tests.support.issuers import SigningKey, jwks
 from keylane.access.grants import Grant
 from keylane.access.policy import Issuer
 from keylane.access.scopes import KeyRule, PermittedRows, ScopeRule
-from keylane.config.access import line_of, read_policy
+from keylane.config.access import read_policy
 from keylane.errors import SettingsError, SettingsUnavailable
+from keylane.formats.toml_lines import line_of
 
 ISSUER = "https://id.example.org/"
 DIGEST = hashlib.sha256(b"throw-away-token-1").hexdigest()

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
 from tests.support.project_files import ROOT, project_files
 
+from keylane_spark.config.job import JobConfig
 from keylane_spark.config.table import OneOf
-from keylane_spark.config.topics import JobConfig, TopicConfig
+from keylane_spark.config.topics import TopicConfig
 from keylane_spark.config.views import ViewConfig
 
 if TYPE_CHECKING:

@@ -16,9 +16,16 @@ from keylane.metrics.catalogue import FORMER_NAMES, JOB
 from keylane_spark.__main__ import _begin_reporting, _with_environment
 from keylane_spark.config.topics import Config
 from keylane_spark.telemetry.emf import INTERVAL_S, NAMESPACE, EmfLines
-from keylane_spark.telemetry.metrics import STALE_S, JobMetrics, TopicGauges
+from keylane_spark.telemetry.metrics import STALE_S, JobMetrics
 from keylane_spark.telemetry.openmetrics import JobCollector, serve_metrics
 from keylane_spark.telemetry.tally import Tally
+
+COUNTED = {
+    "incomplete_partitions": 1,
+    "parked_partitions": 2,
+    "missed_deletions": 1,
+    "clock_skew_ms": -3,
+}
 
 
 def emf_metrics(time: FakeTime, lines: list[str], namespace: str = NAMESPACE) -> JobMetrics:
@@ -46,15 +53,10 @@ def test_a_line_for_each_topic_has_what_happened_since_the_last():
             ("orders", 1): Tally(records=1, left_in_kafka=1, invalid_events=4, left_out=8, failed=9),
         }
     )
-    metrics.gauge(
-        "orders",
-        lag=7,
-        age_ms=250,
-        incomplete=1,
-        topic=TopicGauges(parked=2, missed_deletions=1, stopped=6, skew_ms=-3),
-    )
-    metrics.gauge("users", lag=0, age_ms=None, incomplete=0, topic=TopicGauges())
-    metrics.count_restart(["orders"])
+    metrics.gauge("topic", "orders", lag=7, age_ms=250, **COUNTED, stopped_partitions=6)
+    nothing = dict.fromkeys(COUNTED, 0) | {"clock_skew_ms": None}
+    metrics.gauge("topic", "users", lag=0, age_ms=None, **nothing, stopped_partitions=0)
+    metrics.count("topic", "orders", restarts=1)
     assert not metrics.is_due
     time.move(10)
     assert metrics.is_due
@@ -77,10 +79,10 @@ def test_a_view_has_a_line_of_its_own():
     time, lines = FakeTime(), []
     metrics = emf_metrics(time, lines)
     for _ in range(2):
-        metrics.count_view_batch("delays", records=5, windows=3, late=2, invalid=1, failed=4)
-    metrics.count_view_restart("delays")
-    metrics.gauge("delays", lag=4, age_ms=100, incomplete=0)
-    metrics.gauge("delays", lag=9, age_ms=None, incomplete=0, topic=TopicGauges())
+        metrics.count("view", "delays", batches=1, records=5, windows=3, late=2, invalid=1, failed=4)
+    metrics.count("view", "delays", restarts=1)
+    metrics.gauge("view", "delays", lag=4, age_ms=100, incomplete_partitions=0)
+    metrics.gauge("topic", "delays", lag=9, age_ms=None)
     metrics.flush()
     topic, view = (json.loads(line) for line in lines)
     names = ("Records", "Batches", "Windows", "Late", "Invalid", "Restarts", "Lag", "Age")
@@ -93,8 +95,8 @@ def test_a_view_has_a_line_of_its_own():
 def test_an_index_has_a_line_of_its_own():
     time, lines = FakeTime(), []
     metrics = emf_metrics(time, lines)
-    metrics.gauge_index("orders", "status", 12)
-    metrics.gauge_index("orders", "by_status", 9)
+    metrics.gauge("index", "orders", "status", entries=12)
+    metrics.gauge("index", "orders", "by_status", entries=9)
     metrics.flush()
     found = [json.loads(line) for line in lines]
     assert [(line["topic"], line["index"], line["IndexEntries"]) for line in found] == [
@@ -115,11 +117,11 @@ def test_without_metrics_nothing_is_ever_due():
 def test_the_gauges_of_a_topic_that_is_gone_are_dropped():
     time, lines = FakeTime(), []
     metrics = emf_metrics(time, lines)
-    metrics.gauge("deleted", lag=7, age_ms=250, incomplete=0, topic=TopicGauges())
-    metrics.gauge("served", lag=7, age_ms=250, incomplete=0, topic=TopicGauges())
+    metrics.gauge("topic", "deleted", lag=7, age_ms=250)
+    metrics.gauge("topic", "served", lag=7, age_ms=250)
     for _ in range(20):
         time.move(10)
-        metrics.gauge("served", lag=0, age_ms=100, incomplete=0, topic=TopicGauges())
+        metrics.gauge("topic", "served", lag=0, age_ms=100)
         metrics.flush()
     assert [json.loads(line)["topic"] for line in lines[:2]] == ["deleted", "served"]
     assert [json.loads(line)["topic"] for line in lines[-2:]] == ["served", "served"]
@@ -128,7 +130,7 @@ def test_the_gauges_of_a_topic_that_is_gone_are_dropped():
 def test_lines_are_in_the_namespace_of_the_deployment():
     time, lines = FakeTime(), []
     metrics = emf_metrics(time, lines, "Keylane/orders")
-    metrics.count_restart(["orders"])
+    metrics.count("topic", "orders", restarts=1)
     metrics.flush()
     [directive] = json.loads(lines[0])["_aws"]["CloudWatchMetrics"]
     assert directive["Namespace"] == "Keylane/orders"
@@ -139,13 +141,11 @@ def test_the_page_has_totals_and_gauges_under_the_names_of_the_catalogue():
     metrics = JobMetrics(time.clock, 1.0)
     metrics.count_batch({("orders", 0): Tally(records=5, strays=2, left_in_kafka=1)})
     metrics.count_batch({("orders", 0): Tally(records=1)})
-    metrics.gauge(
-        "orders", lag=7, age_ms=250, incomplete=1, topic=TopicGauges(parked=2, missed_deletions=1, skew_ms=-3)
-    )
-    metrics.count_view_batch("delays", records=5, windows=3, late=2, invalid=1, failed=4)
-    metrics.count_stop("delays")
-    metrics.gauge("delays", lag=4, age_ms=None, incomplete=0)
-    metrics.gauge_index("orders", "status", 12)
+    metrics.gauge("topic", "orders", lag=7, age_ms=250, **COUNTED, stopped_partitions=0)
+    metrics.count("view", "delays", batches=1, records=5, windows=3, late=2, invalid=1, failed=4)
+    metrics.count("view", "delays", stops=1)
+    metrics.gauge("view", "delays", lag=4, age_ms=None, incomplete_partitions=0)
+    metrics.gauge("index", "orders", "status", entries=12)
     found = page_of(metrics)
     assert found == {
         ("keylane_topic_records_total", "orders"): 6,
@@ -185,11 +185,11 @@ def test_the_page_has_totals_and_gauges_under_the_names_of_the_catalogue():
 def test_while_the_job_cannot_measure_the_age_grows_until_it_is_gone():
     time = FakeTime()
     metrics = JobMetrics(time.clock, 1.0)
-    metrics.gauge("orders", lag=7, age_ms=250, incomplete=0, topic=TopicGauges())
+    metrics.gauge("topic", "orders", lag=7, age_ms=250)
     time.move(60)
     found = page_of(metrics)
     assert (found["keylane_topic_age_ms", "orders"], found["keylane_topic_lag", "orders"]) == (60_250, 7)
-    metrics.count_restart(["orders"])
+    metrics.count("topic", "orders", restarts=1)
     time.move(STALE_S)
     found = page_of(metrics)
     assert ("keylane_topic_age_ms", "orders") not in found

@@ -12,7 +12,8 @@ from keylane.errors import BadConfig
 from keylane.model.kafka import NewTopic
 from keylane.model.records import Options
 from keylane_local.tools import project_root
-from keylane_spark.config.topics import JobConfig, TopicConfig, load
+from keylane_spark.config.job import JobConfig
+from keylane_spark.config.topics import TopicConfig, load
 from keylane_spark.config.views import ViewConfig
 
 if TYPE_CHECKING:

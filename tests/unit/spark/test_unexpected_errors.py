@@ -13,7 +13,7 @@ from tests.support.builders import a_session
 
 from keylane.errors import KeylaneError, TooLarge, Unavailable
 from keylane.ports import Clock
-from keylane_spark.config.topics import JobConfig
+from keylane_spark.config.job import JobConfig
 from keylane_spark.lanes.function_library import DEFAULTS
 from keylane_spark.stream import heartbeat, restarts
 from keylane_spark.stream.freshness import ObservedEnds
@@ -39,11 +39,10 @@ class Recorder:
         self.noted: list[tuple[str, str]] = []
         self.failed: list[Exception] = []
 
-    def count_view_restart(self, name: str) -> None:
-        self.view_restarts.append(name)
-
-    def count_stop(self, name: str) -> None:
-        self.stopped.append(name)
+    def count(self, kind: str, name: str, *, restarts: int = 0, stops: int = 0) -> None:
+        assert kind == "view"
+        self.view_restarts += [name] * restarts
+        self.stopped += [name] * stops
 
 
 @dataclass

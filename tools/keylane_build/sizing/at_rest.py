@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from keylane.metrics.catalogue import GAUGE, JOB
 from keylane_build.sizing import prices
-from keylane_build.sizing.prices import BY_THE_HOUR, BY_THE_MONTH, CORES, HOURS_A_MONTH
+from keylane_build.sizing.prices import BY_THE_HOUR, BY_THE_MONTH, CORES, FREE, HOURS_A_MONTH
 from keylane_build.stack.combinations import MAIN
 from keylane_build.stack.loading import load_template
 from keylane_build.stack.matrix import STACK_NAME
@@ -67,7 +67,7 @@ def _counter(kind: str) -> Count | None:
         return AT_REST[kind]
     if any(fnmatch.fnmatchcase(kind, pattern) for pattern in FREE):
         return None
-    raise ValueError(f"{kind}: keylane_build/sizing/at_rest.py does not say what it costs at rest")
+    raise ValueError(f"{kind}: keylane_build/sizing/prices.toml does not say what it costs at rest")
 
 
 def _hours(part: str, count: float, price: float) -> Charge:
@@ -80,7 +80,7 @@ def _months(part: str, count: float, name: str) -> Charge:
 
 def _price_of(table: dict[str, T], size: str) -> T:
     if size not in table:
-        raise ValueError(f"no price of {size} is known: add it to keylane_build/sizing/prices.py")
+        raise ValueError(f"no price of {size} is known: add it to keylane_build/sizing/prices.toml")
     return table[size]
 
 
@@ -208,41 +208,3 @@ AT_REST: dict[str, Count] = {
     "AWS::Serverless::Function": _function,
 }
 """Types that cost something because they are there."""
-
-FREE = {
-    "AWS::ApiGateway*": "by requests",
-    "AWS::ApplicationAutoScaling::*": "its alarms are free of charge",
-    "AWS::CloudFormation::*": "free of charge",
-    "AWS::EC2::FlowLog": "of rejected packets alone: at rest there are none",
-    "AWS::EC2::RouteTable": "free of charge",
-    "AWS::EC2::SecurityGroup*": "free of charge",
-    "AWS::EC2::Subnet*": "free of charge",
-    "AWS::EC2::VPC": "free of charge",
-    "AWS::ECS::TaskDefinition": "counted with its service",
-    "AWS::ElastiCache::ParameterGroup": "free of charge",
-    "AWS::ElastiCache::SubnetGroup": "free of charge",
-    "AWS::ElastiCache::User*": "free of charge",
-    "AWS::ElasticLoadBalancingV2::Listener*": "free of charge",
-    "AWS::ElasticLoadBalancingV2::TargetGroup": "free of charge",
-    "AWS::Events::Rule": "free of charge for events of AWS",
-    "AWS::IAM::*": "free of charge",
-    "AWS::KMS::Alias": "free of charge",
-    "AWS::Lambda::EventSourceMapping": "by requests; its polls of a queue are within SQS' free million",
-    "AWS::Lambda::Function": "by requests",
-    "AWS::Lambda::Permission": "free of charge",
-    "AWS::Logs::LogGroup": "by what is logged, which is counted with who logs it",
-    "AWS::Logs::MetricFilter": "its metric exists once a line was found",
-    "AWS::MSK::BatchScramSecret": "free of charge",
-    "AWS::MSK::Configuration": "free of charge",
-    "AWS::Route53::RecordSet": "by queries",
-    "AWS::S3::*": "by what is stored",
-    "AWS::SNS::*": "by messages",
-    "AWS::SQS::*": "by messages",
-    "AWS::SecretsManager::ResourcePolicy": "free of charge",
-    "AWS::SecretsManager::RotationSchedule": "by rotations",
-    "AWS::Serverless::Api": "by requests",
-    "AWS::Serverless::LayerVersion": "free of charge",
-    "AWS::StepFunctions::StateMachine": "by transitions: one check in five minutes is a dollar a month",
-    "AWS::WAFv2::WebACLAssociation": "free of charge; the web ACL is not the template's",
-}
-"""Patterns of types that cost nothing at rest, and why."""

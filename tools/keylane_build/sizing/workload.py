@@ -139,7 +139,7 @@ def values_of(workload: Workload) -> Values:
     own = {each.name: getattr(workload, each.name) for each in fields(workload)}
     own |= {"name_bytes": workload.name_bytes, "stored_bytes": workload.stored_bytes}
     own["bytes_per_key"] = bytes_per_key(workload)
-    return Values(vars(key_memory) | vars(costs) | own, ZONES=ZONES, largest_node_gib=max(NODES.values()))
+    return Values(vars(key_memory) | costs.VALUES | own, ZONES=ZONES, largest_node_gib=max(NODES.values()))
 
 
 def size(workload: Workload) -> Sizing:

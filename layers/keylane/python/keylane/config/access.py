@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from keylane.access.grants import Grant
-from keylane.access.policy import AccessRule, Issuer, Policy, PolicyFault, PolicyPath
+from keylane.access.policy import AccessRule, Issuer, Policy, PolicyFault
 from keylane.config.settings import FILE
 from keylane.config.table import ACCESS
 from keylane.errors import SettingsError, SettingsUnavailable
@@ -39,6 +39,8 @@ class _WrittenPolicy(NamedTuple):
         """Return the error that says where a fault is."""
         path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.path)[1:]
         if self.toml:
+            from keylane.formats.toml_lines import line_of  # noqa: PLC0415 (for a mistake alone)
+
             line = line_of(self.toml, (TABLE, *error.path))
             return SettingsError(VARIABLE, f"is wrong at {self.file}:{line}: {TABLE}.{path} {error.fault}")
         where = f" at {self.file}" if self.file else ""
@@ -80,40 +82,6 @@ def _check_once(names: Sequence[str], part: str, field: str) -> None:
     for number, name in enumerate(names):
         if name in names[:number]:
             raise PolicyFault((part, number, field), "is there twice")
-
-
-def line_of(text: str, path: PolicyPath) -> int:
-    """Return the line of a TOML document that sets a field, else that of its table, else 1.
-
-    `path`: names of tables and fields, and the number of a table in its array behind the array's name.
-    """
-    best, counts = 1, dict[str, int]()
-    table: PolicyPath = ()
-    for number, line in enumerate(text.splitlines(), 1):
-        if header := re.match(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]", line):
-            name = header[2]
-            if header[1] == "[[":
-                counts[name] = counts.get(name, -1) + 1
-            table = _numbered(name, counts)
-            if table == path[: len(table)]:
-                best = number
-        elif field := re.match(r"""\s*("[^"]*"|'[^']*'|[A-Za-z0-9_-]+)\s*=""", line):
-            here = (*table, field[1].strip("\"'"))
-            if here == path[: len(here)]:
-                return number
-    return best
-
-
-def _numbered(header: str, counts: Mapping[str, int]) -> PolicyPath:
-    """Return the path of a table, with the number of the present one behind each array's name."""
-    path: list[str | int] = []
-    name = ""
-    for part in header.split("."):
-        name = f"{name}.{part}" if name else part
-        path.append(part.strip().strip("\"'"))
-        if name in counts:
-            path.append(counts[name])
-    return tuple(path)
 
 
 def _read_source(environment: Mapping[str, str]) -> _WrittenPolicy:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from keylane.formats.avro_schema import Makers, NotOfSchema, compile_schema, decimal_scale
-from keylane.formats.avro_writer import WRITERS, Writer, encoder_of
+from keylane.formats.avro_writer import WRITERS, Writer, encoder_of, fixed, raw
 
 _write_long = WRITERS.primitives["long"]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -86,25 +86,12 @@ def _decode_base64(value: Any) -> bytes:
         raise NotOfSchema("is not base64") from None
 
 
-def _bytes(value: Any, out: bytearray) -> None:
-    data = _decode_base64(value)
-    _write_long(len(data), out)
-    out += data
-
-
 def _fixed(schema: dict[str, Any], size: int) -> Writer:
     if (scale := decimal_scale(schema, size)) is not None:
         return partial(_write_decimal, scale, size)
     if schema.get("logicalType") == "uuid" and size == _UUID_BYTES:
         return _uuid
-
-    def write(value: Any, out: bytearray) -> None:
-        data = _decode_base64(value)
-        if len(data) != size:
-            raise NotOfSchema(f"has {len(data)} bytes, not {size}")
-        out += data
-
-    return write
+    return fixed(_decode_base64, size)
 
 
 def _uuid(value: Any, out: bytearray) -> None:
@@ -196,7 +183,7 @@ _LOGICAL: dict[tuple[str, str], Callable[[str], int]] = {
 
 _WRITERS: Makers[Writer] = replace(
     WRITERS,
-    primitives={**WRITERS.primitives, "bytes": _bytes},
+    primitives={**WRITERS.primitives, "bytes": raw(_decode_base64)},
     logical=_logical,
     record=_Record,
     fixed=_fixed,

@@ -103,10 +103,15 @@ def _encode_bytes(value: Any) -> bytes:
     raise NotOfSchema("is not a string of the characters 0 to 255, one for each byte")
 
 
-def _raw(value: Any, out: bytearray) -> None:
-    data = _encode_bytes(value)
-    _long(len(data), out)
-    out += data
+def raw(encode: Callable[[Any], bytes]) -> Writer:
+    """Return what writes the bytes that `encode` makes of a value, behind their number."""
+
+    def write(value: Any, out: bytearray) -> None:
+        data = encode(value)
+        _long(len(data), out)
+        out += data
+
+    return write
 
 
 def _string(value: Any, out: bytearray) -> None:
@@ -131,9 +136,11 @@ def _enum(symbols: tuple[str, ...]) -> Writer:
     return write
 
 
-def _fixed(_: dict[str, Any], size: int) -> Writer:
+def fixed(encode: Callable[[Any], bytes], size: int) -> Writer:
+    """Return what writes the bytes that `encode` makes of a value, which are this many."""
+
     def write(value: Any, out: bytearray) -> None:
-        data = _encode_bytes(value)
+        data = encode(value)
         if len(data) != size:
             raise NotOfSchema(f"has {len(data)} bytes, not {size}")
         out += data
@@ -223,13 +230,13 @@ WRITERS: Makers[Writer] = Makers(
         "long": _integer(_LONG_BITS),
         "float": _number("<f"),
         "double": _number("<d"),
-        "bytes": _raw,
+        "bytes": raw(_encode_bytes),
         "string": _string,
     },
     logical=lambda *_: None,
     record=_record,
     enum=_enum,
-    fixed=_fixed,
+    fixed=lambda _, size: fixed(_encode_bytes, size),
     array=_array,
     map=_map,
     union=_union,

@@ -48,7 +48,10 @@ def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-_decoder = json.JSONDecoder(parse_constant=no_constant, parse_float=finite)
+compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+"""Renders without spaces, and text as it is."""
+decoder = json.JSONDecoder(parse_constant=no_constant, parse_float=finite)
+"""Decodes a text by RFC 8259; how deep it may be nested is Python's limit."""
 _unambiguous = json.JSONDecoder(parse_constant=no_constant, parse_float=finite, object_pairs_hook=once)
 _SPACE = re.compile(r"[ \t\r\n]*")
 _BYTE_ORDER_MARK = "\ufeff"
@@ -60,7 +63,7 @@ def parse(data: bytes) -> Any:
 
     Raises NestedTooDeeply, and ValueError where it is not valid JSON.
     """
-    return _parse_by(_decoder, data)
+    return _parse_by(decoder, data)
 
 
 def parse_unambiguous(data: bytes) -> Any:
@@ -109,7 +112,7 @@ def parse_stream(data: bytes) -> Iterator[Any]:
     begin = _after_space(text, 0)
     while begin < len(text):
         try:
-            document, end = _decoder.raw_decode(text, begin)
+            document, end = decoder.raw_decode(text, begin)
         except RecursionError:
             raise NestedTooDeeply from None
         _check_nesting(document, text, begin, end)

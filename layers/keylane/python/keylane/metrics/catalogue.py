@@ -234,79 +234,60 @@ METRICS: dict[str, Metric] = FUNCTIONS | STREAMS | dict([*CLIENT.values(), *BROK
 """All metrics, by their names in CloudWatch."""
 
 
-def _of(kind: str, shape: str, name: str, meaning: str, unit: str = COUNT) -> Metric:
-    return Metric(shape, unit, (kind,), f"keylane_{kind}_{name}", meaning)
+def _job(kind: str, own: dict[str, tuple[str, str]]) -> dict[str, Metric]:
+    """The metrics whose only label is `kind`, a topic's writer or a view's: what they are, and their meaning.
 
-
-def _job(kind: str) -> dict[str, Metric]:
-    """The metrics that a topic's writer and a view's have in common; `kind` is their only label."""
-    return {
-        "Lag": _of(kind, GAUGE, "lag", "Offsets between the state and Kafka's high watermarks"),
-        "Age": _of(
-            kind, GAUGE, "age_ms", "How stale the state may be; absent while a lane is being built", MS
-        ),
-        "IncompletePartitions": _of(
-            kind,
+    In OpenMetrics a name has its words in lower case, behind `keylane` and the kind, and its unit at the end.
+    """
+    of_both = {
+        "Lag": (GAUGE, "Offsets between the state and Kafka's high watermarks"),
+        "Age": (GAUGE, "How stale the state may be; absent while a lane is being built"),
+        "IncompletePartitions": (
             GAUGE,
-            "incomplete_partitions",
             "Partitions of which retention removed records before the job read them",
         ),
-        "Records": _of(kind, COUNTER, "records", "Records that were read"),
-        "Batches": _of(kind, COUNTER, "batches", "Batches that were written"),
-        "Restarts": _of(kind, COUNTER, "restarts", "Unplanned restarts of the writer"),
+        "Records": (COUNTER, "Records that were read"),
+        "Batches": (COUNTER, "Batches that were written"),
+        "Restarts": (COUNTER, "Unplanned restarts of the writer"),
     }
+    found = {}
+    for name, (shape, meaning) in (of_both | own).items():
+        words = "".join(f"_{each.lower()}" if each.isupper() else each for each in name)
+        unit, ending = (MS, "_ms") if name in _IN_MS else (COUNT, "")
+        found[name] = Metric(shape, unit, (kind,), f"keylane_{kind}{words}{ending}", meaning)
+    return found
 
 
+_IN_MS = {"Age", "ClockSkew"}
 JOB: dict[str, dict[str, Metric]] = {
-    "topic": _job("topic")
-    | {
-        "ParkedPartitions": _of("topic", GAUGE, "parked_partitions", "Partitions whose lanes take no writes"),
-        "StoppedPartitions": _of(
-            "topic",
-            GAUGE,
-            "stopped_partitions",
-            "Partitions that stop at a record on which a transform fails",
-        ),
-        "MissedDeletions": _of(
-            "topic",
-            GAUGE,
-            "missed_deletions",
-            "Partitions that may hold deleted keys; also counted as incomplete",
-        ),
-        "ClockSkew": _of(
-            "topic",
-            GAUGE,
-            "clock_skew_ms",
-            "By how much the driver's clock is ahead of the Redis node's that differs most",
-            MS,
-        ),
-        "Strays": _of("topic", COUNTER, "strays", "Records in another partition than their key's"),
-        "LeftInKafka": _of(
-            "topic", COUNTER, "left_in_kafka", "Values over max_value_bytes, which stay in Kafka"
-        ),
-        "InvalidEvents": _of(
-            "topic",
-            COUNTER,
-            "invalid_events",
-            "Values that are not the change events which the topic should have",
-        ),
-        "LeftOut": _of("topic", COUNTER, "left_out", "Records that the topic's transform leaves out"),
-        "Failed": _of("topic", COUNTER, "failed", "Records on which the topic's transform fails"),
-        "InvalidFields": _of(
-            "topic",
-            COUNTER,
-            "invalid_fields",
-            "Values of fields that no index can have, so nothing finds them",
-        ),
-    },
-    "view": _job("view")
-    | {
-        "Windows": _of("view", COUNTER, "windows", "Windows that were written"),
-        "Late": _of("view", COUNTER, "late", "Records whose window was final already"),
-        "Invalid": _of("view", COUNTER, "invalid", "Records without key or time"),
-        "Failed": _of("view", COUNTER, "failed", "Records on which the view's expressions failed"),
-        "Stops": _of("view", COUNTER, "stops", "Errors that stopped the view until the job's next start"),
-    },
+    "topic": _job(
+        "topic",
+        {
+            "ParkedPartitions": (GAUGE, "Partitions whose lanes take no writes"),
+            "StoppedPartitions": (GAUGE, "Partitions that stop at a record on which a transform fails"),
+            "MissedDeletions": (GAUGE, "Partitions that may hold deleted keys; also counted as incomplete"),
+            "ClockSkew": (
+                GAUGE,
+                "By how much the driver's clock is ahead of the Redis node's that differs most",
+            ),
+            "Strays": (COUNTER, "Records in another partition than their key's"),
+            "LeftInKafka": (COUNTER, "Values over max_value_bytes, which stay in Kafka"),
+            "InvalidEvents": (COUNTER, "Values that are not the change events which the topic should have"),
+            "LeftOut": (COUNTER, "Records that the topic's transform leaves out"),
+            "Failed": (COUNTER, "Records on which the topic's transform fails"),
+            "InvalidFields": (COUNTER, "Values of fields that no index can have, so nothing finds them"),
+        },
+    ),
+    "view": _job(
+        "view",
+        {
+            "Windows": (COUNTER, "Windows that were written"),
+            "Late": (COUNTER, "Records whose window was final already"),
+            "Invalid": (COUNTER, "Records without key or time"),
+            "Failed": (COUNTER, "Records on which the view's expressions failed"),
+            "Stops": (COUNTER, "Errors that stopped the view until the job's next start"),
+        },
+    ),
     "index": {
         "IndexEntries": Metric(
             GAUGE, COUNT, ("topic", "index"), "keylane_index_entries", "Entries of an index of fields"

@@ -56,6 +56,8 @@ def _is_u63(text: str) -> bool:
 
 VALUE_FORMATS = ("auto", "json", "text", "bytes", "registry")
 """`auto`: the bytes decide; `registry`: Confluent's wire format, by a Schema Registry."""
+NOT_JSON = frozenset({"text", "bytes"})
+"""Those that never are JSON, so that they have no fields, rows or change events."""
 
 ENVELOPES = ("none", "debezium")
 """What values are: `none`: the value itself; `debezium`: a change event of a row, see `change_events`."""

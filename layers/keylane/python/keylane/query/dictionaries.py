@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 MOST_KEPT = 512
 MOST_EXPANDED_BYTES = 32 * 1024 * 1024
 """The values of one step of a read: as many bytes as its replies from Redis may have."""
-_TAGS = (redis_keys.RECORD_TAG, *redis_keys.COPY_TAGS)
 
 
 class UnknownDictionary(CodecError):
@@ -96,7 +95,7 @@ def load_dictionary(state: State, layout: Layout, dictionary_id: int, deadline: 
     field = redis_keys.dictionary_field(layout.generation, dictionary_id)
     failed: StateUnavailable | None = None
     for primary_only in (False, True):
-        for tag in _TAGS:
+        for tag in redis_keys.ALL_TAGS:
             key = redis_keys.dictionaries_key(layout.topic, tag)
             call = Call(routing.key_slot(key), (b"HGET", key, field))
             try:

@@ -31,11 +31,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from keylane.errors import BadRequest, PositionNotReached, ScopeTooWide, ValueNotDecodable
 from keylane.model.records import MAX_LANES, Answer, Layout, Position, Record
 from keylane.ports import Call, Deadline
+from keylane.query.as_of import PAGE_BYTES
 from keylane.query.conditions import Asked, Drive, FieldQuestion, Order, question_of
 from keylane.query.field_scan import FieldScan, FoundMember
 from keylane.query.kept import read_kept
 from keylane.query.latest import FIRST_PAUSE_S, longest_pause_s
-from keylane.query.range_rows import PAGE_BYTES
 from keylane.query.span import Span
 from keylane.query.store import Found, Reading, ReadTerms, Store, Watermarks
 from keylane.state.field_index import KEYS, values_at

@@ -75,7 +75,7 @@ class Layouts:
 
 def _keys_of(topic: str) -> list[bytes]:
     """Return the keys of a topic's layout record and of its copies."""
-    return [redis_keys.layout_key(topic, tag) for tag in (redis_keys.RECORD_TAG, *redis_keys.COPY_TAGS)]
+    return [redis_keys.layout_key(topic, tag) for tag in redis_keys.ALL_TAGS]
 
 
 def _decode(data: bytes) -> Layout:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from keylane.query.store import Store
 
 MOST_NAMES = 10_000
-_TAGS = (redis_keys.RECORD_TAG, *redis_keys.COPY_TAGS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ def read_names(store: Store, key_of: Callable[[bytes], bytes], deadline: Deadlin
 
     A copy may lack some: its shard may have lost them, and the job writes them again.
     """
-    keys = [key_of(tag) for tag in _TAGS]
+    keys = [key_of(tag) for tag in redis_keys.ALL_TAGS]
     calls = [
         Call(routing.key_slot(key), (b"ZRANGEBYLEX", key, b"-", b"+", b"LIMIT", b"0", b"%d" % MOST_NAMES))
         for key in keys

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from keylane.errors import HistoryTooShort, ScopeTooWide, TooLarge
 from keylane.model.records import Record
-from keylane.query.as_of import read_as_of_time
+from keylane.query.as_of import PAGE_BYTES, read_as_of_time
 from keylane.query.fetch import find_present, read_records
 from keylane.query.merged_index import MergedIndex
 from keylane.query.scoped_index import ScopedIndex
@@ -17,8 +17,6 @@ from keylane.state.lanes import Lane
 Found = Record | HistoryTooShort | None
 Row = tuple[bytes, Lane, Found]  # key, its lane, what was read: None for a key alone
 
-PAGE_BYTES = 4 * 1024 * 1024
-"""A page ends where its values are larger than this: base64 of them still fits into a Lambda's response."""
 FIRST_STEP = 100
 """The first step reads this many values; their size decides how many of the next ones fit into the page."""
 

@@ -22,14 +22,16 @@ _PLACES = Decimal("1e-9")
 
 def merge_states(columns: Sequence[Column], one: Sequence[Any], other: Sequence[Any]) -> list[Any]:
     """Return the states of all of a window's records from the states of two parts of them."""
-    return [_MERGE[c.kind](a, b) for c, a, b in zip(columns, one, other, strict=True)]
+    return [_AGGREGATES[c.kind][0](a, b) for c, a, b in zip(columns, one, other, strict=True)]
 
 
 def render_columns(columns: Sequence[Column], states: Sequence[Any]) -> str:
     """Return the columns by name as a JSON object. Raises CodecError where the states do not fit."""
     try:
         pairs = zip(columns, states, strict=True)
-        return f"{{{', '.join(f'{json.dumps(c.name)}: {_SHOW[c.kind](state)}' for c, state in pairs)}}}"
+        return (
+            f"{{{', '.join(f'{json.dumps(c.name)}: {_AGGREGATES[c.kind][1](state)}' for c, state in pairs)}}}"
+        )
     except (ValueError, TypeError, ArithmeticError, IndexError) as error:
         raise CodecError(f"the states do not fit the view's columns: {error!r}") from error
 
@@ -43,39 +45,30 @@ def decimal_text(number: Decimal) -> str:
 
 def add_decimals(one: str | None, other: Decimal | None) -> str | None:
     """Return the sum as a state has it, or None without a number."""
-    return _add(one, None if other is None else decimal_text(other))
+    added: str | None = _add(one, None if other is None else decimal_text(other))
+    return added
 
 
-def _add(one: str | None, other: str | None) -> str | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return decimal_text(_EXACT.add(Decimal(one), Decimal(other)))
+def _of_both(merge: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return what merges two states where there was something in both parts, else is that of the other."""
+
+    def merged(one: Any, other: Any) -> Any:
+        if one is None or other is None:
+            return other if one is None else one
+        return merge(one, other)
+
+    return merged
 
 
-def _least(one: str | None, other: str | None) -> str | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return min(one, other, key=Decimal)
-
-
-def _most(one: str | None, other: str | None) -> str | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return max(one, other, key=Decimal)
+_add = _of_both(lambda one, other: decimal_text(_EXACT.add(Decimal(one), Decimal(other))))
 
 
 def _average(one: list[Any], other: list[Any]) -> list[Any]:
     return [_add(one[0], other[0]), one[1] + other[1]]
 
 
-def _newer(one: list[Any] | None, other: list[Any] | None) -> list[Any] | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return max(one, other, key=lambda state: (Decimal(state[0]), state[1], state[2]))
-
-
-def _count(one: int, other: int) -> int:
-    return one + other
+def _age(state: list[Any]) -> tuple[Decimal, int, int]:
+    return Decimal(state[0]), state[1], state[2]
 
 
 def _shown_decimal(state: str | None) -> str:
@@ -93,20 +86,14 @@ def _shown_latest(state: list[Any] | None) -> str:
     return "null" if state is None else str(state[3])
 
 
-_MERGE: dict[str, Callable[[Any, Any], Any]] = {
-    "count": _count,
-    "sum": _add,
-    "min": _least,
-    "max": _most,
-    "avg": _average,
-    "latest": _newer,
+_Aggregate = tuple[Callable[[Any, Any], Any], Callable[[Any], str]]
+_AGGREGATES: dict[str, _Aggregate] = {
+    "count": (lambda one, other: one + other, lambda state: str(int(state))),
+    "sum": (_add, _shown_decimal),
+    "min": (_of_both(lambda one, other: min(one, other, key=Decimal)), _shown_decimal),
+    "max": (_of_both(lambda one, other: max(one, other, key=Decimal)), _shown_decimal),
+    "avg": (_average, _shown_average),
+    "latest": (_of_both(lambda one, other: max(one, other, key=_age)), _shown_latest),
 }
-_SHOW: dict[str, Callable[[Any], str]] = {
-    "count": lambda state: str(int(state)),
-    "sum": _shown_decimal,
-    "min": _shown_decimal,
-    "max": _shown_decimal,
-    "avg": _shown_average,
-    "latest": _shown_latest,
-}
-KINDS = tuple(_MERGE)
+"""What merges two states, and what shows one."""
+KINDS = tuple(_AGGREGATES)

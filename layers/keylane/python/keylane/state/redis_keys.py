@@ -7,6 +7,7 @@ COPY_TAGS = (b"keylane-v", b"keylane-h")
 
 The three slots lie a third of the cluster apart, so three shards or more have one record each.
 """
+ALL_TAGS = (RECORD_TAG, *COPY_TAGS)
 
 
 def value_key_prefix(tag: bytes, topic: str, generation: int) -> bytes:

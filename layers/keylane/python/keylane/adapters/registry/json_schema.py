@@ -13,13 +13,11 @@ from urllib.parse import urljoin
 
 import jsonschema_rs
 
-from keylane.formats.json_text import finite, no_constant
+from keylane.formats.json_text import decoder
 
 BACKTRACK_LIMIT = 100_000
 """Steps of a pattern that cannot match in linear time: a few milliseconds."""
 REASON_CHARACTERS = 300
-
-_decoder = json.JSONDecoder(parse_constant=no_constant, parse_float=finite)
 
 
 class Fault(NamedTuple):
@@ -51,7 +49,7 @@ def validator(schema: Any, references: Sequence[tuple[str, str]] = ()) -> Callab
 
     def find_fault(value: bytes) -> Fault | None:
         try:
-            document = _decoder.decode(value.decode())
+            document = decoder.decode(value.decode())
         except (ValueError, RecursionError):
             return Fault("", "the value is not valid JSON")
         try:

@@ -8,9 +8,9 @@ from typing import Any
 from keylane.adapters.registry.compiled import Encoder
 from keylane.adapters.registry.json_schema_bounded import bounded_validator
 from keylane.formats.avro_schema import TOO_DEEP, NotOfSchema
+from keylane.formats.json_text import compact
 
 _DRAFT = re.compile(r"https?://json-schema\.org/(draft-0[467]|draft/20(19-09|20-12))/schema#?")
-_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def encoder(schema: str, references: Sequence[tuple[str, str]] = ()) -> Encoder:
@@ -25,7 +25,7 @@ def encoder(schema: str, references: Sequence[tuple[str, str]] = ()) -> Encoder:
 
     def encode(value: Any) -> bytes:
         try:
-            data = _compact(value).encode()
+            data = compact(value).encode()
         except RecursionError:
             raise NotOfSchema(TOO_DEEP) from None
         except UnicodeEncodeError:

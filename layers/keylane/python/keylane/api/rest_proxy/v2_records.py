@@ -15,7 +15,6 @@ and Karapace's headers, [{"key": ..., "value": ...}], are base64 by default.
 An unknown field is rejected: with a misspelt `value` the record would be a tombstone.
 """
 
-import json
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,13 +32,13 @@ from keylane.api.writes.record_bodies import (
     parse_records,
 )
 from keylane.errors import BadField, BadRequest, SchemaFault, UnsupportedMediaType
+from keylane.formats.json_text import compact
 from keylane.model.records import NewRecord
 
 JSON = "application/vnd.kafka.json.v2+json"
 BINARY = "application/vnd.kafka.binary.v2+json"
 TEXT = "application/vnd.kafka.text.v2+json"
 HEADERS_LIMIT = 100
-_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 KEY_FORMAT = choice(
     "key_format",
@@ -228,7 +227,7 @@ class _RecordParser:
         if field == "key" and self._key_as_text and isinstance(found, str):
             return fields.to_utf8(field, found)
         try:
-            text = _compact(found)
+            text = compact(found)
         except RecursionError as error:
             raise fields.bad_value(field, "is nested too deeply") from error
         return fields.to_utf8(field, text)

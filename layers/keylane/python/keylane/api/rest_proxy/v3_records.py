@@ -7,7 +7,6 @@
 base64. Data that are null or missing are no key, and a tombstone.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -19,13 +18,13 @@ from keylane.api.rest_proxy.v2_scalars import read_integer
 from keylane.api.rest_proxy.v3_schemas import SCHEMA_FIELDS, TYPES, DataForm, RecordSchemas
 from keylane.api.writes.record_bodies import kind_of
 from keylane.errors import BadRequest, RecordMalformed, RecordRejected
+from keylane.formats.json_text import compact
 from keylane.model.records import NewRecord
 
 BINARY, JSON_DATA, STRING = FORMATS = ("BINARY", "JSON", "STRING")
 NO_PARTITION = 40402
 RECORD_FIELDS = frozenset({"partition_id", "headers", "key", "value", "timestamp"})
 _CONTENT_FIELDS = frozenset({"type", "data", *SCHEMA_FIELDS})
-_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class StreamedRecord(NamedTuple):
@@ -91,7 +90,7 @@ def _encode(kind: str, data: Any, where: str) -> bytes | None:
     if kind == BINARY:
         return _decode_base64(where, data)
     if kind == JSON_DATA:
-        return _to_utf8(where, _compact(data))
+        return _to_utf8(where, compact(data))
     if not isinstance(data, str):
         raise RecordRejected(f"{where} is {kind_of(data)}, not a string")
     return _to_utf8(where, data)

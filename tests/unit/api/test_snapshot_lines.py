@@ -89,11 +89,47 @@ def keys_of(lines: list[dict[str, Any]]) -> list[tuple[str, bool]]:
 def test_lines_are_begin_rows_lanes_and_end(host: SnapshotHost):
     host.put(b"a", "acme")
     begin, row, lane, end = host.lines()
+    cursor = begin["begin"].pop("cursor")
     assert begin == {"begin": {"topic": "written", "lanes": 1, "at": "0:1@7"}}
+    assert [line["lane"]["lane"] for line in host.lines(cursor=cursor) if "lane" in line] == ["0.0"]
     assert (row["key"], row["position"], row["value"]) == ("a", "0:0", {"tenant": "acme"})
     assert lane["lane"].keys() == {"lane", "partition", "next_offset", "as_of_ms", "cursor"}
     assert (lane["lane"]["lane"], lane["lane"]["next_offset"]) == ("0.0", 1)
     assert end == {"end": {"at": "0:1@7"}}
+
+
+def test_lanes_are_read_apart_and_go_on_with_the_cursor_of_any_of_them():
+    host = SnapshotHost(WrittenTopic(1, partitions=4))
+    for number in range(40):
+        host.put(b"k%d" % number, "acme")
+    whole = host.lines()
+    cursor = whole[0]["begin"]["cursor"]
+    parts = [host.lines(lanes=lanes, cursor=cursor) for lanes in ("0-0", "1-2", "3-9")]
+    assert [[line["lane"]["lane"] for line in part if "lane" in line] for part in parts] == [
+        ["0.0"],
+        ["1.0", "2.0"],
+        ["3.0"],
+    ]
+    assert sorted(key for part in parts for key in keys_of(part)) == sorted(keys_of(whole))
+    assert all(part[-1] == {"end": {}} for part in parts)
+    behind = next(line["lane"]["cursor"] for line in parts[1] if "lane" in line)
+    rest = host.lines(lanes="1-2", cursor=behind)
+    assert [line["lane"]["lane"] for line in rest if "lane" in line] == ["2.0"]
+    assert host.lines(lanes="4-5")[1:] == [{"end": {}}]
+
+
+@pytest.mark.parametrize("lanes", ["", "1", "2-1", "-1", "a-b", "1-2-3", "0-1234567", "\u0661-\u0662"])
+def test_what_is_no_range_of_lanes_is_refused(host: SnapshotHost, lanes: str):
+    response = host.respond(lanes=lanes)
+    assert (response.status_code, json.loads(response.body)["parameter"]) == (400, "lanes")
+
+
+def test_a_part_of_a_topic_that_was_built_again_is_refused(host: SnapshotHost):
+    cursor = host.lines()[0]["begin"]["cursor"]
+    host.topic.build_again()
+    response = host.respond(lanes="0-0", cursor=cursor)
+    assert response.status_code == 409
+    assert json.loads(response.body)["type"] == "urn:keylane:problem:snapshot-outdated"
 
 
 def test_a_time_to_live_is_in_the_first_line():

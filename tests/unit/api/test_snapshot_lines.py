@@ -12,6 +12,7 @@ from tests.support.written_topic import WrittenTopic
 
 from keylane.access.scopes import KeyRule, PermittedRows, Scope, ScopeRule
 from keylane.api.http.request import Request
+from keylane.api.reads import snapshot
 from keylane.app import query
 from keylane.config.api import ApiSettings
 from keylane.errors import NotStreamed
@@ -60,7 +61,7 @@ class SnapshotHost:
 
     def _read(self, pieces: Iterator[bytes]) -> Iterator[dict[str, Any]]:
         for number, piece in enumerate(pieces):
-            assert piece.endswith(b"\n")
+            assert not piece or piece.endswith(b"\n")
             yield from map(json.loads, piece.splitlines())
             if number == 0:
                 self.between()
@@ -132,6 +133,18 @@ def test_a_part_of_a_topic_that_was_built_again_is_refused(host: SnapshotHost):
     assert json.loads(response.body)["type"] == "urn:keylane:problem:snapshot-outdated"
 
 
+def test_rows_come_in_pieces_and_each_lane_is_sent_at_once(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(snapshot, "ROWS_AT_ONCE", 2)
+    host = SnapshotHost(WrittenTopic(1, partitions=1))
+    host.topic.state.step_keys = 100
+    for number in range(5):
+        host.put(b"k%d" % number, "acme")
+    pieces = list(host.respond().body)
+    assert [piece.count(b'"key"') for piece in pieces] == [0, 0, 2, 2, 1, 0, 0, 0]
+    assert [number for number, piece in enumerate(pieces) if not piece] == [1, 6]
+    assert b'"lane"' in pieces[5]
+
+
 def test_a_time_to_live_is_in_the_first_line():
     host = SnapshotHost(WrittenTopic(1, options=Options(ttl_ms=5_000)))
     assert host.lines()[0]["begin"]["ttl_ms"] == 5_000
@@ -146,7 +159,7 @@ def test_keys_are_shown_as_they_are_asked_for(host: SnapshotHost):
 def test_of_a_condition_what_leaves_is_removed(host: SnapshotHost):
     host.put_among_others(b"a", "acme")
     lines = host.respond(tenant="acme").body
-    next(lines)
+    assert [bool(next(lines)), bool(next(lines))] == [True, False]
     assert keys_of([json.loads(next(lines))]) == [("a", False)]
     host.put(b"a", "zoo")
     rest = [json.loads(line) for piece in lines for line in piece.splitlines()]
@@ -159,7 +172,7 @@ def test_a_scoped_caller_gets_permitted_rows_and_no_name_of_another_key(
 ):
     host.put_among_others(b"a", "acme")
     lines = host.respond(rows).body
-    next(lines)
+    assert [bool(next(lines)), bool(next(lines))] == [True, False]
     assert keys_of([json.loads(next(lines))]) == [("a", False)]
     host.put(b"other-0", None)
     host.put(b"c", "zoo")

@@ -15,7 +15,7 @@ last line is `end`, or a `problem`.
 
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from keylane.api.http import cursors
@@ -41,7 +41,7 @@ from keylane.api.reads.pages import PREFIX, parse_prefix
 from keylane.config.functions import QuerySettings
 from keylane.errors import BadRequest
 from keylane.formats.projection import Fields
-from keylane.model.records import Answer
+from keylane.model.records import Answer, Record
 from keylane.query.changes import ChangeReader
 from keylane.query.lane_snapshot import LaneCut, LaneRows
 from keylane.query.snapshot import SnapshotScan, TopicSnapshot
@@ -53,6 +53,8 @@ CODINGS = ("zstd", "gzip")
 LANES = lane_range("lanes", "the numbers of the first and the last lane to read, counted from 0")
 SNAPSHOT: tuple[Parameter, ...] = (PREFIX, KEY_FORMAT, FIELDS, PARTIAL, LANES, CURSOR)
 SNAPSHOT_NAMES = frozenset(each.name for each in SNAPSHOT if each.place == QUERY)
+ROWS_AT_ONCE = 50
+"""Rows that are rendered before another request may run: within a millisecond."""
 _POSITION = struct.Struct(">QQI")
 """Of a cursor: generation, incarnation, number of the next lane. It is valid for any `lanes`."""
 
@@ -116,14 +118,21 @@ class SnapshotLines:
         self._request = request
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield some lines at a time. What goes wrong is the last line: nothing is raised."""
+        """Yield some lines at a time, and nothing where these are to be sent at once.
+
+        What goes wrong is the last line: nothing is raised.
+        """
         try:
             yield _line("begin", self._begin())
+            yield b""
             for part in self._snapshot.parts():
                 if isinstance(part, LaneRows):
-                    yield self._rows(part)
+                    for first in range(0, len(part.rows), ROWS_AT_ONCE):
+                        yield self._rows(part, part.rows[first : first + ROWS_AT_ONCE])
                 else:
+                    # A client that is cut off goes on behind the last lane that it has.
                     yield _line("lane", self._lane(part))
+                    yield b""
             at = self._snapshot.end()
             yield _line("end", {} if at is None else {"at": render_topic_id(at)})
         except Exception as error:  # noqa: BLE001 (whatever it is, the client must not take it for the end)
@@ -135,14 +144,13 @@ class SnapshotLines:
         begin |= {"at": render_topic_id(snapshot.begin), "cursor": self._cursor(0)}
         return begin if options.ttl_ms is None else begin | {"ttl_ms": options.ttl_ms}
 
-    def _rows(self, part: LaneRows) -> bytes:
+    def _rows(self, part: LaneRows, rows: Sequence[tuple[bytes, Record | None]]) -> bytes:
         request, layout = self._request, self._snapshot.layout
         decoder = self._reader.decoder(raw_keys=request.raw_keys)
         envelopes = Envelopes(self._reader.store.clock.now_ms(), request.fields, decoder)
         partition, watermark = part.lane.partition, part.watermark
         lines = [
-            envelopes.render_row(key, Answer(layout, partition, record, watermark))
-            for key, record in part.rows
+            envelopes.render_row(key, Answer(layout, partition, record, watermark)) for key, record in rows
         ]
         return ("\n".join(lines) + "\n").encode("utf-8", "surrogatepass")
 

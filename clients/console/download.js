@@ -2,7 +2,7 @@
 
 import { button, element } from "./dom.js";
 import { fieldAt } from "./fields.js";
-import { count } from "./format.js";
+import { count, size } from "./format.js";
 import { inline, parse } from "./json.js";
 import { explain } from "./problem.js";
 import { Failed, pathOf, readerOf } from "./session.js";
@@ -10,7 +10,6 @@ import { Failed, pathOf, readerOf } from "./session.js";
 const MOST = 100_000;
 /** Bytes at the end of a snapshot in which its last line is. */
 const TAIL = 65_536;
-const MB = 1_000_000;
 const OWN = ["key", "key_format", "partition", "offset", "timestamp"];
 
 const textOf = (value) => (value === undefined || value === null ? "" : typeof value === "string" ? value : inline(value));
@@ -37,14 +36,14 @@ function save(name, type, parts) {
 async function saveWhole(topic, status, stop) {
   const reader = await readerOf(pathOf("topics", topic, "snapshot"));
   const parts = [];
-  for (let size = 0; ; ) {
+  for (let bytes = 0; ; ) {
     const { done, value } = await reader.read().catch(() => ({ done: true }));
     if (done) break;
     if (stop.hidden || !status.isConnected) return reader.cancel();
     // The browser may have a Blob on its disk.
     parts.push(new Blob([value]));
-    size += value.length;
-    status.replaceChildren(`${(size / MB).toFixed(1)} MB`);
+    bytes += value.length;
+    status.replaceChildren(size(bytes));
   }
   const last = (await new Blob(parts).slice(-TAIL).text()).trimEnd().split("\n").pop();
   if (!last.startsWith('{"end"')) {

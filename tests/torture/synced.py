@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _STAYS_S = (0.0, 0.5, 2.0)
 _PAUSE_S = 0.1
-_EQUAL_WITHIN_S = 90
+EQUAL_WITHIN_S = 90
 
 
 class SyncedTopics:
@@ -62,10 +62,10 @@ class SyncedTopics:
     def check_at_rest(self, facts: Facts) -> Iterator[str]:
         """Begin no more, and compare each mapping with the log, which has come to rest."""
         self._goes_on.clear()
-        if not self._is_idle.wait(_EQUAL_WITHIN_S) and not self.broken:
-            yield f"mappings have not come to rest within {_EQUAL_WITHIN_S} s"
+        if not self._is_idle.wait(EQUAL_WITHIN_S) and not self.broken:
+            yield f"mappings have not come to rest within {EQUAL_WITHIN_S} s"
             return
-        until_s = time.monotonic() + _EQUAL_WITHIN_S
+        until_s = time.monotonic() + EQUAL_WITHIN_S
         for topic in self._stack.shapes:
             while topic not in self._kept and not self._begin_kept(topic):
                 if time.monotonic() > until_s:
@@ -75,7 +75,7 @@ class SyncedTopics:
         fresh = [self._fresh] if self._fresh else []
         for topic, records in [*self._kept.items(), *fresh]:
             self._counts["mappings, compared"] += 1
-            yield from _compare(topic, records, facts)
+            yield from compare(topic, records, facts)
 
     def close(self) -> None:
         self._stop.set()
@@ -127,10 +127,10 @@ class SyncedTopics:
         return records
 
 
-def _compare(topic: str, records: SyncedTopic[Any], facts: Facts) -> Iterator[str]:
+def compare(topic: str, records: SyncedTopic[Any], facts: Facts) -> Iterator[str]:
     """Wait until the mapping has all of the log and equals it; yields what is otherwise in the end."""
     ends = {partition: end for (name, partition), end in facts.log.next_offsets.items() if name == topic}
-    until_s = time.monotonic() + _EQUAL_WITHIN_S
+    until_s = time.monotonic() + EQUAL_WITHIN_S
     while True:
         try:
             reached = records.at.next_offsets

@@ -110,7 +110,7 @@ def _array(name: str, values: list[Any], kind: pa.DataType, records: Sequence[Re
         return pa.array(values, kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         for value, record in zip(values, records, strict=True):
-            _converted(name, lambda _, value=value: pa.array([value], kind), record)
+            _converted(name, lambda _: pa.array([value], kind), record)  # noqa: B023 (runs at once)
         raise
 
 

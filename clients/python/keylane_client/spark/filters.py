@@ -124,7 +124,7 @@ def _of_order(asked: Filter, kind: str) -> Wanted | None:
         math.nextafter(value, to) if isinstance(value, float) else value for to in (-math.inf, math.inf)
     )
     if isinstance(asked, EqualTo):
-        return between(low, high) if isinstance(value, float) else value  # type: ignore[no-any-return]
+        return between(low, high) if isinstance(value, float) else value
     if kind == "boolean":
         return None
     return between(low, None) if isinstance(asked, (GreaterThan, GreaterThanOrEqual)) else between(None, high)

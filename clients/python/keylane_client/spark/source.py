@@ -164,7 +164,7 @@ class KeylaneReader(DataSourceReader):
                 self._pushed.add(filters, self._source.fields(client), self._schema)
         return filters
 
-    def partitions(self) -> list[LanesPartition]:  # type: ignore[override]  # a list is a sequence
+    def partitions(self) -> list[LanesPartition]:
         """Divide the lanes among tasks. Raises InvalidArgument if the topic has been created again."""
         with self._source.open() as client:
             parts = self._source.parts(client, self._pushed)

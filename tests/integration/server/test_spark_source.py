@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import re
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,7 +21,6 @@ from keylane_client.spark import position_of, register
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from pyspark.sql import DataFrame
     from tests.support.logged_topic import LoggedTopic
@@ -202,3 +203,31 @@ def test_a_token_is_sent_and_one_that_is_refused_is_named(
             table(spark, running.url, flights.name, token="another").count()
         with pytest.raises(PySparkException, match="401"):
             table(spark, running.url, flights.name).count()
+
+
+def test_the_page_makes_parquet_files_that_pandas_counts(
+    spark: SparkSession,
+    server: StandingServer,
+    logged_topic: Callable[..., LoggedTopic],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+):
+    topic = logged_topic(index=1, fields=(("dep_delay", "number"), ("origin", "text")))
+    for number, origin in enumerate(["JFK", "LGA", "JFK"]):
+        topic.put(
+            b"N%d" % number, json.dumps({"origin": origin, "dest": "LAX", "dep_delay": number}).encode()
+        )
+    page = Path("docs/use/snapshots.md").read_text(encoding="utf-8")
+    example = page.partition("\n## A table of Spark\n")[2].partition("```python\n")[2].partition("```")[0]
+    # The example's session is this one, whose files are where it was started.
+    for old, new in {
+        "http://localhost:8080": server.url,
+        '"flights"': f'"{topic.name}"',
+        '"from_jfk"': f'"{tmp_path}/from_jfk"',
+    }.items():
+        assert old in example
+        example = example.replace(old, new)
+    exec(compile(example, "the page", "exec"), {})  # noqa: S102
+    counts, since = capsys.readouterr().out.splitlines()[-2:]
+    assert counts == "2 2"
+    assert re.fullmatch(r"changes since then: 0:\d+,.*@\d+", since)

@@ -2,11 +2,14 @@
 
 import { button, element } from "./dom.js";
 import { fieldAt } from "./fields.js";
-import { count } from "./format.js";
-import { inline } from "./json.js";
+import { count, size } from "./format.js";
+import { inline, parse } from "./json.js";
 import { explain } from "./problem.js";
+import { Failed, pathOf, readerOf } from "./session.js";
 
 const MOST = 100_000;
+/** Bytes at the end of a snapshot in which its last line is. */
+const TAIL = 65_536;
 const OWN = ["key", "key_format", "partition", "offset", "timestamp"];
 
 const textOf = (value) => (value === undefined || value === null ? "" : typeof value === "string" ? value : inline(value));
@@ -23,10 +26,31 @@ export const linesOf = (records) => records.map((each) => `${inline(each)}\n`).j
 
 const FORMS = { csv: ["CSV", "text/csv", csvOf], jsonl: ["JSON lines", "application/x-ndjson", linesOf] };
 
-function save(name, type, text) {
-  const url = URL.createObjectURL(new Blob([text], { type: `${type};charset=utf-8` }));
+function save(name, type, parts) {
+  const url = URL.createObjectURL(new Blob(parts, { type: `${type};charset=utf-8` }));
   element("a", { href: url, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(url), 60_000);
+}
+
+/** Save the lines of a topic's snapshot. A link would send no token, and would not say whether the file is complete. */
+async function saveWhole(topic, status, stop) {
+  const reader = await readerOf(pathOf("topics", topic, "snapshot"));
+  const parts = [];
+  for (let bytes = 0; ; ) {
+    const { done, value } = await reader.read().catch(() => ({ done: true }));
+    if (done) break;
+    if (stop.hidden || !status.isConnected) return reader.cancel();
+    // The browser may have a Blob on its disk.
+    parts.push(new Blob([value]));
+    bytes += value.length;
+    status.replaceChildren(size(bytes));
+  }
+  const last = (await new Blob(parts).slice(-TAIL).text()).trimEnd().split("\n").pop();
+  if (!last.startsWith('{"end"')) {
+    throw new Failed(last.startsWith('{"problem"') ? parse(last).problem : { title: "The topic was not read to its end", detail: "The connection broke: try again." });
+  }
+  save(`${topic}.snapshot.jsonl`, "application/x-ndjson", parts);
+  status.replaceChildren("The whole topic, complete");
 }
 
 /** Buttons that save what is shown, or all. `shown()`: records; `fields()`: columns; `all()`: an async iterator of pages. */
@@ -48,13 +72,23 @@ export function exportBar(name, { shown, fields, all }) {
         stop.hidden = true;
       }
       if (!status.isConnected) return;
-      save(`${name}.${ending}`, type, form(records, fields()));
+      save(`${name}.${ending}`, type, [form(records, fields())]);
       status.replaceChildren(`${count(records.length)} records as ${label}${records.length >= MOST ? ": the most that this page exports" : ""}`);
     } catch (error) {
       stop.hidden = true;
       if (error.name !== "AbortError") status.replaceChildren(await explain(error));
     }
   }
+  async function runWhole() {
+    stop.hidden = false;
+    try {
+      await saveWhole(name, status, stop);
+    } catch (error) {
+      status.replaceChildren(await explain(error));
+    }
+    stop.hidden = true;
+  }
+  const whole = button("Whole topic", runWhole, { title: "All records as of one position, as lines of JSON" });
   const buttons = Object.entries(FORMS).map(([ending, form]) => button(form[0], () => run(form, ending)));
-  return element("div", { class: "row export" }, element("span", { class: "hint" }, "Export"), what, buttons, stop, status);
+  return element("div", { class: "row export" }, element("span", { class: "hint" }, "Export"), what, buttons, whole, stop, status);
 }

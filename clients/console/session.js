@@ -62,6 +62,8 @@ export function urlOf(path, query = {}) {
   return connection.base + path + (text ? `?${text}` : "");
 }
 
+const noAnswer = () => new Failed({ type: "page:no-answer", title: "No answer came", detail: `${connection.base} did not answer, or the browser does not allow this page to ask it.` });
+
 /** Send a request; resolves to its status, headers and text whatever the status. Raises Failed without an answer. */
 export async function send(method, path, { query, headers = {}, body, signal } = {}) {
   const started = performance.now();
@@ -81,7 +83,7 @@ export async function send(method, path, { query, headers = {}, body, signal } =
     bytes = new Uint8Array(await response.arrayBuffer());
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Failed({ type: "page:no-answer", title: "No answer came", detail: `${connection.base} did not answer, or the browser does not allow this page to ask it.` });
+    throw noAnswer();
   }
   const text = new TextDecoder().decode(bytes);
   return { status: response.status, headers: response.headers, text, bytes, tookMs: performance.now() - started };
@@ -102,6 +104,13 @@ export async function get(path, options = {}) {
   const response = await send("GET", path, options);
   if (response.status !== 200 && response.status !== 304) throw new Failed(problemFrom(response), response);
   return response;
+}
+
+/** GET whose body is read as it comes; resolves to its reader. Raises Failed. */
+export async function readerOf(path) {
+  const response = await fetch(urlOf(path), { headers: await credentials(), ...QUIET }).catch(() => Promise.reject(noAnswer()));
+  if (response.ok) return response.body.getReader();
+  throw new Failed(problemFrom({ status: response.status, text: await response.text() }));
 }
 
 export async function read(path, query, signal) {

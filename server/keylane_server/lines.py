@@ -66,7 +66,7 @@ class LineBody:
     """The lines of one client: the body of its response. `pieces`: some lines each."""
 
     def __init__(self, bodies: LineBodies, coder: PlainCoder) -> None:
-        self.pieces: Iterator[bytes] = iter(())
+        self.pieces: Iterator[bytes] = iter(())  # an empty one: what came so far is sent at once
         self._bodies = bodies
         self._coder = coder
         self._running: RequestGreenlet | None = None
@@ -113,12 +113,14 @@ class LineBody:
                 waiting += self._coder.encode(self._last) + self._coder.end()
                 break
             waiting += self._coder.encode(piece)
+            # A piece that needed nothing from elsewhere has not let others of this process run.
+            await asyncio.sleep(0)
             now_s = time.monotonic()
             if now_s >= check_at_s:
                 check_at_s = now_s + HEARTBEAT_S
                 if refusal := refuse():
                     self._last = self._last or _problem_line(refusal.data)
-            if now_s >= flush_at_s:
+            if not piece or now_s >= flush_at_s:
                 flush_at_s = now_s + FLUSH_S
                 waiting += self._coder.flush()
             elif len(waiting) < LEAST_PIECE:

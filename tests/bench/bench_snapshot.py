@@ -4,10 +4,13 @@ A topic has `--keys` keys with `--updates` records each in Kafka, and the last o
 keys, whichever way they come:
 
 - snapshot: the lines, read as bytes and counted, from one process of `keylane serve`.
+- sync: the Python client's mapping, once it has all of them.
+- spark: `count()` of the Python client's data source, whose tasks read at a time; without the start of Spark.
 - consumer: a process that reads the log from its beginning into a dict.
 - scan: SCAN and MGET of each primary, by one client that knows no positions.
 
-`look-up` has the milliseconds of single look-ups at the same server, alone and while a snapshot is read.
+`look-up` has the milliseconds of single look-ups at the same server, alone and while another process reads
+a snapshot. `change` has those from Kafka's acknowledgement until a mapping has a record, with a real job.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import http.client
+import multiprocessing
 import random
 import threading
 import time
@@ -23,19 +27,24 @@ from urllib.parse import urlsplit
 
 import stage
 import state
+from bench_freshness import KafkaWriter
 from confluent_kafka import Consumer, Producer, TopicPartition
 from fill import fill
 from harness import ResultRow, latency, parse, report
 
 from keylane import routing
 from keylane.model.records import Layout
+from keylane_client import Absent, Client, Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pyspark.sql import SparkSession
+
 TOPIC, PARTITIONS = "snapshot", 9
 AT_ONCE = 10_000
 ALONE_S = 5.0
+WARM_UP = 60
 
 
 def main() -> None:
@@ -44,6 +53,7 @@ def main() -> None:
     options.add_argument("--keys", type=int, default=1_000_000)
     options.add_argument("--updates", type=int, nargs="+", default=[1, 10])
     options.add_argument("--value-bytes", type=int, default=150)
+    options.add_argument("--changes", type=int, default=400)
     chosen = parse(options)
     for updates in chosen.updates:
         settings = vars(chosen) | {"updates": updates}
@@ -51,6 +61,9 @@ def main() -> None:
         report(f"snapshot-{updates}", "rows per second", whole, reference="scan", settings=settings)
         unit = "milliseconds of a look-up"
         report(f"snapshot-{updates}-beside", unit, single, reference="alone", settings=settings)
+    if chosen.changes:
+        rows = [ResultRow("change", latency(changes(chosen.changes)))]
+        report("snapshot-change", "ms", rows, settings=vars(chosen), aim="p50 50 ms")
 
 
 def measure(keys: int, updates: int, value_bytes: int) -> tuple[list[ResultRow], list[ResultRow]]:
@@ -72,6 +85,11 @@ def measure(keys: int, updates: int, value_bytes: int) -> tuple[list[ResultRow],
             for coding in ("identity", "gzip", "zstd"):
                 took_s = timed(lambda: snapshot(server.url, coding), keys)  # noqa: B023 (called at once)
                 rows.append(ResultRow(f"snapshot, {coding}", {"rows/s": keys / took_s}))
+            took_s = timed(lambda: sync(server.url), keys)
+            rows.append(ResultRow("sync", {"rows/s": keys / took_s}))
+            with spark_session() as spark:
+                took_s = timed(lambda: count_by_spark(spark, server.url), keys)
+            rows.append(ResultRow("spark", {"rows/s": keys / took_s}))
             return rows, [ResultRow(name, figures) for name, figures in look_ups(server.url, keys)]
 
 
@@ -178,19 +196,71 @@ def scan(nodes: str) -> int:
     return found
 
 
+def sync(url: str) -> int:
+    """Keep the topic in a mapping; return how many records it has at first."""
+    with Client(url) as client, client.topic(TOPIC).sync() as records:
+        return len(records)
+
+
+@contextlib.contextmanager
+def spark_session() -> Iterator[SparkSession]:
+    """Yield a session with the data source, which has run a first query."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 (its import takes long)
+
+    from keylane_client.spark import register  # noqa: PLC0415
+
+    spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    register(spark)
+    spark.range(1).count()
+    yield spark
+    spark.stop()
+
+
+def count_by_spark(spark: SparkSession, url: str) -> int:
+    """Count the rows of a table of Spark."""
+    return spark.read.format("keylane").options(url=url, topic=TOPIC).load().count()
+
+
+def changes(count: int) -> list[float]:
+    """Return the milliseconds from the acknowledgement of so many records, one by one, to a mapping."""
+    config = f"[topics.{TOPIC}]\npartitions = {PARTITIONS}\n"
+    arrived = threading.Event()
+    arrived_s = 0.0
+
+    def note(_: Record | Absent) -> None:
+        nonlocal arrived_s
+        arrived_s = time.perf_counter()
+        arrived.set()
+
+    samples = []
+    with stage.whole_stack(config) as stack, Client(stack.http_url) as client:
+        writer = KafkaWriter(stack.kafka_bootstrap)
+        with client.topic(TOPIC).sync(on_change=note):
+            for number in range(count + WARM_UP):
+                arrived.clear()
+                acknowledged_s, _ = writer.write(TOPIC, b"change-%d" % number, b'{"n":%d}' % number)
+                if not arrived.wait(60):
+                    raise SystemExit("a change has not reached the mapping")
+                samples.append((arrived_s - acknowledged_s) * 1000)
+                time.sleep(0.02 + 0.001 * (number * 37 % 83))
+    return samples[WARM_UP:]
+
+
 def look_ups(url: str, keys: int) -> Iterator[tuple[str, dict[str, float]]]:
     """Yield the milliseconds of look-ups alone, and beside a snapshot."""
     is_over = threading.Event()
     threading.Timer(ALONE_S, is_over.set).start()
     yield "alone", latency(look_up_until(url, keys, is_over))
     is_over = threading.Event()
+    # A process: what reads the lines must not compete with what looks up for the interpreter.
+    reading = multiprocessing.get_context("spawn").Process(target=snapshot, args=(url, "identity"))
+    reading.start()
 
-    def read() -> None:
-        with contextlib.ExitStack() as ending:
-            ending.callback(is_over.set)
-            snapshot(url, "identity")
+    def wait() -> None:
+        reading.join()
+        is_over.set()
 
-    threading.Thread(target=read, daemon=True).start()
+    threading.Thread(target=wait, daemon=True).start()
     yield "beside a snapshot", latency(look_up_until(url, keys, is_over))
 
 

@@ -707,6 +707,33 @@ def test_all_of_a_range_is_exported_though_a_page_is_shown(tab, client, bookings
     expect(page.get_by_text("3 records as JSON lines")).to_be_visible()
 
 
+def test_the_whole_topic_is_saved_with_the_token_and_only_if_it_is_complete(tab, client, bookings):
+    page = tab.open("range", topic="bookings", prefix="console|", limit="2")
+    page.get_by_role("button", name="Connection").click()
+    page.get_by_label("Bearer token").fill("s3cret-token")
+    page.get_by_role("button", name="Use", exact=True).click()
+    with page.expect_request("**/topics/bookings/snapshot") as sent:
+        file, text = saved(page, "Whole topic")
+    assert sent.value.headers["authorization"] == "Bearer s3cret-token"
+    assert file == "bookings.snapshot.jsonl"
+    begin, *lines, end = map(json.loads, text.splitlines())
+    assert (begin["begin"]["topic"], "at" in end["end"]) == ("bookings", True)
+    assert {"console|1", "console|2", "console|3"} <= {line["key"] for line in lines if "key" in line}
+    expect(page.get_by_text("The whole topic, complete")).to_be_visible()
+
+    def answer(body: str, status: int = 200) -> None:
+        page.unroute("**/topics/bookings/snapshot")
+        page.route("**/topics/bookings/snapshot", lambda route: route.fulfill(status=status, body=body))
+        page.get_by_role("button", name="Whole topic").click()
+
+    answer(text[: text.rindex('{"end"')])
+    expect(page.get_by_text("The connection broke: try again.")).to_be_visible()
+    answer('{"problem": {"title": "Gone", "detail": "It was built again", "status": 409}}\n')
+    expect(page.get_by_text("It was built again")).to_be_visible()
+    answer('{"title": "Not streamed", "detail": "Only keylane serve has it"}', 501)
+    expect(page.get_by_text("Only keylane serve has it")).to_be_visible()
+
+
 def test_a_csv_quotes_what_has_commas_quotes_and_lines(tab):
     page = tab.open("key")
     script = """async () => {

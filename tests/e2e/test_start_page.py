@@ -136,12 +136,18 @@ def test_a_topic_is_exported_as_the_page_says_and_imported_again(applied_stack, 
 
 
 def test_the_python_of_the_page_about_snapshots_runs_as_it_is(applied_stack):
-    [example] = re.findall(r"```python\n(.*?)```", SNAPSHOTS_PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    example = example.replace("http://localhost:8080", applied_stack.http_url).replace(
-        '"flights"', '"delayed"'
-    )
     write(applied_stack.http_url, {"N1": ("JFK", 75)})
+    printed = run_example("A dict that stays current", applied_stack.http_url)
+    assert re.fullmatch(r"[1-9]\d* aircraft left JFK last\nOSL\n", printed)
+
+
+def run_example(section: str, url: str) -> str:
+    """Return what the Python of a section of the page about snapshots prints."""
+    text = SNAPSHOTS_PAGE.read_text(encoding="utf-8").partition(f"\n## {section}\n")[2]
+    example = text.partition("```python\n")[2].partition("```")[0]
+    example = example.replace("http://localhost:8080", url).replace('"flights"', '"delayed"')
     done = subprocess.run(
         [sys.executable, "-c", example], capture_output=True, text=True, check=False, timeout=60
     )
-    assert re.fullmatch(r"[1-9]\d* aircraft left JFK last\nOSL\n", done.stdout), done.stderr
+    assert done.returncode == 0, done.stderr
+    return done.stdout

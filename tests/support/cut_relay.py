@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import threading
 from typing import TYPE_CHECKING
@@ -13,10 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _PIECE_BYTES = 4096
+_REQUEST = re.compile(rb"^[A-Z]+ (\S+) HTTP/1", re.MULTILINE)
 
 
 class CutRelay:
-    """Passes bytes on to `target`, a port. `connections`: how many there were.
+    """Passes bytes on to `target`, a port. `connections`: how many there were; `asked`: for which paths.
 
     `cut_after_bytes`: after how many bytes from the server each next connection ends.
     """
@@ -25,6 +27,7 @@ class CutRelay:
         self.target = target
         self.cut_after_bytes: int | None = None
         self.connections = 0
+        self.asked: list[str] = []
         self._listener = socket.create_server((HOST, 0))
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
@@ -60,13 +63,17 @@ class CutRelay:
                 self._open |= {client, server}
             self.connections += 1
             most = self.cut_after_bytes
-            threading.Thread(target=self._pass_on, args=(client, server, None), daemon=True).start()
-            threading.Thread(target=self._pass_on, args=(server, client, most), daemon=True).start()
+            threading.Thread(target=self._pass_on, args=(client, server, None, True), daemon=True).start()
+            threading.Thread(target=self._pass_on, args=(server, client, most, False), daemon=True).start()
 
-    def _pass_on(self, source: socket.socket, sink: socket.socket, most_bytes: int | None) -> None:
+    def _pass_on(
+        self, source: socket.socket, sink: socket.socket, most_bytes: int | None, sends_requests: bool
+    ) -> None:
         passed = 0
         with contextlib.suppress(OSError):
             while (most_bytes is None or passed < most_bytes) and (data := source.recv(_PIECE_BYTES)):
+                if sends_requests:
+                    self.asked += [path.decode() for path in _REQUEST.findall(data)]
                 sink.sendall(data)
                 passed += len(data)
         with self._lock:

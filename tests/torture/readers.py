@@ -17,6 +17,7 @@ from tests.torture.reading import Reads, Seen
 from tests.torture.snapshots import Snapshots
 from tests.torture.sources import SERVER, STORE, WAIT_MS, NoAnswer, StoreSource
 from tests.torture.stack import rest
+from tests.torture.synced import SyncedTopics
 from tests.torture.tags import TagReads
 
 from keylane.errors import KeylaneError
@@ -45,13 +46,14 @@ class Readers:
     """Threads with their own clients: some read at random, some wait for positions that writes returned.
 
     Half of them read from the server. One sends If-None-Match, for side topics too. `listeners` hear of
-    changes, `snapshots` read whole topics.
+    changes, `snapshots` read whole topics, `synced` keep them current.
     """
 
     def __init__(self, stack: TortureStack, seed: int) -> None:
         self._stack = stack
         self.listeners = Listeners(stack, seed)
         self.snapshots = Snapshots(stack, seed)
+        self.synced = SyncedTopics(stack, seed)
         self._keys: list[tuple[str, bytes]] = []
         self._positions: queue.Queue[tuple[str, bytes, Position]] = queue.Queue()
         self._seen: list[list[Seen]] = [[] for _ in range(READERS + WAITERS)]
@@ -71,6 +73,7 @@ class Readers:
         self._keys = keys
         self.listeners.listen_to(keys)
         self.snapshots.begin()
+        self.synced.begin()
 
     def wait_for(self, topic: str, key: bytes, position: Position) -> None:
         """Let a waiter read the key as of a position; dropped when all waiters are busy."""
@@ -98,7 +101,7 @@ class Readers:
     @property
     def broken(self) -> list[str]:
         """Why readers have ended, if any have."""
-        return self._broken + self.listeners.broken + self.snapshots.broken
+        return self._broken + self.listeners.broken + self.snapshots.broken + self.synced.broken
 
     @property
     def confirmed(self) -> int:
@@ -115,6 +118,7 @@ class Readers:
     def close(self) -> None:
         self.listeners.close()
         self.snapshots.close()
+        self.synced.close()
         self._stop.set()
         for thread in self._threads:
             thread.join(WAIT_MS / 1000 + 10)

@@ -130,6 +130,7 @@ class Tormentor:
             faults += _first(self.scoped.check(facts, is_at_rest=not missing))
             if not missing:
                 faults += _first(self.readers.snapshots.check_at_rest(facts))
+                faults += _first(self.readers.synced.check_at_rest(facts))
                 self.readers.listeners.rest()
                 faults += _first(self.streams.check(facts, lambda: self._note_slowness(facts.troubles)))
             if not missing:
@@ -154,7 +155,10 @@ class Tormentor:
             broken or self.stack.job.has_ended or bool(self.readers.broken),
             [_since(began_s, step) for step in log],
             self.writers.counts(),
-            count_by_source(seen) + self.scoped.counts + self.readers.snapshots.counts(),
+            sum(
+                (self.scoped.counts, self.readers.snapshots.counts(), self.readers.synced.counts()),
+                count_by_source(seen),
+            ),
         )
 
     @property

@@ -75,7 +75,7 @@ class StreamCheck:
         if event.name == RECORD:
             document = json.loads(event.data)
             found = key_log.at(document["partition"], document["offset"])
-            if found is None or found.value is None or not _is_value(found.value, document):
+            if found is None or found.value is None or not is_value(found.value, document):
                 yield f"{where}: the log has {show(found)}, and a stream sent {event.data[:200]}"
                 return
         trail = self.trails.setdefault(event.key, deque(maxlen=_TRAIL))
@@ -117,7 +117,7 @@ class StreamCheck:
         key_log = facts.log.of(self.topic, key)
         due = key_log.newest_of(*below)
         assert due is not None
-        if due.partition != key_log.own_partition and _has_lost_writes(facts, now.ended_s):
+        if due.partition != key_log.own_partition and has_lost_writes(facts, now.ended_s):
             return  # a failover took the stray back, and nothing says so until it is read again
         where = f"{self.topic}/{key.decode()}: a stream announced {below[0]}:{below[1]}"
         if key not in self.held:
@@ -134,7 +134,7 @@ def _show_heard(now: Heard, event: ChangeEvent, found: Logged | None) -> str:
     )
 
 
-def _has_lost_writes(facts: Facts, by_s: float) -> bool:
+def has_lost_writes(facts: Facts, by_s: float) -> bool:
     return any(facts.has_lost(shard, by_s) for shard in range(facts.stack.cluster.shards))
 
 
@@ -154,7 +154,7 @@ def _is_over(key_log: KeyLog, record: Logged, at_ms: int) -> bool:
     return key_log.is_gone(record, at_ms + EXPIRY_MS) or _gone_above(key_log, record, at_ms) is not None
 
 
-def _is_value(value: bytes, document: dict[str, Any]) -> bool:
+def is_value(value: bytes, document: dict[str, Any]) -> bool:
     """Whether a stream's document has this value: as text, or as the JSON that it is."""
     wanted = json.loads(value) if document.get("value_format") == "json" else value.decode()
     return bool(document["value"] == wanted)

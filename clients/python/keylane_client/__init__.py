@@ -68,6 +68,7 @@ if TYPE_CHECKING:
         ValueNotReadable,
         ViewNotOpened,
     )
+    from keylane_client.snapshots import SnapshotPart
     from keylane_client.synced_topics import AsyncSyncedTopic, SyncedTopic
     from keylane_client.wire import Exchange, Hook
     from keylane_client.writes import NewRecord
@@ -124,6 +125,7 @@ __all__ = [
     "SigV4",
     "Snapshot",
     "SnapshotOutdated",
+    "SnapshotPart",
     "SyncFailed",
     "SyncedTopic",
     "Topic",
@@ -144,7 +146,10 @@ __all__ = [
     "between",
     "starting_with",
 ]
-_MODULES = ("answers", "errors", "conditions", "wire", "context", "writes", "auth", "synced_topics", "client")
+_MODULES = (
+    *("answers", "errors", "conditions", "wire", "context", "snapshots", "writes"),
+    *("auth", "synced_topics", "client"),
+)
 """Where the names are. The last three import httpx, which takes longer than all the rest."""
 
 

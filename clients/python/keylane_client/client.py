@@ -193,6 +193,14 @@ class _SnapshotMethods(WithDriver[D, SnapshotCalls]):
         """Return how many lanes have been read."""
         return self._calls.reader.lanes_read
 
+    @property
+    def next_offset(self) -> int:
+        """Return up to where the lane of the last record is read: it has all of its partition below this."""
+        return self._calls.reader.next_offset
+
+    parts = items_of(SnapshotCalls.parts)
+    part = deriving(SnapshotCalls.part)
+
 
 class Snapshot(_SnapshotMethods[BlockingDriver], Generic[V]):
     """All records of a topic: `for record in topic.snapshot()` reads them, then `at` says where they are."""

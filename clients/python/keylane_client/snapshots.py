@@ -1,6 +1,6 @@
 """All records of a topic, lane by lane: `GET /topics/{topic}/snapshot`, lines of JSON.
 
-    {"begin": {"lanes": 9, "at": "0:41611,1:38588@1795311449754"}}
+    {"begin": {"lanes": 9, "at": "0:41611,1:38588@1795311449754", "cursor": "AQ..."}}
     {..., "key": "N725MQ", ..., "value": {...}}     a row; with "absent": true its key's row is removed
     {"lane": {..., "as_of_ms": 1795311449754, "cursor": "AQ..."}}
     {"end": {"at": "0:41640,1:38600@1795311449754"}}, or {"problem": {...}}
@@ -13,9 +13,10 @@ changes from there lacks nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import pairwise
+from typing import Any, TypeVar
 
 from keylane_client.answers import Record, TopicVector
 from keylane_client.context import TopicScope
@@ -40,6 +41,7 @@ from keylane_client.wire import (
     segment,
 )
 
+T = TypeVar("T")
 LINES = "application/x-ndjson"
 MOST_LINE_BYTES = 128 * 1024 * 1024
 """A line is a record: Kafka's largest ones are far below."""
@@ -72,19 +74,37 @@ class ChosenRecords:
         return {**asked, **self.topic.terms.query(), **key_bounds(prefix=self.prefix)}
 
 
-class SnapshotReader:
-    """Reads one snapshot. `at`: where the whole is, once it is read; before that where it began.
+@dataclass(frozen=True, slots=True)
+class SnapshotPart:
+    """Some lanes of a snapshot, by their numbers, both included. Another process may read it.
 
-    `lanes` and `lanes_read`: how many there are, and how many have come. `ttl_ms`: the topic's.
+    `at`: where the snapshot began. `cursor`: refuses a topic that was built again since then.
     """
 
-    def __init__(self, chosen: ChosenRecords) -> None:
-        self.at: TopicVector | None = None
+    at: TopicVector
+    cursor: str
+    first_lane: int
+    last_lane: int
+    ttl_ms: int | None = None
+
+
+class SnapshotReader:
+    """Reads one snapshot, or a part of one.
+
+    `at`: where the whole is, once it is read; before that, and of a part, where it began. `lanes` and
+    `lanes_read`: how many there are, and how many have come. `ttl_ms`: the topic's. `next_offset`: below it
+    the lane that came last has all records of its partition.
+    """
+
+    def __init__(self, chosen: ChosenRecords, part: SnapshotPart | None = None) -> None:
+        self.at: TopicVector | None = None if part is None else part.at
         self.is_over = False
-        self.lanes = self.lanes_read = 0
-        self.ttl_ms: int | None = None
+        self.lanes = 0 if part is None else part.last_lane - part.first_lane + 1
+        self.lanes_read = self.next_offset = 0
+        self.ttl_ms: int | None = None if part is None else part.ttl_ms
         self._chosen = chosen
-        self._cursor: str | None = None
+        self._part = part
+        self._cursor: str | None = None if part is None else part.cursor
         self._lines = LineParser()
         self._listening: Listening | None = None
         self._failures = 0
@@ -101,16 +121,47 @@ class SnapshotReader:
 
         Raises SnapshotOutdated where a new snapshot must begin; what is transient is tried again.
         """
+        return (yield from self._retried(self._read_lane, delay_s))
+
+    def parts(self, most: int) -> Generator[Listening, ApiResponse, list[SnapshotPart]]:
+        """Begin the snapshot, and return it in so many parts at most, of which none is read yet."""
+        cursor = yield from self._retried(self._read_begin, 0.0)
+        self._listening = None
+        count = max(1, min(most, self.lanes))
+        firsts = [self.lanes * number // count for number in range(count + 1)]
+        return [
+            SnapshotPart(self.reached, cursor, first, end - 1, self.ttl_ms)
+            for first, end in pairwise(firsts)
+            if first < end
+        ]
+
+    def _retried(
+        self, read: Callable[[float], Generator[Listening, ApiResponse, T]], delay_s: float
+    ) -> Generator[Listening, ApiResponse, T]:
         retries = self._chosen.topic.context.options.retries
         while True:
             try:
-                return (yield from self._read_lane(delay_s))
+                return (yield from read(delay_s))
             except KeylaneError as error:  # noqa: PERF203 (the next attempt is another)
                 self._listening = None
                 self._failures += 1
                 if self._failures >= retries.attempts or not retries.is_transient(error):
                     raise
                 delay_s = retries.wait_s(error, self._failures)
+
+    def _read_begin(self, delay_s: float) -> Generator[Listening, ApiResponse, str]:
+        """Return the cursor of the snapshot's first lane."""
+        listening = self._listen(delay_s)
+        while True:
+            for line in self._lines:
+                with expect_keylane():
+                    begin = self._chosen.topic.context.loads(line)["begin"]
+                    self._begin(begin)
+                    return str(begin["cursor"])
+            chunk = (yield listening).body
+            if not chunk:
+                raise Unreachable("the snapshot was cut off before its first line")
+            self._lines.feed(chunk)
 
     def _read_lane(self, delay_s: float) -> Generator[Listening, ApiResponse, list[Record] | None]:
         rows: dict[Key, Record] = {}
@@ -143,6 +194,8 @@ class SnapshotReader:
         query = self._chosen.query()
         if self._cursor is not None:
             query["cursor"] = self._cursor
+        if self._part is not None:
+            query["lanes"] = f"{self._part.first_lane}-{self._part.last_lane}"
         path = f"/topics/{segment(self._chosen.topic.name)}/snapshot"
         request = ApiRequest("GET", path, query, {"Accept": LINES}, delay_s=delay_s)
         self._lines = LineParser()
@@ -165,10 +218,18 @@ class SnapshotReader:
     def _end_lane(self, lane: dict[str, Any], rows: dict[Key, Record]) -> list[Record]:
         self._cursor, self._failures = lane["cursor"], 0
         self.lanes_read += 1
+        self.next_offset = int(lane["next_offset"])
+        self._lower(lane["partition"])
         if self.ttl_ms is None:
             return list(rows.values())
         expired_ms = lane["as_of_ms"] - self.ttl_ms
         return [each for each in rows.values() if each.timestamp_ms is None or each.timestamp_ms > expired_ms]
+
+    def _lower(self, partition: int) -> None:
+        """Let `at` be where the lane is, if that is further back: a failover may have lost writes."""
+        at = self.reached
+        if self.next_offset < at.next_offsets.get(partition, 0):
+            self.at = TopicVector({**at.next_offsets, partition: self.next_offset}, at.incarnation)
 
     def _end(self, end: dict[str, Any]) -> None:
         if "at" in end:
@@ -206,16 +267,32 @@ class LineParser:
 
 
 class SnapshotCalls:
-    """All records of a topic. Its state is that of the iteration that began last."""
+    """All records of a topic, or of some lanes. Its state is that of the iteration that began last."""
 
-    def __init__(self, chosen: ChosenRecords) -> None:
+    def __init__(self, chosen: ChosenRecords, part: SnapshotPart | None = None) -> None:
         self._chosen = chosen
-        self.reader = SnapshotReader(chosen)
+        self._part = part
+        self.reader = SnapshotReader(chosen, part)
 
     @property
     def name(self) -> str:
         """Return the topic's name."""
         return self._chosen.topic.name
+
+    def parts(self, most: int) -> Stream[SnapshotPart]:
+        """Begin the snapshot, and give it in so many parts at most. `part` reads one; they can be pickled.
+
+        Each lane is exact by itself, as in a snapshot that is read at once. The stream of changes from the
+        parts' `at` lacks nothing.
+        """
+        yield Items((yield from SnapshotReader(self._chosen).parts(most)))
+
+    def part(self, part: SnapshotPart) -> SnapshotCalls:
+        """Return the records of one part of this snapshot; those who read it choose the same records.
+
+        Reading them raises SnapshotOutdated if the topic has been built again since the parts were made.
+        """
+        return SnapshotCalls(self._chosen, part)
 
     def records(self) -> Stream[Record]:
         """Read the records, lane by lane: one lane is in memory at a time.
@@ -224,13 +301,13 @@ class SnapshotCalls:
         """
         has_given = False
         beginnings = 0
-        reader = self.reader = SnapshotReader(self._chosen)
+        reader = self.reader = SnapshotReader(self._chosen, self._part)
         while True:
             try:
                 lane = yield from reader.next_lane()
             except SnapshotOutdated:
                 beginnings += 1
-                if has_given or beginnings >= BEGINNINGS:
+                if self._part or has_given or beginnings >= BEGINNINGS:
                     raise
                 reader = self.reader = SnapshotReader(self._chosen)
                 continue

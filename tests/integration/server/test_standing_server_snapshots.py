@@ -64,7 +64,7 @@ def test_a_snapshot_is_all_records_lane_by_lane_and_ends_with_a_position(
     path = f"/topics/{topic.name}/snapshot"
     lines = lines_of(server, path)
     begin, *_, end = lines
-    assert begin["begin"].keys() == {"topic", "lanes", "at"}
+    assert begin["begin"].keys() == {"topic", "lanes", "at", "cursor"}
     lanes = [line["lane"] for line in lines if "lane" in line]
     assert len(lanes) == begin["begin"]["lanes"] == 9
     at = {str(lane["partition"]): lane["next_offset"] for lane in lanes}

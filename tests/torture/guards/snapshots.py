@@ -1,4 +1,4 @@
-"""The guards of snapshots of whole topics."""
+"""The guards of snapshots of whole topics, and of mappings that begin with one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from tests.torture.guards.mutant import mutant, rare_mutant
 
 _LANE = "layers/keylane/python/keylane/query/lane_snapshot.py"
 _UNITS = "tests/unit/query/test_snapshot.py"
+_READING = "clients/python/keylane_client/snapshots.py"
+_SYNC = "clients/python/keylane_client/syncing.py"
+_CLIENT_UNITS = "tests/unit/client"
 
 MUTANTS = (
     # The lane is cut where its scan began: what came after that is in some rows.
@@ -68,5 +71,48 @@ MUTANTS = (
         "known = {source: min(end, first.get(source, end)) for source, end in known.items()}",
         "pass",
         test=f"{_UNITS}::test_strays_are_as_of_their_own_offsets",
+    ),
+    # The stream begins where it is by now: what came between the snapshot and that is in neither.
+    mutant(
+        "the position of a mapping",
+        _SYNC,
+        """{"Accept": "text/event-stream", "Last-Event-ID": str(at)}""",
+        """{"Accept": "text/event-stream"}""",
+        test=f"{_CLIENT_UNITS}/test_sync.py::test_a_stream_that_breaks_is_resumed_where_it_was_however_often",
+    ),
+    # A key that is deleted stays in the mapping.
+    mutant(
+        "removed keys of a mapping",
+        _SYNC,
+        "        elif absent is not None:\n",
+        "        elif False:\n",
+        test=f"{_CLIENT_UNITS}/test_sync.py::test_a_mapping_has_the_snapshot_and_then_each_change",
+    ),
+    # A key that is deleted while its lane is read stays among the lane's records.
+    mutant(
+        "removed rows of the client",
+        _READING,
+        "            rows.pop(normal_key(parse_key(document)), None)\n",
+        "            pass\n",
+        test=f"{_CLIENT_UNITS}/test_snapshots.py::"
+        "test_a_snapshot_has_the_last_row_of_each_key_and_ends_with_its_vector",
+    ),
+    # The mapping goes on behind a gap as if there was none.
+    mutant(
+        "gaps of a mapping",
+        _SYNC,
+        """                        if event.name == "gap":\n                            return has_moved\n""",
+        "",
+        focus="empty-redis",
+        test=f"{_CLIENT_UNITS}/test_sync.py::test_after_a_gap_the_mapping_is_replaced_and_what_differs_is_reported",
+    ),
+    # A lane that a failover took back is read as one that is there: the stream leaves out what follows.
+    rare_mutant(
+        "lanes behind the beginning",
+        _READING,
+        "if self.next_offset < at.next_offsets.get(partition, 0):",
+        "if False:",
+        test=f"{_CLIENT_UNITS}/test_snapshots.py::"
+        "test_a_lane_behind_where_the_snapshot_began_takes_the_position_back",
     ),
 )

@@ -12,6 +12,7 @@ from tests.support.written_topic import WrittenTopic
 
 from keylane.access.scopes import KeyRule, PermittedRows, Scope, ScopeRule
 from keylane.api.http.request import Request
+from keylane.api.reads import snapshot
 from keylane.app import query
 from keylane.config.api import ApiSettings
 from keylane.errors import NotStreamed
@@ -60,7 +61,7 @@ class SnapshotHost:
 
     def _read(self, pieces: Iterator[bytes]) -> Iterator[dict[str, Any]]:
         for number, piece in enumerate(pieces):
-            assert piece.endswith(b"\n")
+            assert not piece or piece.endswith(b"\n")
             yield from map(json.loads, piece.splitlines())
             if number == 0:
                 self.between()
@@ -89,11 +90,59 @@ def keys_of(lines: list[dict[str, Any]]) -> list[tuple[str, bool]]:
 def test_lines_are_begin_rows_lanes_and_end(host: SnapshotHost):
     host.put(b"a", "acme")
     begin, row, lane, end = host.lines()
+    cursor = begin["begin"].pop("cursor")
     assert begin == {"begin": {"topic": "written", "lanes": 1, "at": "0:1@7"}}
+    assert [line["lane"]["lane"] for line in host.lines(cursor=cursor) if "lane" in line] == ["0.0"]
     assert (row["key"], row["position"], row["value"]) == ("a", "0:0", {"tenant": "acme"})
     assert lane["lane"].keys() == {"lane", "partition", "next_offset", "as_of_ms", "cursor"}
     assert (lane["lane"]["lane"], lane["lane"]["next_offset"]) == ("0.0", 1)
     assert end == {"end": {"at": "0:1@7"}}
+
+
+def test_lanes_are_read_apart_and_go_on_with_the_cursor_of_any_of_them():
+    host = SnapshotHost(WrittenTopic(1, partitions=4))
+    for number in range(40):
+        host.put(b"k%d" % number, "acme")
+    whole = host.lines()
+    cursor = whole[0]["begin"]["cursor"]
+    parts = [host.lines(lanes=lanes, cursor=cursor) for lanes in ("0-0", "1-2", "3-9")]
+    assert [[line["lane"]["lane"] for line in part if "lane" in line] for part in parts] == [
+        ["0.0"],
+        ["1.0", "2.0"],
+        ["3.0"],
+    ]
+    assert sorted(key for part in parts for key in keys_of(part)) == sorted(keys_of(whole))
+    assert all(part[-1] == {"end": {}} for part in parts)
+    behind = next(line["lane"]["cursor"] for line in parts[1] if "lane" in line)
+    rest = host.lines(lanes="1-2", cursor=behind)
+    assert [line["lane"]["lane"] for line in rest if "lane" in line] == ["2.0"]
+    assert host.lines(lanes="4-5")[1:] == [{"end": {}}]
+
+
+@pytest.mark.parametrize("lanes", ["", "1", "2-1", "-1", "a-b", "1-2-3", "0-1234567", "\u0661-\u0662"])
+def test_what_is_no_range_of_lanes_is_refused(host: SnapshotHost, lanes: str):
+    response = host.respond(lanes=lanes)
+    assert (response.status_code, json.loads(response.body)["parameter"]) == (400, "lanes")
+
+
+def test_a_part_of_a_topic_that_was_built_again_is_refused(host: SnapshotHost):
+    cursor = host.lines()[0]["begin"]["cursor"]
+    host.topic.build_again()
+    response = host.respond(lanes="0-0", cursor=cursor)
+    assert response.status_code == 409
+    assert json.loads(response.body)["type"] == "urn:keylane:problem:snapshot-outdated"
+
+
+def test_rows_come_in_pieces_and_each_lane_is_sent_at_once(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(snapshot, "ROWS_AT_ONCE", 2)
+    host = SnapshotHost(WrittenTopic(1, partitions=1))
+    host.topic.state.step_keys = 100
+    for number in range(5):
+        host.put(b"k%d" % number, "acme")
+    pieces = list(host.respond().body)
+    assert [piece.count(b'"key"') for piece in pieces] == [0, 0, 2, 2, 1, 0, 0, 0]
+    assert [number for number, piece in enumerate(pieces) if not piece] == [1, 6]
+    assert b'"lane"' in pieces[5]
 
 
 def test_a_time_to_live_is_in_the_first_line():
@@ -110,7 +159,7 @@ def test_keys_are_shown_as_they_are_asked_for(host: SnapshotHost):
 def test_of_a_condition_what_leaves_is_removed(host: SnapshotHost):
     host.put_among_others(b"a", "acme")
     lines = host.respond(tenant="acme").body
-    next(lines)
+    assert [bool(next(lines)), bool(next(lines))] == [True, False]
     assert keys_of([json.loads(next(lines))]) == [("a", False)]
     host.put(b"a", "zoo")
     rest = [json.loads(line) for piece in lines for line in piece.splitlines()]
@@ -123,7 +172,7 @@ def test_a_scoped_caller_gets_permitted_rows_and_no_name_of_another_key(
 ):
     host.put_among_others(b"a", "acme")
     lines = host.respond(rows).body
-    next(lines)
+    assert [bool(next(lines)), bool(next(lines))] == [True, False]
     assert keys_of([json.loads(next(lines))]) == [("a", False)]
     host.put(b"other-0", None)
     host.put(b"c", "zoo")

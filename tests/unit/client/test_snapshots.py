@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pickle
+
 import httpx
 import pytest
 from tests.unit.client.api_double import ApiDouble, problem
@@ -177,3 +179,48 @@ def test_an_error_that_asks_for_a_pause_is_one_that_passes():
     api = ApiDouble(problem(503, "overloaded", Retry_After="100"))
     with pytest.raises(Unavailable):
         list(api.topic().snapshot())
+
+
+def test_a_snapshot_is_read_in_parts_which_can_be_pickled():
+    api = ApiDouble(
+        lines(begun(3, cursor="c"), a_row("unread", 0)),
+        *(lines(begun(3), a_row(key, 1), lane(number), ended(None)) for key, number in (("a", 0), ("b", 1))),
+        lines(begun(3, at="0:8,1:9@7"), a_row("c", 2), cut="{"),
+        lines(begun(3, at="0:8,1:9@7"), a_row("c", 2), lane(2), ended(None)),
+    )
+    topic = api.topic().reading(fields=["x"])
+    parts = list(topic.snapshot(prefix="p").parts(3))
+    assert [(each.first_lane, each.last_lane) for each in parts] == [(0, 0), (1, 1), (2, 2)]
+    found = [topic.snapshot(prefix="p").part(pickle.loads(pickle.dumps(each))) for each in parts]  # noqa: S301
+    assert [values_of(each) for each in found] == [{"a": 1}, {"b": 1}, {"c": 2}]
+    assert [(str(each.at), each.lanes, each.next_offset) for each in found] == [(BEGAN_AT, 1, 5)] * 3
+    assert api.paths == [
+        f"{PATH}?fields=x&prefix=p",
+        *(f"{PATH}?fields=x&prefix=p&cursor=c&lanes={number}-{number}" for number in (0, 1, 2, 2)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lanes", "most", "ranges"), [(5, 2, [(0, 1), (2, 4)]), (2, 9, [(0, 0), (1, 1)]), (0, 4, [])]
+)
+def test_lanes_are_divided_among_parts(lanes: int, most: int, ranges: list[tuple[int, int]]):
+    api = ApiDouble(httpx.ReadError("gone"), lines(begun(lanes, cursor="c")))
+    found = api.topic().snapshot().parts(most)
+    assert [(each.first_lane, each.last_lane) for each in found] == ranges
+
+
+def test_a_part_of_a_topic_that_was_built_again_is_not_begun_again():
+    api = ApiDouble(lines(begun(cursor="c")), problem(409, "snapshot-outdated"))
+    [part] = api.topic().snapshot().parts(1)
+    with pytest.raises(SnapshotOutdated):
+        list(api.topic().snapshot().part(part))
+    assert len(api.requests) == 2
+
+
+def test_a_lane_behind_where_the_snapshot_began_takes_the_position_back():
+    api = ApiDouble(
+        lines(begun(at="0:9,1:4@7"), a_row("a", 1), lane(0), lane(1)), lines(begun(), ended(None))
+    )
+    snapshot = api.topic().snapshot()
+    assert values_of(snapshot) == {"a": 1}
+    assert str(snapshot.at) == "0:5,1:4@7"

@@ -79,6 +79,35 @@ async def test_a_line_does_not_wait_for_many_more(coding: str | None, monkeypatc
     assert first == LINE % 0
 
 
+@pytest.mark.parametrize("coding", [None, "gzip", "zstd"])
+async def test_what_comes_before_an_empty_piece_is_sent_at_once(coding: str | None):
+    body = await OpenBodies().open(iter([LINE % 0, LINE % 1, b"", LINE % 2]), coding)
+    first = await anext(aiter(body.chunks(lambda: None)))
+    if coding == "gzip":
+        first = zlib.decompressobj(31).decompress(first)
+    if coding == "zstd":
+        first = zstandard.ZstdDecompressor().decompressobj().decompress(first)
+    assert first == LINE % 0 + LINE % 1
+
+
+async def test_others_run_between_pieces():
+    ran: list[str] = []
+
+    def pieces() -> Iterator[bytes]:
+        for number in range(3):
+            ran.append("piece")
+            yield LINE % number
+
+    async def run() -> None:
+        for _ in range(3):
+            ran.append("other")
+            await asyncio.sleep(0)
+
+    body = await OpenBodies().open(pieces())
+    await asyncio.gather(read(body), run())
+    assert ran == ["piece", "other"] * 3
+
+
 async def test_so_many_are_read_at_a_time_and_one_that_can_t_begin_takes_no_place():
     opened = OpenBodies()
 

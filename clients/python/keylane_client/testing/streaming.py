@@ -21,7 +21,9 @@ IsChosen = Callable[[FakeRecord], bool]
 def snapshot_lines(topic: FakeTopic, render: Row, is_chosen: IsChosen) -> httpx.Response:
     """Return all chosen records of the topic as a snapshot: a lane for each partition."""
     at = _position(topic)
-    lines: list[dict[str, Any]] = [{"begin": {"topic": topic.name, "lanes": topic.partitions, "at": at}}]
+    lines: list[dict[str, Any]] = [
+        {"begin": {"topic": topic.name, "lanes": topic.partitions, "at": at, "cursor": "0"}}
+    ]
     for number in range(topic.partitions):
         own = (each for each in topic.latest_of_all() if each.partition == number and is_chosen(each))
         lines += [render(each) for each in own]

@@ -31,9 +31,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from keylane.errors import BadRequest, PositionNotReached, ScopeTooWide, ValueNotDecodable
 from keylane.model.records import MAX_LANES, Answer, Layout, Position, Record
 from keylane.ports import Call, Deadline
-from keylane.query.as_of import PAGE_BYTES
 from keylane.query.conditions import Asked, Drive, FieldQuestion, Order, question_of
 from keylane.query.field_scan import FieldScan, FoundMember
+from keylane.query.history_entries import PAGE_BYTES
 from keylane.query.kept import read_kept
 from keylane.query.latest import FIRST_PAUSE_S, longest_pause_s
 from keylane.query.span import Span

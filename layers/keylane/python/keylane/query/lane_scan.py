@@ -68,9 +68,9 @@ The id is an address in the process's memory, which differs after a restart: tha
 A user who may only read can't ask for Redis' own run id. What flushes scripts changes the id, too.
 """
 _DIGEST = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest().encode()
-SCANNED_AT_ONCE = 250
-"""SCAN's COUNT, and the number of keys after which a step ends."""
-SCANS_OF_STEP = 16
+SCANNED_AT_ONCE = 100
+"""SCAN's COUNT, and the number of keys after which a step ends: others wait that long, for Redis and here."""
+SCANS_OF_STEP = 40
 """A step looks at so many times SCANNED_AT_ONCE keys of the node: within one or two milliseconds."""
 BYTES_OF_STEP = 512 * 1024
 _SPECIAL = re.compile(rb"([\\*?\[\]])")

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from keylane.errors import HistoryTooShort, ScopeTooWide, TooLarge
 from keylane.model.records import Record
-from keylane.query.as_of import PAGE_BYTES, read_as_of_time
+from keylane.query.as_of import read_as_of_time
 from keylane.query.fetch import find_present, read_records
+from keylane.query.history_entries import PAGE_BYTES
 from keylane.query.merged_index import MergedIndex
 from keylane.query.scoped_index import ScopedIndex
 from keylane.query.span import Span

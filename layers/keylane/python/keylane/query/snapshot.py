@@ -30,13 +30,14 @@ if TYPE_CHECKING:
 class SnapshotScan(NamedTuple):
     """Which records: of keys that begin with `prefix`, and meet the conditions.
 
-    `first_lane`: the number of the first lane. `built`: generation and incarnation of the snapshot that goes
-    on there, None for a new one.
+    `first_lane`, `last_lane`: the numbers of the lanes that are read, None to the last one. `built`:
+    generation and incarnation of the snapshot that goes on there, None for a new one.
     """
 
     prefix: bytes = b""
     asked: tuple[Asked, ...] = ()
     first_lane: int = 0
+    last_lane: int | None = None
     built: tuple[int, int] | None = None
 
 
@@ -79,9 +80,9 @@ class TopicSnapshot:
 
         Raises as `LaneSnapshot.parts`. But after SnapshotOutdated, a lane that was cut stays valid.
         """
-        for number, lane in enumerate(self.lanes):
-            if number < self._scan.first_lane:
-                continue
+        first, last = self._scan.first_lane, self._scan.last_lane
+        numbered = list(enumerate(self.lanes))
+        for number, lane in numbered[first : None if last is None else last + 1]:
             for part in LaneSnapshot(self._given, number, lane).parts():
                 if isinstance(part, LaneCut):
                     self._cuts.append(part)

@@ -28,6 +28,7 @@ _FIELD = r"\s*[^,.\s][^,.]*((\.[^,.]+)*\.\s*[^,.\s][^,.]*)?"
 FIELDS_PATTERN = rf"{_FIELD}(,{_FIELD}){{0,{FIELDS_LIMIT - 1}}}"
 _SPACED_ZONE = re.compile(r"(.*T.*\d) (\d\d:?\d\d)")
 _POSITION = re.compile(r"\d+:\d+")
+_LANE_DIGITS = 6
 
 
 QUERY, HEADER = "query", "header"
@@ -155,6 +156,23 @@ def position(name: str, description: str, **more: Any) -> Parameter:
 
     schema = {"type": "string", "pattern": r"^[0-9]{1,18}:[0-9]{1,18}$", "examples": ["3:1042"]}
     return Parameter(name, description, schema, read, **more)
+
+
+def lane_range(name: str, description: str) -> Parameter:
+    """Make a parameter that is a range of lanes by their numbers, both included, as in 0-3."""
+
+    def read(given: str) -> tuple[int, int]:
+        first, _, last = given.partition("-")
+        if not all(each.isascii() and each.isdigit() and len(each) <= _LANE_DIGITS for each in (first, last)):
+            raise ValueError("not a range of lanes: it looks like 0-3")
+        if int(first) > int(last):
+            raise ValueError("a range that ends before it begins")
+        return int(first), int(last)
+
+    digits = f"[0-9]{{1,{_LANE_DIGITS}}}"
+    return Parameter(
+        name, description, {"type": "string", "pattern": f"^{digits}-{digits}$", "examples": ["0-3"]}, read
+    )
 
 
 def moment(name: str, description: str) -> Parameter:

@@ -1,6 +1,6 @@
 """All records of a topic as lines of JSON: the request, and the lines.
 
-    {"begin": {"topic": "flights", "lanes": 9, "at": "0:41611,1:38588@1795311449754"}}
+    {"begin": {"topic": "flights", "lanes": 9, "at": "0:41611,1:38588@1795311449754", "cursor": ...}}
     {"topic": "flights", "partition": 0, "offset": 1042, ..., "key": "N725MQ", ..., "value": {...}}
     {"key": "N14228", "key_format": "text", "absent": true}
     {"lane": {"lane": "0.0", "partition": 0, "next_offset": 41640, "as_of_ms": 1795311449754, "cursor": ...}}
@@ -15,7 +15,7 @@ last line is `end`, or a `problem`.
 
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from keylane.api.http import cursors
@@ -28,7 +28,7 @@ from keylane.api.http.common_parameters import (
     has_base64_keys,
     parse_cursor,
 )
-from keylane.api.http.parameters import QUERY, Parameter
+from keylane.api.http.parameters import QUERY, Parameter, lane_range
 from keylane.api.http.preferences import preferred_coding
 from keylane.api.http.problems import response_to
 from keylane.api.http.request import Request, topic_of
@@ -41,7 +41,7 @@ from keylane.api.reads.pages import PREFIX, parse_prefix
 from keylane.config.functions import QuerySettings
 from keylane.errors import BadRequest
 from keylane.formats.projection import Fields
-from keylane.model.records import Answer
+from keylane.model.records import Answer, Record
 from keylane.query.changes import ChangeReader
 from keylane.query.lane_snapshot import LaneCut, LaneRows
 from keylane.query.snapshot import SnapshotScan, TopicSnapshot
@@ -50,10 +50,13 @@ from keylane.query.store import ReadTerms
 LINES = "application/x-ndjson"
 CODINGS = ("zstd", "gzip")
 """Content codings of the lines, the one that takes less time first."""
-SNAPSHOT: tuple[Parameter, ...] = (PREFIX, KEY_FORMAT, FIELDS, PARTIAL, CURSOR)
+LANES = lane_range("lanes", "the numbers of the first and the last lane to read, counted from 0")
+SNAPSHOT: tuple[Parameter, ...] = (PREFIX, KEY_FORMAT, FIELDS, PARTIAL, LANES, CURSOR)
 SNAPSHOT_NAMES = frozenset(each.name for each in SNAPSHOT if each.place == QUERY)
+ROWS_AT_ONCE = 50
+"""Rows that are rendered before another request may run: within a millisecond."""
 _POSITION = struct.Struct(">QQI")
-"""Of a cursor: generation, incarnation, number of the next lane."""
+"""Of a cursor: generation, incarnation, number of the next lane. It is valid for any `lanes`."""
 
 
 class SnapshotRequest(NamedTuple):
@@ -74,13 +77,14 @@ def parse_snapshot(request: Request, topic: str, settings: QuerySettings) -> Sna
     name, prefix = topic_of(topic), parse_prefix(request).low
     asked = parse_conditions(request, SNAPSHOT_NAMES)
     bounds = bounds_of(request, "snapshot", prefix, asked)
-    scan = SnapshotScan(prefix, asked)
+    first, last = LANES.of(request) or (0, None)
+    scan = SnapshotScan(prefix, asked, first, last)
     after = parse_cursor(request, name, bounds)
     if after is not None:
         if len(after) != _POSITION.size:
             raise BadRequest("the cursor is not one of a snapshot", CURSOR.name)
         generation, incarnation, number = _POSITION.unpack(after)
-        scan = scan._replace(first_lane=number, built=(generation, incarnation))
+        scan = scan._replace(first_lane=max(first, number), built=(generation, incarnation))
     terms = ReadTerms(settings.state_timeout_ms, partial=PARTIAL.of(request))
     coding = preferred_coding(request.headers.get("accept-encoding"), CODINGS)
     raw_keys = has_base64_keys(request)
@@ -114,14 +118,21 @@ class SnapshotLines:
         self._request = request
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield some lines at a time. What goes wrong is the last line: nothing is raised."""
+        """Yield some lines at a time, and nothing where these are to be sent at once.
+
+        What goes wrong is the last line: nothing is raised.
+        """
         try:
             yield _line("begin", self._begin())
+            yield b""
             for part in self._snapshot.parts():
                 if isinstance(part, LaneRows):
-                    yield self._rows(part)
+                    for first in range(0, len(part.rows), ROWS_AT_ONCE):
+                        yield self._rows(part, part.rows[first : first + ROWS_AT_ONCE])
                 else:
+                    # A client that is cut off goes on behind the last lane that it has.
                     yield _line("lane", self._lane(part))
+                    yield b""
             at = self._snapshot.end()
             yield _line("end", {} if at is None else {"at": render_topic_id(at)})
         except Exception as error:  # noqa: BLE001 (whatever it is, the client must not take it for the end)
@@ -130,23 +141,21 @@ class SnapshotLines:
     def _begin(self) -> dict[str, Any]:
         snapshot, options = self._snapshot, self._snapshot.layout.options
         begin: dict[str, Any] = {"topic": self._request.topic, "lanes": len(snapshot.lanes)}
-        begin["at"] = render_topic_id(snapshot.begin)
+        begin |= {"at": render_topic_id(snapshot.begin), "cursor": self._cursor(0)}
         return begin if options.ttl_ms is None else begin | {"ttl_ms": options.ttl_ms}
 
-    def _rows(self, part: LaneRows) -> bytes:
+    def _rows(self, part: LaneRows, rows: Sequence[tuple[bytes, Record | None]]) -> bytes:
         request, layout = self._request, self._snapshot.layout
         decoder = self._reader.decoder(raw_keys=request.raw_keys)
         envelopes = Envelopes(self._reader.store.clock.now_ms(), request.fields, decoder)
         partition, watermark = part.lane.partition, part.watermark
         lines = [
-            envelopes.render_row(key, Answer(layout, partition, record, watermark))
-            for key, record in part.rows
+            envelopes.render_row(key, Answer(layout, partition, record, watermark)) for key, record in rows
         ]
         return ("\n".join(lines) + "\n").encode("utf-8", "surrogatepass")
 
     def _lane(self, cut: LaneCut) -> dict[str, Any]:
-        layout, watermark = self._snapshot.layout, cut.watermark
-        position = _POSITION.pack(layout.generation, layout.incarnation, cut.number + 1)
+        watermark = cut.watermark
         lane: dict[str, Any] = {
             "lane": str(cut.lane),
             "partition": cut.lane.partition,
@@ -159,7 +168,13 @@ class SnapshotLines:
             lane["building"] = True
         if watermark.incomplete:
             lane["incomplete"] = True
-        return lane | {"cursor": cursors.encode(self._request.topic, self._request.bounds, position)}
+        return lane | {"cursor": self._cursor(cut.number + 1)}
+
+    def _cursor(self, number: int) -> str:
+        """Return what goes on at the lane of this number."""
+        layout = self._snapshot.layout
+        position = _POSITION.pack(layout.generation, layout.incarnation, number)
+        return cursors.encode(self._request.topic, self._request.bounds, position)
 
 
 def _line(name: str, content: dict[str, Any]) -> bytes:

@@ -29,7 +29,7 @@ SPARK_TESTS = -m 'cluster or not cluster' $(PYTEST_ARGS) tests/unit/spark tests/
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help setup setup-python setup-check setup-sam setup-tests setup-localstack demo test test-profile test-steady unit integration e2e
-.PHONY: containers long databases spark-cluster spark-versions check example docs setup-docs
+.PHONY: containers long databases spark-cluster spark-versions check example docs setup-docs setup-typescript
 .PHONY: lint-infra lint-code audit generate release layer layer-requirements image-requirements jar-checksums sizing package-job build
 .PHONY: up down status deploy-local clean soak fuzz-records fuzz-requests corpora torture torture-mutants model model-mutants under-fire upgrade compat
 .PHONY: bench bench-lookup bench-ingest bench-events bench-freshness bench-coldstart bench-read bench-write bench-outage bench-wait bench-serve bench-idle bench-scale bench-peers bench-migrate bench-leaders bench-find bench-memory bench-snapshot bench-compare
@@ -46,11 +46,8 @@ setup-python:
 demo: setup  ## Real flights into Kafka, and their answers over HTTP (KEYLANE_ARGS=--once tears it down)
 	@$(BIN)/keylane demo $(KEYLANE_ARGS)
 
-# Each of the three commands starts the server again where its settings are others: all of them have this one.
-example: export KEYLANE_CORS_ORIGIN = http://localhost:8090
-example: setup  ## A departures board in the browser, live (Ctrl-C ends it; examples/flights-board)
+example: setup-typescript  ## A departures board in the browser, live, for two customers (Ctrl-C ends it; examples/flights-board)
 	@cd examples/flights-board && $(abspath $(BIN))/keylane up
-	@cd examples/flights-board && $(abspath $(BIN))/keylane demo
 	@cd examples/flights-board && $(abspath $(BIN))/python board.py
 
 setup-check:
@@ -58,6 +55,9 @@ setup-check:
 
 setup-sam:
 	@$(PY) local/bootstrap.py python sam
+
+setup-typescript: setup
+	@$(PY) local/bootstrap.py typescript
 
 setup-docs:
 	@$(PY) local/bootstrap.py python docs

@@ -31,7 +31,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .PHONY: help setup setup-python setup-check setup-sam setup-tests setup-localstack demo test test-profile test-steady unit integration e2e
 .PHONY: containers long databases spark-cluster spark-versions check example docs setup-docs setup-typescript
 .PHONY: lint-infra lint-code audit generate release layer layer-requirements image-requirements jar-checksums sizing package-job build
-.PHONY: up down status deploy-local clean soak fuzz-records fuzz-requests corpora torture torture-mutants model model-mutants under-fire upgrade compat
+.PHONY: up down status deploy-local clean soak fuzz-records fuzz-requests live-copies corpora torture torture-mutants model model-mutants under-fire upgrade compat
 .PHONY: bench bench-lookup bench-ingest bench-events bench-freshness bench-coldstart bench-read bench-write bench-outage bench-wait bench-serve bench-idle bench-scale bench-peers bench-migrate bench-leaders bench-find bench-memory bench-snapshot bench-compare
 
 help:  ## This list
@@ -204,6 +204,10 @@ fuzz-records: setup  ## Records of random bytes and metadata for a real job for 
 fuzz-requests: MINUTES = 30
 fuzz-requests: setup-tests  ## Changed requests of every route for the server and the functions for MINUTES=30 (SEED=s repeats)
 	@$(BIN)/python -m tests.requests --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+live-copies: N = 50
+live-copies: setup-tests  ## The TypeScript client's live copy through N=50 random schedules of failures (SEED=1; 12 minutes)
+	@SCHEDULES=$(N) $(if $(SEED),SEED=$(SEED)) $(BIN)/python -m pytest tests/integration/server/test_live_copy_schedules.py $(PYTEST_ARGS)
 
 corpora: setup  ## Thousands of public schemas (JSON Schema, .proto, Avro) by us and by other libraries: what differs, beside what is known
 	@$(BIN)/python -m tests.corpora

@@ -105,7 +105,7 @@ databases: setup-tests  ## PostgreSQL and Debezium's connector: rows over HTTP a
 	@$(if $(SEED),SEED=$(SEED)) $(BIN)/python -m pytest -m databases tests/databases $(PYTEST_ARGS)
 
 long: setup-tests  ## The tests of failures that take half a minute each, which `make test` leaves out (25 minutes)
-	@$(PY) local/bootstrap.py typescript
+	@$(PY) local/bootstrap.py typescript generators
 	@$(BIN)/python -m pytest -m long tests $(PYTEST_ARGS)
 
 compat: setup-tests  ## REST Proxy's documented requests and real clients (COMPAT_ARGS=--lambda, --localstack, or '--url URL')

@@ -5,7 +5,8 @@ Further steps, only by name: registry (Apicurio's Schema Registry, for tests), d
 Debezium, for tests), archive (of Spark's and Kafka's classes, for faster starts), browser (Chromium, for
 tests of the console), typescript (compilers from npm, for the TypeScript client's package), older_jars and
 older_spark (for the other version of Spark that the job supports), sam (AWS SAM and cfn-lint), lint (checkov
-and others), release (build and twine), docs (Sphinx), localstack, checksums (writes infra/jars.sha256).
+and others), release (build and twine), docs (Sphinx), generators (of clients, from docs/openapi.json),
+localstack, checksums (writes infra/jars.sha256).
 Standard library only: nothing is installed yet.
 """
 
@@ -60,6 +61,7 @@ STEP_CHAINS = (
     ("lint",),
     ("release",),
     ("docs",),
+    ("generators",),
 )
 """The steps of a chain run one after the other; the chains are independent and run in parallel."""
 
@@ -231,6 +233,10 @@ class Setup:
     def docs(self) -> None:
         """Create a virtual environment for Sphinx, which builds the site of the documents."""
         self._make_pinned_venv("docs", "Sphinx")
+
+    def generators(self) -> None:
+        """Create a virtual environment for generators of clients, whose clients are tried by tests."""
+        self._make_pinned_venv("generators", "generators of clients")
 
     def typescript(self) -> None:
         """Install the compilers of the TypeScript client, at the versions and hashes of its lock.

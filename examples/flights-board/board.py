@@ -131,20 +131,20 @@ def _accepts(host: str, port: int) -> bool:
     return False
 
 
-def departures() -> Iterator[NewRecord]:
-    """Yield the flights in the order of 2013, each with the key of its aircraft."""
+def departures() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the key of its aircraft and each flight, in the order of 2013."""
     for tail, value in flights.records():
         if tail is not None:
             flight = json.loads(value)
             flown = {name: flight[name] for name in FIELDS}
-            yield NewRecord(f"{flight['carrier']}/{tail.decode()}", flown)
+            yield f"{flight['carrier']}/{tail.decode()}", flown
 
 
 def load(api: str, topic: str = TOPIC, count: int = LOADED) -> int:
     """Write the first flights, and return how many aircraft there are, once all can be read."""
     with Client(api) as client:
         flown = client.session().topic(topic)
-        for result in flown.push(islice(departures(), count)):
+        for result in flown.push(NewRecord(*each) for each in islice(departures(), count)):
             if isinstance(result, WriteFailed):
                 raise SystemExit(f"a flight was not written: {result.message}")
         return flown.count()
@@ -154,9 +154,9 @@ def depart_again(api: str) -> None:
     """Write one flight after the other. Ends with KeyboardInterrupt."""
     with Client(api) as client:
         topic = client.topic(TOPIC)
-        for each in islice(departures(), LOADED, None):
+        for key, flight in islice(departures(), LOADED, None):
             try:
-                topic.put(each.key, each.value)
+                topic.put(key, flight)
             except KeylaneError as error:
                 print(f"a flight was not written: {error}", file=sys.stderr)
             time.sleep(PAUSE_S)

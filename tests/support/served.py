@@ -56,10 +56,17 @@ class Served:
         self.writer.open([(lane, 0) for lane in lanes])
         return lanes
 
-    def build_again(self) -> None:
-        """Write what was put to another generation, and have readers switch to it, as the job does."""
+    def build_again(self, *, is_created_again: bool = False) -> None:
+        """Write what was put to another generation, and have readers switch to it, as the job does.
+
+        `is_created_again`: its log counts as another one, so streams have a gap.
+        """
         before = self.lanes
-        self.layout = replace(self.layout, generation=self.layout.generation + 1)
+        self.layout = replace(
+            self.layout,
+            generation=self.layout.generation + 1,
+            incarnation=self.layout.incarnation + is_created_again,
+        )
         self.lanes = self._open_lanes()
         for lane, stored in zip(self.lanes, self._stored, strict=True):
             end = 1 + max((offset for _, offset in stored.values()), default=-1)

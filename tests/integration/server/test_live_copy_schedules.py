@@ -142,7 +142,7 @@ def fail(
         relay.cut()
     elif kind == "build again":
         with writes.lock:
-            topic.served.build_again()
+            topic.served.build_again(is_created_again=random_of_run.random() < 0.5)
     else:
         server.restart(is_killed=kind == "kill")
         relay.target = server.running.port

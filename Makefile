@@ -29,9 +29,9 @@ SPARK_TESTS = -m 'cluster or not cluster' $(PYTEST_ARGS) tests/unit/spark tests/
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help setup setup-python setup-check setup-sam setup-tests setup-localstack demo test test-profile test-steady unit integration e2e
-.PHONY: containers long databases spark-cluster spark-versions check example docs setup-docs
+.PHONY: containers long databases spark-cluster spark-versions check example docs setup-docs setup-typescript
 .PHONY: lint-infra lint-code audit generate release layer layer-requirements image-requirements jar-checksums sizing package-job build
-.PHONY: up down status deploy-local clean soak fuzz-records fuzz-requests corpora torture torture-mutants model model-mutants under-fire upgrade compat
+.PHONY: up down status deploy-local clean soak fuzz-records fuzz-requests live-copies corpora torture torture-mutants model model-mutants under-fire upgrade compat
 .PHONY: bench bench-lookup bench-ingest bench-events bench-freshness bench-coldstart bench-read bench-write bench-wait bench-serve bench-idle bench-scale bench-peers bench-migrate bench-leaders bench-find bench-memory bench-snapshot bench-compare
 
 help:  ## This list
@@ -46,11 +46,8 @@ setup-python:
 demo: setup  ## Real flights into Kafka, and their answers over HTTP (KEYLANE_ARGS=--once tears it down)
 	@$(BIN)/keylane demo $(KEYLANE_ARGS)
 
-# Each of the three commands starts the server again where its settings are others: all of them have this one.
-example: export KEYLANE_CORS_ORIGIN = http://localhost:8090
-example: setup  ## A departures board in the browser, live (Ctrl-C ends it; examples/flights-board)
+example: setup-typescript  ## A departures board in the browser, live, for two customers (Ctrl-C ends it; examples/flights-board)
 	@cd examples/flights-board && $(abspath $(BIN))/keylane up
-	@cd examples/flights-board && $(abspath $(BIN))/keylane demo
 	@cd examples/flights-board && $(abspath $(BIN))/python board.py
 
 setup-check:
@@ -58,6 +55,9 @@ setup-check:
 
 setup-sam:
 	@$(PY) local/bootstrap.py python sam
+
+setup-typescript: setup
+	@$(PY) local/bootstrap.py typescript
 
 setup-docs:
 	@$(PY) local/bootstrap.py python docs
@@ -105,7 +105,7 @@ databases: setup-tests  ## PostgreSQL and Debezium's connector: rows over HTTP a
 	@$(if $(SEED),SEED=$(SEED)) $(BIN)/python -m pytest -m databases tests/databases $(PYTEST_ARGS)
 
 long: setup-tests  ## The tests of failures that take half a minute each, which `make test` leaves out (25 minutes)
-	@$(PY) local/bootstrap.py typescript
+	@$(PY) local/bootstrap.py typescript generators
 	@$(BIN)/python -m pytest -m long tests $(PYTEST_ARGS)
 
 compat: setup-tests  ## REST Proxy's documented requests and real clients (COMPAT_ARGS=--lambda, --localstack, or '--url URL')
@@ -204,6 +204,10 @@ fuzz-records: setup  ## Records of random bytes and metadata for a real job for 
 fuzz-requests: MINUTES = 30
 fuzz-requests: setup-tests  ## Changed requests of every route for the server and the functions for MINUTES=30 (SEED=s repeats)
 	@$(BIN)/python -m tests.requests --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+live-copies: N = 50
+live-copies: setup-tests  ## The TypeScript client's live copy through N=50 random schedules of failures (SEED=1; 12 minutes)
+	@SCHEDULES=$(N) $(if $(SEED),SEED=$(SEED)) $(BIN)/python -m pytest tests/integration/server/test_live_copy_schedules.py $(PYTEST_ARGS)
 
 corpora: setup  ## Thousands of public schemas (JSON Schema, .proto, Avro) by us and by other libraries: what differs, beside what is known
 	@$(BIN)/python -m tests.corpora

@@ -5,7 +5,8 @@ Further steps, only by name: registry (Apicurio's Schema Registry, for tests), d
 Debezium, for tests), archive (of Spark's and Kafka's classes, for faster starts), browser (Chromium, for
 tests of the console), typescript (compilers from npm, for the TypeScript client's package), older_jars and
 older_spark (for the other version of Spark that the job supports), sam (AWS SAM and cfn-lint), lint (checkov
-and others), release (build and twine), docs (Sphinx), localstack, checksums (writes infra/jars.sha256).
+and others), release (build and twine), docs (Sphinx), generators (of clients, from docs/openapi.json),
+localstack, checksums (writes infra/jars.sha256).
 Standard library only: nothing is installed yet.
 """
 
@@ -62,6 +63,7 @@ STEPS: dict[str, tuple[str, ...]] = {
     "sam": ("localstack",),
     "release": (),
     "docs": (),
+    "generators": (),
     # Ivy is a jar of PySpark's, and has one cache.
     "checksums": ("python", "java"),
     "jars": ("python", "java", "checksums"),
@@ -242,6 +244,10 @@ class Setup:
     def docs(self) -> None:
         """Create a virtual environment for Sphinx, which builds the site of the documents."""
         self._make_pinned_venv("docs", "Sphinx")
+
+    def generators(self) -> None:
+        """Create a virtual environment for generators of clients, whose clients are tried by tests."""
+        self._make_pinned_venv("generators", "generators of clients")
 
     def typescript(self) -> None:
         """Install the compilers of the TypeScript client, at the versions and hashes of its lock.

@@ -2,50 +2,71 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
+import socket
+import subprocess
 import sys
 import threading
 import time
-from datetime import UTC, datetime
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
 
-from keylane_client import Client, KeylaneError
+from issuer import CUSTOMERS, LIFETIME_S, Issuer
+
+from keylane_build.release.contents import read_members
+from keylane_build.release.npm_package import build_package
+from keylane_client import Client, KeylaneError, NewRecord, WriteFailed
 from keylane_local.demo import flights
 from keylane_local.stack.stack import Stack
+from keylane_local.tools import project_root
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 FOLDER = Path(__file__).parent
-PAGE = FOLDER / "page"
-HOST, PORT = "localhost", 8090
+TOPIC = "flights"
+PAGE, API = "http://localhost:8090", "http://localhost:8091"
+LOADED = 5_200
+"""Flights that have departed when the board opens: those of five days."""
 PAUSE_S = 0.7
 """Between two departures."""
-CONFIG: dict[str, Any] = {
-    "topic": "flights",
-    "view": "departures",
-    "column": "mean_delay",
-    "places": ["JFK", "EWR", "LGA"],
-    "days": ["2013-02-01", "2013-03-16"],
-}
+FIELDS = ("carrier", "flight", "origin", "dest", "sched_dep_time", "dep_time", "dep_delay", "arr_delay")
 
 
 class BoardHandler(SimpleHTTPRequestHandler):
-    """Serves the files of the page, and config.json with the API's address."""
+    """Serves the page's files and those in `made` (by path), and tokens to customers."""
 
-    def __init__(self, api: str, config: dict[str, Any], *arguments: Any) -> None:
-        self._api = api
-        self._config = config
-        super().__init__(*arguments, directory=str(PAGE))
+    def __init__(self, issuer: Issuer, made: dict[str, bytes], api: str, *arguments: Any) -> None:
+        self._issuer, self._made, self._api = issuer, made, api
+        super().__init__(*arguments, directory=str(FOLDER / "page"))
 
     def do_GET(self) -> None:
         """Answer a GET."""
-        if self.path != "/config.json":
+        path = self.path.partition("?")[0]
+        if path in self._made:
+            self._answer(self.guess_type(path), self._made[path])
+        else:
             super().do_GET()
+
+    def do_POST(self) -> None:
+        """Log a customer in: a real issuer would ask for a password here."""
+        form = parse_qs(self.rfile.read(min(int(self.headers.get("Content-Length", 0)), 1_000)).decode())
+        customer = form.get("customer", [""])[0]
+        if self.path != "/token" or customer not in CUSTOMERS:
+            self.send_error(404)
             return
-        body = json.dumps({**self._config, "api": self._api}).encode()
+        self._answer("text/plain", self._issuer.token(customer).encode())
+
+    def _answer(self, media_type: str, body: bytes) -> None:
         self.send_response(200)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", media_type)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -63,27 +84,77 @@ class BoardHandler(SimpleHTTPRequestHandler):
         super().end_headers()
 
     def log_message(self, *_: Any) -> None:
-        """Log nothing: the terminal has the address alone."""
+        """Log nothing: the terminal has the addresses alone."""
 
 
-def serve_board(
-    api: str, port: int = PORT, host: str = HOST, config: dict[str, Any] = CONFIG
-) -> ThreadingHTTPServer:
-    """Serve the board in a thread; return the server."""
-    server = ThreadingHTTPServer((host, port), partial(BoardHandler, api, config))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server
+@contextlib.contextmanager
+def serving_board(
+    issuer: Issuer, client: dict[str, bytes], api: str, port: int, topic: str = TOPIC
+) -> Iterator[None]:
+    """Serve page, tokens and the issuer's keys while the block runs. `client`: its modules by path."""
+    config = {"api": api, "topic": topic, "customers": CUSTOMERS, "token_lifetime_s": LIFETIME_S}
+    made = {"/config.json": config, "/jwks.json": issuer.jwks}
+    files = {path: json.dumps(each).encode() for path, each in made.items()}
+    handler = partial(BoardHandler, issuer, {**files, **client}, api)
+    with ThreadingHTTPServer(("localhost", port), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield
+        server.shutdown()
+
+
+@contextlib.contextmanager
+def serving_api(stack: Stack) -> Iterator[None]:
+    """Run the server that customers ask: the stack's own asks nobody for a token."""
+    command = [
+        sys.executable,
+        "-m",
+        "keylane_client.cli",
+        "serve",
+        "--port",
+        "8091",
+        "--authorization",
+        "tokens",
+    ]
+    access = {"KEYLANE_ACCESS": f"file:{FOLDER / 'access.toml'}", "KEYLANE_CORS_ORIGIN": PAGE}
+    with subprocess.Popen(command, env={**os.environ, **stack.environment(), **access}) as server:
+        try:
+            while server.poll() is None and not _accepts("localhost", 8091):
+                time.sleep(0.1)
+            yield
+        finally:
+            server.terminate()
+
+
+def _accepts(host: str, port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection((host, port), 5):
+        return True
+    return False
+
+
+def departures() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the key of its aircraft and each flight, in the order of 2013."""
+    for tail, value in flights.records():
+        if tail is not None:
+            flight = json.loads(value)
+            flown = {name: flight[name] for name in FIELDS}
+            yield f"{flight['carrier']}/{tail.decode()}", flown
+
+
+def load(api: str, topic: str = TOPIC, count: int = LOADED) -> int:
+    """Write the first flights, and return how many aircraft there are, once all can be read."""
+    with Client(api) as client:
+        flown = client.session().topic(topic)
+        for result in flown.push(NewRecord(*each) for each in islice(departures(), count)):
+            if isinstance(result, WriteFailed):
+                raise SystemExit(f"a flight was not written: {result.message}")
+        return flown.count()
 
 
 def depart_again(api: str) -> None:
-    """Write one flight after the other, with the time of today. Ends with KeyboardInterrupt."""
+    """Write one flight after the other. Ends with KeyboardInterrupt."""
     with Client(api) as client:
-        topic = client.topic(CONFIG["topic"])
-        for key, value in flights.records():
-            if key is None:
-                continue
-            flight = json.loads(value)
-            flight["time_hour"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:00:00Z")
+        topic = client.topic(TOPIC)
+        for key, flight in islice(departures(), LOADED, None):
             try:
                 topic.put(key, flight)
             except KeylaneError as error:
@@ -93,18 +164,17 @@ def depart_again(api: str) -> None:
 
 def main() -> None:
     """Serve until Ctrl-C, beside the stack of this folder."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     stack = Stack(FOLDER / ".keylane")
     if stack.state is None:
         sys.exit("no stack runs here: `make example` starts it")
-    try:
-        serve_board(stack.http_url)
-    except OSError as error:
-        sys.exit(f"the board can't be served on port {PORT}: {error.strerror}")
-    print(f"\nThe board:  http://{HOST}:{PORT}/\nCtrl-C ends it; the stack keeps running.", flush=True)
-    try:
-        depart_again(stack.http_url)
-    except KeyboardInterrupt:
-        print()
+    package = build_package(project_root(), project_root() / "build" / "typescript")
+    client = {"/client.js": read_members(package)["package/dist/index.js"]}
+    print(f"{load(stack.http_url)} aircraft have departed.", flush=True)
+    with serving_board(Issuer(f"{PAGE}/"), client, API, 8090), serving_api(stack):
+        print(f"\nThe board:  {PAGE}/\nCtrl-C ends it; the stack keeps running.", flush=True)
+        with contextlib.suppress(KeyboardInterrupt):
+            depart_again(stack.http_url)
 
 
 if __name__ == "__main__":

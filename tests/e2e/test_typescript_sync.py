@@ -1,21 +1,20 @@
-"""The TypeScript client's live copy on the stack: it comes to what the topic has, through cut connections."""
+"""The TypeScript client's live copy on the stack: it comes to what the topic has, through cut connections.
+
+Servers are killed, and topics built again, in `tests/integration/server/test_live_copy_schedules.py`.
+"""
 
 from __future__ import annotations
 
-import json
 import random
-import subprocess
 import uuid
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from tests.servers.own import eventually
 from tests.support.cut_relay import relaying
-from tests.support.node import node_program
+from tests.support.live_copy import live_copy
 
 from keylane_client import Client
 
-HERE = Path(__file__).parent
 KEYS, WRITES, WITHIN_S = 40, 300, 90
 
 
@@ -27,18 +26,12 @@ def test_a_live_copy_comes_to_what_the_topic_has_through_cuts(applied_stack):
         expected: dict[str, int] = {}
         write_some(topic, prefix, expected, random_of_run, 60)
         topic.count()  # has waited for all of them
-        command = [str(node_program()), str(HERE / "sync_case.ts"), relay.url, "bookings", prefix]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as node:
-            try:
-                assert records_of(node) == expected
-                for _ in range(6):
-                    write_some(topic, prefix, expected, random_of_run, WRITES // 6)
-                    relay.cut()
-                eventually(lambda: records_of(node) == expected, WITHIN_S)
-                node.stdin.close()
-                assert node.wait(20) == 0
-            finally:
-                node.kill()
+        with live_copy(relay.url, "bookings", prefix) as copy:
+            assert copy.comes_to(expected)
+            for _ in range(6):
+                write_some(topic, prefix, expected, random_of_run, WRITES // 6)
+                relay.cut()
+            eventually(lambda: copy.comes_to(expected), WITHIN_S)
 
 
 def write_some(
@@ -52,9 +45,3 @@ def write_some(
         else:
             topic.put(key, number)
             expected[key] = number
-
-
-def records_of(node: subprocess.Popen[str]) -> dict[str, int]:
-    node.stdin.write("\n")
-    node.stdin.flush()
-    return dict(json.loads(node.stdout.readline()))

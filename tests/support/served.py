@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -35,17 +36,46 @@ class Served:
     ) -> None:
         self.layout = a_layout(stripes=stripes, partition_by=partition_by, options=Options(**options))
         self.topic = self.layout.topic
+        self._nodes = nodes
         fill(nodes, layout_entry(self.layout))
         self.writer = t.writer_over(cluster, 1)
-        self.lanes = [
-            LaneTarget.of(self.layout, lane.partition, lane.stripe) for lane in lanes_of_topic(self.layout)
-        ]
-        self.writer.open([(lane, 0) for lane in self.lanes])
+        self.lanes = self._open_lanes()
+        self._stored: list[dict[bytes, tuple[bytes, int]]] = [{} for _ in self.lanes]
+        """Of each lane the envelope and the offset of each key."""
         self.offsets = [itertools.count() for _ in self.lanes]
         self.stray_offsets = itertools.count(1_000_000)
         self.now_ms = time.time_ns() // 1_000_000
         for lane in self.lanes:
             self.writer.apply(lane, OffsetRange(0, 0, self.now_ms))
+        self.writer.flush()
+
+    def _open_lanes(self) -> list[LaneTarget]:
+        lanes = [
+            LaneTarget.of(self.layout, lane.partition, lane.stripe) for lane in lanes_of_topic(self.layout)
+        ]
+        self.writer.open([(lane, 0) for lane in lanes])
+        return lanes
+
+    def build_again(self, *, is_created_again: bool = False) -> None:
+        """Write what was put to another generation, and have readers switch to it, as the job does.
+
+        `is_created_again`: its log counts as another one, so streams have a gap.
+        """
+        before = self.lanes
+        self.layout = replace(
+            self.layout,
+            generation=self.layout.generation + 1,
+            incarnation=self.layout.incarnation + is_created_again,
+        )
+        self.lanes = self._open_lanes()
+        for lane, stored in zip(self.lanes, self._stored, strict=True):
+            end = 1 + max((offset for _, offset in stored.values()), default=-1)
+            pairs = [(key, envelope) for key, (envelope, _) in stored.items()]
+            chunk = t.chunk_of(lane, *pairs, has_tombstones=True, newest_timestamp_ms=self.now_ms)
+            self.writer.apply(lane, OffsetRange(0, end, self.now_ms), chunk if pairs else None)
+        self.writer.flush()
+        fill(self._nodes, layout_entry(self.layout))
+        self.writer.supersede(before)
         self.writer.flush()
 
     def put(self, key: bytes, value: bytes | None, time_ms: int | None = None) -> str:
@@ -58,6 +88,7 @@ class Served:
         chunk = t.chunk_of(lane, (key, envelope), has_tombstones=value is None, newest_timestamp_ms=time_ms)
         self.writer.apply(lane, OffsetRange(offset, offset + 1), chunk)
         self.writer.flush()
+        self._stored[number][key] = envelope, offset
         return f"{partition}:{offset}"
 
     def _fields_of(self, value: bytes | None) -> bytes:

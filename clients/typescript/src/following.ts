@@ -13,7 +13,7 @@ import { conditionsQuery } from "./conditions.ts";
 import { EventParser } from "./events.ts";
 import type { ServerEvent } from "./events.ts";
 import type { Row } from "./parsing.ts";
-import { expectKeylane, need, parseAbsence, parseAbsent, parseBareRecord, parseDocument, parseRecord } from "./parsing.ts";
+import { expectKeylane, parseAbsence, parseAbsent, parseBareRecord, parseDocument, parseRecord } from "./parsing.ts";
 import { KeyAbsent, PositionNotReached } from "./problems.ts";
 import { NOT_MODIFIED, SESSION_WAIT_S, ownWrite, positionHeaders } from "./reads.ts";
 import type { TopicScope } from "./scope.ts";
@@ -184,8 +184,10 @@ export class Changes<V = unknown> implements AsyncIterable<Change<V>> {
     return expectKeylane((): Change<V> => {
       const document = parseDocument<Row>(data, this.#topic.context.loads);
       if (name === "gap") return { kind: name, gap: document as unknown as Gap };
-      if (name === "absent") return { kind: name, absent: parseAbsence(document, topic) };
-      return { kind: name, record: need(parseRecord<V>(document, topic), "the record of a change") };
+      // What a caller with rules may read no more is `left` and absent: it is as if it were deleted.
+      const record = parseRecord<V>(document, topic);
+      if (record && name !== "absent") return { kind: name, record };
+      return { kind: "absent", absent: parseAbsence(document, topic) };
     });
   }
 }

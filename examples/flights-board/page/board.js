@@ -1,93 +1,82 @@
-/** The departures board: live rows, an aircraft's history, an own write read back, and delays by day. */
+/** The board of one customer: its own rows, live; and what an airline does with its aircraft. */
+import { Bearer, Client, RetryPolicy } from "./client.js";
 
-import { config, Failed, follow, historyOf, windowsOf, writeAndRead } from "./api.js";
-import { columns } from "./chart.js";
-import { element } from "./dom.js";
+const config = await (await fetch("config.json")).json();
+const customer = new URLSearchParams(location.search).get("customer") ?? Object.keys(config.customers)[0];
+const { airline } = config.customers[customer] ?? {};
+const place = (id) => document.getElementById(id);
+const changed = new Set();
 
-const ROWS = 10;
-const LATE_MIN = 15;
-const VERY_LATE_MIN = 60;
-const rows = document.getElementById("rows");
-let seen = 0;
-
-const clock = (value) => (Number.isInteger(value) ? `${String(Math.floor(value / 100)).padStart(2, "0")}:${String(value % 100).padStart(2, "0")}` : "–");
-
-function status({ dep_time: departed, dep_delay: delay }) {
-  if (departed === undefined) return element("span", { class: "badge" }, "scheduled");
-  if (departed === null) return element("span", { class: "badge bad" }, "cancelled");
-  if (delay >= VERY_LATE_MIN) return element("span", { class: "badge bad" }, `${delay} min late`);
-  if (delay >= LATE_MIN) return element("span", { class: "badge late" }, `${delay} min late`);
-  return element("span", { class: "badge" }, delay < 0 ? `${-delay} min early` : delay > 0 ? `${delay} min late` : "on time");
+/** The client asks before each request: a token is renewed in time, and the live copy goes on with the new one. */
+let held, renewAt = 0;
+async function token() {
+  if (Date.now() < renewAt) return held;
+  const answer = await fetch("token", { method: "POST", body: new URLSearchParams({ customer }) });
+  if (!answer.ok) throw new Error(`nobody is called ${customer} here`);
+  renewAt = Date.now() + config.token_lifetime_s * 500;
+  return (held = await answer.text());
 }
 
-const isFlight = (value) => value !== null && typeof value === "object" && "dest" in value;
-const cells = (...found) => found.map((each) => element("td", {}, each));
+const options = { auth: new Bearer(token), retries: new RetryPolicy({ attempts: 10_000 }) };
+const flights = new Client(config.api, { auth: options.auth }).session().topic(config.topic);
+const copy = new Client(config.api, options).topic(config.topic).sync(); // it outlives any outage
 
-function onChange({ key, value }) {
-  if (!isFlight(value)) return;
-  if (!seen++) rows.replaceChildren();
-  const name = `${value.carrier ?? ""}${value.flight ?? ""}`;
-  rows.prepend(element("tr", { class: "new", "data-key": key }, cells(name, value.origin, value.dest, key, clock(value.sched_dep_time), status(value))));
-  while (rows.children.length > ROWS) rows.lastChild.remove();
+/** Text is always text: nothing here parses HTML. */
+function element(name, properties, ...children) {
+  const made = document.createElement(name);
+  for (const [each, text] of Object.entries(properties)) made.setAttribute(each, text);
+  made.append(...children);
+  return made;
 }
 
-function onState(isOpen, why = "") {
-  const live = document.getElementById("live");
-  live.replaceChildren(...(isOpen ? [element("span", { class: "dot", "aria-hidden": "true" }), "Live"] : [`Not live: ${why}`]));
+const clock = (hhmm) => (hhmm == null ? "–" : String(hhmm).padStart(4, "0").replace(/(..)$/, ":$1"));
+const delayed = (minutes) => (minutes > 0 ? `${minutes} min late` : minutes < 0 ? `${-minutes} min early` : "on time");
+const late = (minutes) => (minutes == null ? "–" : delayed(minutes));
+const status = ({ dep_time: left, dep_delay: delay }) => (left == null ? "cancelled" : late(delay));
+
+const names = ["Flight", "Aircraft", "From", "To", "Scheduled", "Departed", ...(airline ? ["Arrival", "Note"] : [])];
+place("heads").append(...names.map((name) => element("th", { scope: "col" }, name)));
+
+function rowOf({ key, value }) {
+  const { carrier, flight, origin, dest, sched_dep_time: scheduled, arr_delay: arrival, note = "" } = value;
+  const own = airline ? [late(arrival), note] : []; // an airport's records do not have them
+  const cells = [`${carrier} ${flight}`, key.split("/")[1], origin, dest, clock(scheduled), status(value), ...own];
+  const properties = { "data-key": key, class: changed.has(key) ? "new" : "" };
+  return element("tr", properties, ...cells.map((each) => element("td", {}, each)));
 }
 
-/** Run a form's task; what fails stands where the result would. */
-function onSubmit(form, place, task) {
-  document.getElementById(form).addEventListener("submit", async (event) => {
-    event.preventDefault();
-    const target = document.getElementById(place);
-    try {
-      target.replaceChildren(...(await task(Object.fromEntries(new FormData(event.target)))));
-    } catch (error) {
-      if (!(error instanceof Failed)) throw error;
-      target.replaceChildren(element("span", { class: "problem" }, error.message));
-    }
-  });
+function show() {
+  const newest = [...copy].sort((a, b) => b.timestampMs - a.timestampMs).slice(0, 12);
+  place("rows").replaceChildren(...newest.map(rowOf));
+  changed.clear();
+  const text = `Live: ${copy.size} aircraft`;
+  if (place("live").textContent !== text) place("live").textContent = text;
 }
 
-async function search({ tail }) {
-  const { records } = await historyOf(tail.trim());
-  if (!records.length) return [element("p", {}, `Nothing is known of ${tail}.`)];
-  const known = records.map(({ position, timestamp, value, deleted }) => element("tr", {},
-    cells(new Date(timestamp).toISOString().slice(0, 19).replace("T", " "), position, deleted || !isFlight(value) ? "–" : `${value.origin} → ${value.dest}`, deleted || !isFlight(value) ? "deleted" : status(value))));
-  const heads = ["Written", "Position", "Route", "Status"].map((name) => element("th", { scope: "col" }, name));
-  return [element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Records of ${tail}` },
-    element("table", {}, element("thead", {}, element("tr", {}, heads)), element("tbody", {}, known)))];
+async function announce({ tail, flight, origin, dest, delay, note }) {
+  const time = (ms) => Number(new Date(ms).toISOString().slice(11, 16).replace(":", ""));
+  const [key, begun] = [`${airline}/${tail}`, performance.now()];
+  const plan = { carrier: airline, flight: Number(flight), origin, dest, sched_dep_time: time(Date.now()), note };
+  await flights.put(key, { ...plan, dep_time: time(Date.now() + delay * 60_000), dep_delay: Number(delay) });
+  const { value } = await flights.read(key); // a session reads its own writes
+  const found = `${value.origin} → ${value.dest} after ${Math.round(performance.now() - begun)} ms`;
+  place("announced").textContent = `Written, and read back as ${found}. All it has flown:`;
+  place("history").replaceChildren();
+  for await (const { position, value: flown } of flights.history(key)) {
+    place("history").append(element("li", {}, `${flown.origin} → ${flown.dest}, ${status(flown)} (${position})`));
+  }
 }
 
-async function announce(given) {
-  const now = new Date();
-  const minutes = now.getUTCHours() * 60 + now.getUTCMinutes();
-  const left = (((minutes + Number(given.delay)) % 1440) + 1440) % 1440;
-  const hhmm = (each) => Math.floor(each / 60) * 100 + (each % 60);
-  const flight = {
-    carrier: given.flight.slice(0, 2), flight: Number(given.flight.slice(2)), tailnum: given.tailnum, origin: given.origin, dest: given.dest,
-    sched_dep_time: hhmm(minutes), dep_time: hhmm(left), dep_delay: Number(given.delay), time_hour: `${now.toISOString().slice(0, 13)}:00:00Z`,
-  };
-  const { written, read, tookMs } = await writeAndRead(given.tailnum, flight);
-  return [`Written at ${written.position}, read back as ${read.value.origin} → ${read.value.dest} after ${Math.round(tookMs)} ms.`];
+place("own").hidden = !airline;
+place("announce").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const failed = (error) => (place("announced").textContent = `Not announced: ${error.message}`);
+  announce(Object.fromEntries(new FormData(place("announce")))).catch(failed);
+});
+for (const name of Object.keys(config.customers)) {
+  const current = name === customer ? { "aria-current": "page" } : {};
+  place("customers").append(element("a", { href: `?${new URLSearchParams({ customer: name })}`, ...current }, name));
 }
-
-async function showDelays({ place, from, to }) {
-  const windows = await windowsOf(place, from, to);
-  if (!windows.length) return [element("p", {}, "There are no flights in this time.")];
-  return [columns(windows, config.column, `${config.column} of ${windows.length} days from ${place}`, document.getElementById("chart").clientWidth)];
-}
-
-function prepareDelays() {
-  const form = document.getElementById("delays");
-  form.elements.place.append(...config.places.map((each) => element("option", {}, each)));
-  [form.elements.from.value, form.elements.to.value] = config.days;
-}
-
-onSubmit("search", "found", search);
-onSubmit("write", "written", announce);
-onSubmit("delays", "chart", showDelays);
-prepareDelays();
-follow(onChange, onState);
-document.getElementById("delays").requestSubmit();
+copy.closed.catch((error) => (place("live").textContent = `Not live: ${error.message}`));
+const wake = ({ key }) => changed.add(key).size === 1 && requestAnimationFrame(show);
+copy.ready.then(show).then(() => copy.subscribe(wake), () => undefined); // `closed` says why there is none

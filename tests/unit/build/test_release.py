@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import subprocess
 import tarfile
 import tomllib
@@ -12,7 +14,7 @@ import pytest
 import yaml
 from tests.support.cloudformation import ROOT
 
-from keylane_build.release import contents, licences, own_kafka, versions
+from keylane_build.release import contents, licences, npm_package, own_kafka, versions
 
 PYPROJECT = """
 [tool.hatch.build.targets.wheel]
@@ -210,6 +212,22 @@ def test_what_is_published_is_what_was_tried_and_its_builder_could_not_publish_i
     assert used[0] == "actions/download-artifact"
     assert used.index("actions/attest-build-provenance") < used.index("pypa/gh-action-pypi-publish")
     assert not any("password" in step.get("with", {}) for step in publish["steps"])
+    [npm] = [step["run"] for step in publish["steps"] if "npm publish" in step.get("run", "")]
+    assert "--provenance" in npm
+    assert "TOKEN" not in npm
+
+
+def test_the_npm_package_names_the_repository_whose_workflow_builds_it(tmp_path):
+    file = tmp_path / "package.json"
+    shutil.copy(ROOT / "clients/typescript/package.json", file)
+    npm_package._name_repository(file, {})
+    assert "repository" not in json.loads(file.read_text("utf-8"))
+    npm_package._name_repository(
+        file, {"GITHUB_REPOSITORY": "o/r", "GITHUB_SERVER_URL": "https://example.org"}
+    )
+    described = json.loads(file.read_text("utf-8"))
+    assert described["name"] == "keylane-client"
+    assert described["repository"]["url"] == "git+https://example.org/o/r.git"
 
 
 def test_the_walk_names_the_question_and_both_answers_where_they_differ():

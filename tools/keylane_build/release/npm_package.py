@@ -7,11 +7,12 @@ needs beside Node, set-up installs by the lock: `python3 local/bootstrap.py type
 import argparse
 import gzip
 import json
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -74,6 +75,7 @@ def _build(root: Path, work: Path) -> Path:
     for name in _FILES:
         path = source / name
         shutil.copytree(path, work / name) if path.is_dir() else shutil.copy(path, work / name)
+    _name_repository(work / "package.json", os.environ)
     (work / "node_modules").symlink_to(installed)
     run = installed / "openapi-typescript" / "bin" / "cli.js", installed / "typescript" / "bin" / "tsc"
     _node(work, run[0], root / "docs" / "openapi.json", "-o", "src/openapi.ts")
@@ -88,6 +90,15 @@ def _build(root: Path, work: Path) -> Path:
     ]
     _run(work, installed / ".bin" / "esbuild", *bundle, "--log-level=warning")
     return work
+
+
+def _name_repository(file: Path, environment: Mapping[str, str]) -> None:
+    """Add the repository whose workflow builds it: npm compares it with that of the provenance."""
+    if repository := environment.get("GITHUB_REPOSITORY"):
+        address = f"git+{environment.get('GITHUB_SERVER_URL', 'https://github.com')}/{repository}.git"
+        described = json.loads(file.read_text(encoding="utf-8"))
+        described["repository"] = {"type": "git", "url": address, "directory": "clients/typescript"}
+        file.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
 
 
 def install_package(package: Path, folder: Path) -> None:

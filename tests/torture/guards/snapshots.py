@@ -7,6 +7,7 @@ from tests.torture.guards.mutant import mutant, rare_mutant
 _LANE = "layers/keylane/python/keylane/query/lane_snapshot.py"
 _UNITS = "tests/unit/query/test_snapshot.py"
 _READING = "clients/python/keylane_client/snapshots.py"
+_WIRE = "clients/python/keylane_client/wire.py"
 _SYNC = "clients/python/keylane_client/syncing.py"
 _CLIENT_UNITS = "tests/unit/client"
 
@@ -75,9 +76,9 @@ MUTANTS = (
     # The stream begins where it is by now: what came between the snapshot and that is in neither.
     mutant(
         "the position of a mapping",
-        _SYNC,
-        """{"Accept": "text/event-stream", "Last-Event-ID": str(at)}""",
-        """{"Accept": "text/event-stream"}""",
+        _WIRE,
+        """ | ({"Last-Event-ID": behind} if behind else {})""",
+        "",
         test=f"{_CLIENT_UNITS}/test_sync.py::test_a_stream_that_breaks_is_resumed_where_it_was_however_often",
     ),
     # A key that is deleted stays in the mapping.

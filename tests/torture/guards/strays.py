@@ -82,8 +82,8 @@ MUTANTS = (
     mutant(
         "strays that a lane has",
         _LANES,
-        "  if before < to then\n    merge(keys[1], args, 2, 13, before)\n",
-        "  merge(keys[1], args, 2, 13, 0)\n  if before < to then\n",
+        "  if before < to then\n    merge(keys[1], args, 2, 13, before, true)\n",
+        "  merge(keys[1], args, 2, 13, 0, true)\n  if before < to then\n",
         focus="empty-shard",
         topics=("mixed",),
         configuration="forgetful",

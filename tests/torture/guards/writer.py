@@ -19,7 +19,10 @@ MUTANTS = (
     Mutant(
         "offset guard",
         (
-            Replacement(_LANES, "next_offset < to and 16 or #args + 1, next_offset)", "16, 0)"),
+            Replacement(_LANES, "next_offset < to and 16 or #args + 1\n", "16\n"),
+            Replacement(
+                _LANES, "merge(keys[1], args, 8, first, next_offset,", "merge(keys[1], args, 8, first, 0,"
+            ),
             Replacement(_LANES, "  elseif next_offset < to then\n    if args[7]", "  else\n    if args[7]"),
             Replacement(
                 _LANES, "  if next_offset < to then\n    next_offset = to", "  do\n    next_offset = to"

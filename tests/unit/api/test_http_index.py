@@ -45,13 +45,18 @@ def test_pages_name_every_parameter():
 PAGE = (PAGES / "errors.md").read_text(encoding="utf-8")
 [PROBLEMS] = ROOT.glob("layers/keylane/python/keylane/**/problems.py")
 KIND = re.compile(r'Problem\(\s*(\d{3}), "([a-z-]+)", "[^"]+"(?:, "([A-Z_]+)")?\s*\)')
-KINDS = {name: (status, code) for status, name, code in KIND.findall(PROBLEMS.read_text(encoding="utf-8"))}
 GATEWAY = set(
     re.findall(
         r'problem:([a-z-]+)", "title": [^\n]+?"status": (\d{3})',
         (ROOT / "template.yaml").read_text(encoding="utf-8"),
     )
 )
+KINDS = {
+    name: (status, code)
+    for status, name, code in KIND.findall(PROBLEMS.read_text(encoding="utf-8"))
+    if name not in {"unauthorized", "forbidden"}
+}
+"""Those of access stand with API Gateway's, also where functions answer with them."""
 
 
 def rows(page: str) -> dict[tuple[str, str], str]:

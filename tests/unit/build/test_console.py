@@ -16,7 +16,7 @@ from keylane_server.pages import CONSOLE_HEADERS, OwnPages, is_console, serve_co
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "clients" / "console"
-LIMIT_BYTES = 190_000
+LIMIT_BYTES = 200_000
 PARSED_OR_FOREIGN = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|@import|url\("
 )

@@ -46,7 +46,9 @@ def test_each_guard_can_be_removed(mutant):
 def test_a_mutant_has_a_test_that_exists(mutant):
     file, _, name = mutant.test.partition("::")
     functions = ast.parse((ROOT / file).read_text(encoding="utf-8")).body
-    assert name in {each.name for each in functions if isinstance(each, ast.FunctionDef)}
+    assert name in {
+        each.name for each in functions if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=by_name)

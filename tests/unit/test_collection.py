@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
+import time
 import tomllib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -135,6 +137,20 @@ def test_every_file_of_tests_is_collected_and_has_a_test(gate: Collection):
     assert files
     assert files - gate.files == set()
     assert gate.files - files == set()
+
+
+def test_no_test_is_named_after_the_time_at_which_it_was_collected(gate: Collection):
+    """Two processes that collect in different seconds would have other tests."""
+    just_now_s = 900
+    names = [*gate.chosen, *gate.left_out]
+    found = {
+        name: clock
+        for name in names
+        for clock in re.findall(r"(?<!\d)(\d{10})(?:\d{3})?(?!\d)", name)
+        if abs(int(clock) - time.time()) < just_now_s
+    }
+    assert names
+    assert found == {}
 
 
 def test_each_test_runs_with_make_test_or_with_a_target_of_its_own(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -55,26 +56,27 @@ def scope_in_function(claims: dict[str, Any], path: str = "/mcp", method: str = 
 
 
 CLAIMS = [
-    id_claims(),
-    id_claims(**{"cognito:groups": ["sales"]}),
-    id_claims(**{"cognito:groups": ["sales", "eu"]}),
-    id_claims(**{"cognito:groups": ["sales,eu"]}),
-    id_claims(**{"cognito:groups": "sales,eu"}),
-    id_claims(**{"cognito:groups": "[sales eu]"}),
-    id_claims(**{"cognito:groups": ["a b", "c"]}),
-    id_claims(**{"cognito:groups": []}),
-    id_claims(email_verified="true"),
-    id_claims(level=3),
-    id_claims(level="3"),
-    id_claims(sub="a,b"),
-    id_claims(sub="ann/x"),
-    access_claims(),
-    access_claims(scope="keylane/read keylane/write"),
+    partial(id_claims),
+    partial(id_claims, **{"cognito:groups": ["sales"]}),
+    partial(id_claims, **{"cognito:groups": ["sales", "eu"]}),
+    partial(id_claims, **{"cognito:groups": ["sales,eu"]}),
+    partial(id_claims, **{"cognito:groups": "sales,eu"}),
+    partial(id_claims, **{"cognito:groups": "[sales eu]"}),
+    partial(id_claims, **{"cognito:groups": ["a b", "c"]}),
+    partial(id_claims, **{"cognito:groups": []}),
+    partial(id_claims, email_verified="true"),
+    partial(id_claims, level=3),
+    partial(id_claims, level="3"),
+    partial(id_claims, sub="a,b"),
+    partial(id_claims, sub="ann/x"),
+    partial(access_claims),
+    partial(access_claims, scope="keylane/read keylane/write"),
 ]
 
 
-@pytest.mark.parametrize("claims", CLAIMS, ids=str)
-def test_a_function_makes_the_scope_that_the_authorizer_makes_of_the_same_token(claims):
+@pytest.mark.parametrize("make_claims", CLAIMS, ids=lambda make: f"{make.func.__name__} {make.keywords}")
+def test_a_function_makes_the_scope_that_the_authorizer_makes_of_the_same_token(make_claims):
+    claims = make_claims()
     asked = AccessRequest("POST", "/mcp", {}, f"Bearer {KEY.token(claims)}")
     assert scope_in_function(claims) == build_authorizer(Runtime(), environment()).decide(asked).scope
 

@@ -104,7 +104,7 @@ databases: setup-tests  ## PostgreSQL and Debezium's connector: rows over HTTP a
 	@$(PY) local/bootstrap.py databases
 	@$(if $(SEED),SEED=$(SEED)) $(BIN)/python -m pytest -m databases tests/databases $(PYTEST_ARGS)
 
-long: setup-tests  ## The tests of failures that take half a minute each, which `make test` leaves out (25 minutes)
+long: setup-tests  ## The tests of failures that take half a minute each, which `make test` leaves out (40 minutes)
 	@$(PY) local/bootstrap.py typescript generators
 	@$(BIN)/python -m pytest -m long tests $(PYTEST_ARGS)
 

@@ -210,6 +210,7 @@ def test_secrets_come_from_parameter_store_and_secrets_manager(deploy, localstac
     assert answer.status == 200, answer.body
 
 
+@pytest.mark.long
 def test_a_changed_route_is_deployed_a_broken_template_rolled_back_and_the_stack_deleted(
     deploy, localstack, tmp_path
 ):

@@ -279,7 +279,13 @@ def some(every: int) -> list[Value]:
     return found
 
 
-@pytest.mark.parametrize("how", [How("direct", 17, in_driver=False), How("spark", 16, in_driver=True)])
+@pytest.mark.parametrize(
+    "how",
+    [
+        How("direct", 17, in_driver=False),
+        pytest.param(How("spark", 16, in_driver=True), marks=pytest.mark.long),
+    ],
+)
 def test_values_of_each_group_have_the_verdicts_of_the_page(through: Through, how: How):
     values = some(20)
     verdicts, _ = through.job(how, values)

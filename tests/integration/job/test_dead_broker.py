@@ -174,7 +174,7 @@ def during(scene: Scene, sources: set[tuple[str, int]], seconds: float) -> None:
 @pytest.mark.parametrize(
     "number",
     [
-        pytest.param(signal.SIGKILL, id="killed"),
+        pytest.param(signal.SIGKILL, id="killed", marks=pytest.mark.long),
         pytest.param(signal.SIGSTOP, id="hung", marks=pytest.mark.long),
     ],
 )

@@ -40,6 +40,7 @@ def job(kafka, redis_cluster, checkpoint):
     running.kill()
 
 
+@pytest.mark.long
 def test_a_sigterm_to_spark_submit_stops_the_job_before_spark_s_own_hook_ends_the_engine(
     kafka, redis_cluster, tmp_path
 ):

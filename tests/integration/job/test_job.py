@@ -43,8 +43,8 @@ class Shared:
 
 
 BATCHES = [
-    # Batches that the driver writes of what Spark reads are in test_transforms.py as well.
-    pytest.param(each, marks=pytest.mark.long) if each == "driver, read by Spark" else each
+    # Batches of what Spark reads are in test_transforms.py as well.
+    pytest.param(each, marks=pytest.mark.long) if each.endswith("by Spark") else each
     for each in SMALL_BATCH_RECORDS
 ]
 

@@ -182,7 +182,10 @@ class Written:
             cluster.close()
 
 
-@pytest.fixture(scope="module", params=[1_000_000, 0], ids=["driver", "tasks"])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(1_000_000, id="driver"), pytest.param(0, id="tasks", marks=pytest.mark.long)],
+)
 def written(request, kafka, redis_cluster, tmp_path_factory):
     """A job that has written all of its topics, in Arrow batches of 100 records."""
     folder = tmp_path_factory.mktemp("options")

@@ -27,7 +27,7 @@ where = "json is not null"
 """
 
 
-@pytest.mark.parametrize("reader", ["spark", "direct"])
+@pytest.mark.parametrize("reader", [pytest.param("spark", marks=pytest.mark.long), "direct"])
 def test_records_with_any_timestamp_are_stored_in_the_driver_and_in_tasks(
     kafka: str, redis_cluster: str, tmp_path: Path, reader: str
 ):

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import pytest
 from confluent_kafka import Producer
 from tests.servers.own import create_topic, eventually
 from tests.support import jobs
@@ -33,6 +34,7 @@ RESTARTS = 6
 _VARYING = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|0x[0-9a-f]+|[0-9]+")
 
 
+@pytest.mark.long
 def test_restarts_for_the_same_reason_log_each_line_once_a_minute(
     kafka: str, redis_cluster: str, tmp_path: Path
 ):

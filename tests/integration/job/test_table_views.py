@@ -277,7 +277,8 @@ class KeyedRecords(Table):
         }
 
 
-@pytest.mark.parametrize("reader", ["direct", pytest.param("spark", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("reader", ["direct", "spark"])
 def test_a_view_of_keys_is_of_each_key_s_latest_record_whatever_grows_or_is_killed(
     kafka, redis_cluster, query, tmp_path, view, reader
 ):

@@ -71,6 +71,9 @@ def modelled(client: Client) -> None:
     assert_type(whole, Snapshot[Order])
     assert_type((whole.is_over, whole.lanes, whole.lanes_read), tuple[bool, int, int])
     assert_type([record.value for record in orders.snapshot()], list[Order])
+    parts = list(whole.parts(4))
+    assert_type(whole.part(parts[0]), Snapshot[Order])
+    assert_type(whole.part(parts[0]).next_offset, int)
     with orders.sync(prefix="p", on_change=print) as kept:
         assert_type(kept, SyncedTopic[Order])
         assert_type(kept["k"].value, Order)
@@ -96,6 +99,9 @@ async def modelled_too(client: AsyncClient) -> None:
     assert_type(snapshot, AsyncSnapshot[Order])
     assert_type((snapshot.at, snapshot.lanes), tuple[TopicVector | None, int])
     assert_type((snapshot.is_over, snapshot.lanes_read), tuple[bool, int])
+    parts = [part async for part in snapshot.parts(4)]
+    assert_type(snapshot.part(parts[0]), AsyncSnapshot[Order])
+    assert_type(snapshot.part(parts[0]).next_offset, int)
     async with orders.sync() as kept:
         assert_type(kept, AsyncSyncedTopic[Order])
         assert_type((kept["k"].value, kept.age), tuple[Order, timedelta])

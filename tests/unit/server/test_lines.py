@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 import zstandard
-from tests.support.becoming import becomes
 from tests.support.fakes import FakeMetrics
 
 from keylane.errors import UnknownTopic
@@ -147,7 +146,7 @@ async def test_a_token_that_has_expired_is_the_last_line(monkeypatch: pytest.Mon
     assert (len(found), json.loads(found[-1])) == (2, {"problem": {"status": 401}})
 
 
-async def test_a_client_that_has_gone_ends_what_makes_its_lines():
+def test_a_client_that_has_gone_ends_what_makes_its_lines():
     ended = []
 
     def forever() -> Iterator[bytes]:
@@ -158,13 +157,16 @@ async def test_a_client_that_has_gone_ends_what_makes_its_lines():
         finally:
             ended.append(True)
 
-    body = await OpenBodies().open(forever())
-    reading = asyncio.ensure_future(read(body))
-    await asyncio.sleep(0.02)
-    body.leave()
-    await reading
-    body.close()
-    await becomes(lambda: ended)
+    async def scenario() -> None:
+        body = await OpenBodies().open(forever())
+        reading = asyncio.ensure_future(read(body))
+        await asyncio.sleep(0.02)
+        body.leave()
+        await reading
+        body.close()
+
+    asyncio.run(scenario())
+    assert ended
 
 
 async def test_a_client_that_reads_too_slowly_is_counted_once():

@@ -27,9 +27,8 @@ function inBody(body, topic) {
 
 /** An operation's example; of another topic or view, it has neither the example's keys nor its bounds. */
 export async function exampleOf({ id, example, parameters }, signal) {
-  const { path: own, query = {}, body, type } = example ?? {};
+  const { path = {}, query = {}, body, type } = example ?? {};
   const uses = (place, name) => parameters.some((each) => each.in === place && each.name === name);
-  const path = { ...(uses("path", "topic") && { topic: "flights" }), ...own };
   const fitted = { path: { ...path }, query: { ...query }, body, type };
   if (uses("path", "topic") || uses("query", "topic") || uses("query", "topics") || id === "push") {
     const topics = await topicsOf(signal);
@@ -44,6 +43,6 @@ export async function exampleOf({ id, example, parameters }, signal) {
     const views = await listed("/views", "views", "view", signal);
     if (views.length && !views.includes(path.view)) [fitted.path, fitted.query] = [{ view: views[0] }, {}];
   }
-  if (uses("path", "cluster")) fitted.path.cluster = (await listed("/clusters", "clusters", "cluster_id", signal))[0] ?? "";
+  if (uses("path", "cluster")) fitted.path.cluster = (await listed("/clusters", "clusters", "cluster_id", signal))[0] ?? path.cluster;
   return fitted;
 }

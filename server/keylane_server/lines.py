@@ -99,7 +99,8 @@ class LineBody:
             self._running.cancel()
 
     def close(self) -> None:
-        """Let go of what makes the pieces."""
+        """Let go of what makes the pieces: it ends now."""
+        self.pieces = iter(())
         self._bodies.close(self)
 
     async def chunks(self, refuse: Callable[[], ChangeEvent | None]) -> AsyncIterator[bytes]:

@@ -17,19 +17,11 @@ from keylane_local.tools import project_root
 
 PATH = "clients/console/reference.json"
 _SCHEMA_WORDS = ("enum", "minimum", "maximum", "default")
-_FLAG = {"default": False, "enum": [True, False]}
-_LEFT_OUT: tuple[Any, ...] = ("GET", "query", "", [], {}, False)
+_LEFT_OUT: tuple[Any, ...] = ("GET", "query", [], {}, False)
 """The first group is 0, which is False."""
 _PROBLEM_ROW = re.compile(r"^\| `([a-z-]+)` \| (?:\d{3}|4xx) \|(?:[^|]*\|)? ([^|]+) \|$", re.MULTILINE)
 _ACT = re.compile(r"\[Act\]\(\.\./([^)]*)\)")
-_OPERATORS = "Operators: docs/operate/troubleshooting.md#{}."
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
-_MARK = "~"
-_USUAL = {"topic": "flights", "cluster": ""}
-"""Of examples' paths: the console knows the first, and asks the service for the second."""
-_TYPE, _V3 = "application/", "/v3/clusters/{cluster}"
-_BEGIN = "Answer with "
-"""Of most summaries: a form shows the rest."""
 _VARIABLE = re.compile(r"{(\w+)}")
 
 
@@ -37,8 +29,7 @@ def reference(root: Path) -> dict[str, Any]:
     """Return `{"groups": [...], "parameters": [...], "operations": [...], "problems": {...}}`.
 
     Operations name their parameters by number: most are those of many. `problems`: what each type of problem
-    means, and what to do. What is empty, or what most have, is left out, and so is what `session.js` puts
-    back: the beginning of media types and of v3's paths, and the operators' page of a problem (_MARK).
+    means, and what to do. What is empty, or what most have, is left out.
     """
     parameters: list[dict[str, Any]] = []
     operations = [
@@ -66,36 +57,23 @@ def _operation(
     operation = {
         "id": name,
         "method": method,
-        "path": path.replace(_V3, _MARK),
+        "path": path,
         "group": list(TAGS).index(function),
-        "text": _short(described["summary"]),
+        "summary": described["summary"],
         "parameters": [parameters.index(each) for each in own],
-        "bodies": [each.removeprefix(_TYPE) for each in described.get("requestBody", {}).get("content", {})],
+        "bodies": list(described.get("requestBody", {}).get("content", {})),
         "example": _example(root / "events" / function / f"{name}.json", BY_NAME[name]),
     }
     return {part: value for part, value in operation.items() if value not in _LEFT_OUT}
 
 
-def _short(summary: str) -> str:
-    rest = summary.removeprefix(_BEGIN).replace(", as REST Proxy v3 does.", ".")  # the path says so
-    return rest[0].upper() + rest[1:]
-
-
 def _parameter(described: dict[str, Any]) -> dict[str, Any]:
-    """Return what its form shows: which values it takes, their bounds and default. Any other is a text.
-
-    A boolean that is false by default is a `flag`.
-    """
+    """Return what its form shows: which values it takes, their bounds and default. Any other is a text."""
     given = described["schema"]
     schema = {word: given[word] for word in _SCHEMA_WORDS if word in given}
     if given.get("type") == "boolean":
         schema["enum"] = [True, False]
     own = {**described, "schema": schema}
-    if schema == _FLAG:
-        own = {**described, "schema": {}, "flag": 1}
-    if described["in"] == "path":
-        own["required"] = False
-    own |= {"text": described.get("description", ""), "description": "", "style": "", "explode": False}
     return {name: value for name, value in own.items() if value not in _LEFT_OUT}
 
 
@@ -107,10 +85,9 @@ def _example(file: Path, route: Route) -> dict[str, Any]:
     found = route.pattern.fullmatch(event["path"])
     parts = [unquote(part) for part in found.groups()] if found else []
     path = dict(zip(_VARIABLE.findall(route.path), parts, strict=True))
-    path = {name: each for name, each in path.items() if _USUAL.get(name) not in {each, ""}}
     example: dict[str, Any] = {"path": path, "query": event["queryStringParameters"]}
     if event["body"]:
-        example |= {"body": event["body"], "type": event["headers"]["Content-Type"].removeprefix(_TYPE)}
+        example |= {"body": event["body"], "type": event["headers"]["Content-Type"]}
     return {place: values for place, values in example.items() if values}
 
 
@@ -119,8 +96,7 @@ def _problems(page: str) -> dict[str, str]:
     for name, meaning in _PROBLEM_ROW.findall(page):
         # The service's own problems stand above those of API Gateway, which share some names.
         text = _LINK.sub(r"\1", _ACT.sub(r"Operators: docs/\1.", meaning))
-        text = text.replace("`", "").strip().replace(_OPERATORS.format(name), _MARK)
-        meanings.setdefault(name, text)
+        meanings.setdefault(name, text.replace("`", "").strip())
     return meanings
 
 

@@ -157,15 +157,36 @@ def test_a_client_that_has_gone_ends_what_makes_its_lines():
         finally:
             ended.append(True)
 
-    async def scenario() -> None:
+    async def scenario() -> list[bool]:
         body = await OpenBodies().open(forever())
         reading = asyncio.ensure_future(read(body))
         await asyncio.sleep(0.02)
         body.leave()
         await reading
         body.close()
+        return list(ended)
 
-    asyncio.run(scenario())
+    assert asyncio.run(scenario())
+    assert ended
+
+
+async def test_a_client_that_goes_between_two_pieces_ends_what_makes_them_too():
+    ended = []
+
+    def pieces() -> Iterator[bytes]:
+        try:
+            yield LINE % 0
+            yield b""
+            yield LINE % 1
+        finally:
+            ended.append(True)
+
+    body = await OpenBodies().open(pieces())
+    chunks = aiter(body.chunks(lambda: None))
+    assert await anext(chunks) == LINE % 0
+    body.leave()
+    assert not ended
+    body.close()
     assert ended
 
 

@@ -84,6 +84,9 @@ def _serve(context: JobContext, ownership: Ownership, sweeper: Sweeper, stop: th
                 raise
             _count_restart(context)
             pauses.pause(Unavailable(f"Spark refuses: {session.words_of(error)}"))
+        except session.GATEWAY_ERRORS:
+            session.check_running(context.spark)  # where its JVM is gone, that is the reason
+            raise
 
 
 def _count_restart(context: JobContext) -> None:

@@ -23,7 +23,6 @@ from keylane.model.kafka import TopicPartition
 from keylane_spark.config.job import JobConfig
 from keylane_spark.engine import kafka_options
 
-_NO_ANSWER = "Spark's JVM does not answer any more: start the job again"
 GATEWAY_ERRORS = (Py4JError, OSError)
 """What calls of the JVM raise: its errors, and what is left of the connection where it is gone."""
 
@@ -168,12 +167,8 @@ def use_pool(spark: SparkSession, name: str) -> None:
     """Give the queries that this thread starts from now on a pool of their own.
 
     Tasks of all pools get slots in turns, so a query's small batch does not wait for another's large one.
-    Raises EngineEnded.
     """
-    try:
-        spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
-    except GATEWAY_ERRORS as error:
-        raise EngineEnded(_NO_ANSWER) from error
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
 
 
 def is_submitted() -> bool:
@@ -193,7 +188,7 @@ def check_running(spark: SparkSession) -> None:
     try:
         ended = spark.sparkContext._jsc.sc().isStopped()  # noqa: SLF001 (PySpark has no name for it)
     except GATEWAY_ERRORS as error:
-        raise EngineEnded(_NO_ANSWER) from error
+        raise EngineEnded("Spark's JVM does not answer any more: start the job again") from error
     if ended:
         raise EngineEnded("Spark has ended the application (its log says why): start the job again")
 

@@ -6,13 +6,15 @@ import threading
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 from tests.support import lanes as t
 from tests.support.builders import a_session
 
-from keylane.errors import KeylaneError, TooLarge, Unavailable
+from keylane.errors import EngineEnded, KeylaneError, TooLarge, Unavailable
 from keylane.ports import Clock
+from keylane_spark import job
 from keylane_spark.config.job import JobConfig
 from keylane_spark.lanes.function_library import DEFAULTS
 from keylane_spark.stream import heartbeat, restarts
@@ -66,6 +68,32 @@ def views_of(recorder: Recorder, stop: threading.Event) -> runner.Views:
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     monkeypatch.setattr(restarts, "_FIRST_PAUSE_S", 0.01)
     return Recorder()
+
+
+def serve_with(monkeypatch: pytest.MonkeyPatch, recorder: Recorder, *is_stopped: bool | Exception) -> None:
+    """Serve where a start meets a refused connection. `is_stopped`: what Spark's JVM says when asked."""
+
+    def refuse(*_: Any) -> Any:
+        raise ConnectionRefusedError("a call of the JVM")
+
+    asked = Mock(side_effect=is_stopped)
+    context: Any = Context(recorder.lines.append, recorder, spark=a_session(isStopped=asked))
+    monkeypatch.setattr(job, "open_topics", refuse)
+    job._serve(context, Mock(), Mock(), threading.Event())
+
+
+def test_where_a_start_fails_because_the_jvm_is_gone_that_is_the_reason(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+):
+    with pytest.raises(EngineEnded, match="Spark's JVM does not answer any more"):
+        serve_with(monkeypatch, recorder, False, ConnectionRefusedError("no JVM"))
+
+
+def test_where_a_start_fails_and_the_jvm_answers_the_reason_is_what_was_raised(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+):
+    with pytest.raises(ConnectionRefusedError, match="a call of the JVM"):
+        serve_with(monkeypatch, recorder, False, False)
 
 
 def test_a_view_whose_start_fails_unexpectedly_is_started_again(

@@ -27,15 +27,9 @@ export class Failed extends Error {
 export async function loadReference() {
   if (!reference) {
     reference = await (await fetch("reference.json")).json();
-    const flag = { default: false, enum: [true, false] };
-    const typed = (each) => (each.includes("/") ? each : `application/${each}`);
     // What most have is left out there, and operations name their parameters by number.
-    const parameters = reference.parameters.map((each) => ({ in: "query", required: each.in === "path", schema: each.flag && flag, ...each }));
-    for (const each of reference.operations) {
-      Object.assign(each, { method: "GET", group: 0, ...each, path: each.path.replace("~", "/v3/clusters/{cluster}"), bodies: each.bodies?.map(typed), parameters: (each.parameters ?? []).map((number) => parameters[number]) });
-      if (each.example?.type) each.example.type = typed(each.example.type);
-    }
-    for (const [name, text] of Object.entries(reference.problems)) reference.problems[name] = text.replace("~", `Operators: docs/operate/troubleshooting.md#${name}.`);
+    const parameters = reference.parameters.map((each) => ({ in: "query", ...each }));
+    reference.operations = reference.operations.map((each) => ({ method: "GET", group: 0, ...each, parameters: (each.parameters ?? []).map((number) => parameters[number]) }));
   }
   return reference;
 }

@@ -24,11 +24,11 @@ function picker({ groups, operations }, chosen) {
   );
 }
 
-function hintOf({ name, in: place, text, schema = {} }) {
+function hintOf({ name, in: place, description, schema = {} }) {
   // The document describes the path; this form encodes what is typed.
   if (place === "path" && name === "key") return "a key as text, or in base64 with key_format=base64";
   const bounds = [schema.minimum !== undefined && `from ${schema.minimum}`, schema.maximum !== undefined && `to ${schema.maximum}`, schema.default !== undefined && schema.default !== "" && `default ${schema.default}`].filter(Boolean);
-  return bounds.length ? `${text} (${bounds.join(", ")})` : text;
+  return bounds.length ? `${description} (${bounds.join(", ")})` : description;
 }
 
 function input(parameter, example) {
@@ -81,7 +81,7 @@ export async function show(main, params, signal) {
   const reference = await loadReference();
   const chosen = params.get("operation") ?? FIRST;
   const operation = reference.operations.find((each) => each.id === chosen);
-  main.append(element("div", { class: "fields" }, picker(reference, chosen)), operation ? element("p", {}, operation.text, " ", element("a", { href: `docs.html#${operation.id}` }, "Reference")) : "");
+  main.append(element("div", { class: "fields" }, picker(reference, chosen)), operation ? element("p", {}, operation.summary, " ", element("a", { href: `docs.html#${operation.id}` }, "Reference")) : "");
   if (!operation) throw new Failed({ title: "No such route", detail: `The API has no operation ${chosen}. Choose a route above.` });
   const loading = reading();
   main.append(loading);

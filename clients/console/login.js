@@ -94,7 +94,7 @@ async function finish(given) {
   const attempt = stored(ATTEMPT);
   sessionStorage.removeItem(ATTEMPT);
   history.replaceState(null, "", here + (attempt?.hash ?? ""));
-  if (!attempt || attempt.state !== given.get("state") || (given.has("iss") && given.get("iss") !== how.issuer)) throw failed("The answer is none to a login of this page.");
+  if (!attempt || attempt.state !== given.get("state") || (given.has("iss") && given.get("iss") !== how.issuer)) throw failed("The answer is not one to a login of this page.");
   if (!given.has("code")) throw failed(`${given.get("error")} ${given.get("error_description") ?? ""}`);
   await exchange({ grant_type: "authorization_code", code: given.get("code"), redirect_uri: here, code_verifier: attempt.verifier }, attempt.nonce);
 }

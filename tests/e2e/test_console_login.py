@@ -123,8 +123,8 @@ def test_the_token_of_a_login_is_sent_to_no_other_api(tab, topic):
 @pytest.mark.parametrize(
     ("answer", "claims", "refuses", "text"),
     [
-        ({"state": "another"}, {}, "", "none to a login of this page"),
-        ({"iss": "https://another.example.org"}, {}, "", "none to a login of this page"),
+        ({"state": "another"}, {}, "", "not one to a login of this page"),
+        ({"iss": "https://another.example.org"}, {}, "", "not one to a login of this page"),
         ({"code": None, "error": "access_denied"}, {}, "", "access_denied"),
         ({"code": "another"}, {}, "", "unknown code"),
         ({}, {"nonce": "another"}, "", "not for this login"),
@@ -152,7 +152,7 @@ def test_an_answer_that_comes_again_or_from_a_stranger_logs_nobody_in(tab, serve
     page = log_in(tab, topic)
     page.get_by_role("button", name="Log out").click()
     page.goto(with_code[0])
-    expect(page.get_by_role("alert").first).to_contain_text("none to a login of this page")
+    expect(page.get_by_role("alert").first).to_contain_text("not one to a login of this page")
     assert len(issuer.asked) == 1
     assert page.evaluate("({...sessionStorage})") == {}
 

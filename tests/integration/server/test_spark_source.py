@@ -171,7 +171,7 @@ def test_values_that_are_no_json_name_their_record_and_can_be_read_as_strings(
 ):
     topic = logged_topic()
     position = topic.put(b"k", b"not JSON")
-    with pytest.raises(PySparkException, match=rf"record {position} \(key 'k'\) .* it is no JSON object"):
+    with pytest.raises(PySparkException, match=rf"record {position} \(key 'k'\) .* it is not a JSON object"):
         table(spark, server.url, topic.name, value="STRUCT<a: INT>").collect()
     assert table(spark, server.url, topic.name).head().value == "not JSON"
     topic.put(b"\xff", b"\xfe")

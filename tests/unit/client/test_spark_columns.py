@@ -106,8 +106,8 @@ def test_a_value_is_its_text_or_its_bytes(record: Record, kind: str, expected: A
     ("record", "kind", "fault"),
     [
         (a_record(b"\xff", value_format="base64"), "string", "BINARY"),
-        (a_record("a", value_format="text"), StructType().add("x", "integer"), "no JSON object.* STRING"),
-        (a_record([1]), StructType().add("x", "integer"), "no JSON object"),
+        (a_record("a", value_format="text"), StructType().add("x", "integer"), "not a JSON object.* STRING"),
+        (a_record([1]), StructType().add("x", "integer"), "not a JSON object"),
         (
             a_record("a", value_format="text", undecoded="no schema 7"),
             StructType().add("x", "integer"),

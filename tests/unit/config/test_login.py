@@ -58,7 +58,7 @@ def test_the_policy_has_the_host_that_gives_tokens_on_each_page_of_the_console(m
         ({**GIVEN, "issuer": "https://*"}, "issuer that is not an https URL"),
         ({**GIVEN, "issuer": "https://user@id.example.com"}, "issuer that is not an https URL"),
         ({**GIVEN, "scope": "profile"}, "scope without openid"),
-        ({**GIVEN, "token": "refresh"}, "none of access, id"),
+        ({**GIVEN, "token": "refresh"}, "not one of access, id"),
         ({**GIVEN, "client_id": 7}, "client_id that is not a text"),
         ({**GIVEN, "client_id": "é"}, "client_id that is not a text"),
         ({**GIVEN, "token_endpoint": "https://a.example.com"}, "either both"),

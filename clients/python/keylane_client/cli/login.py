@@ -79,7 +79,7 @@ def _settings(url: str, given: dict[str, str | None]) -> dict[str, Any]:
 
 
 class _Redirect(HTTPServer):
-    """Takes the browser's return, on this machine alone. Whatever is no answer to the attempt, it refuses."""
+    """Takes the browser's return, on this machine alone. It refuses whatever does not answer the attempt."""
 
     def __init__(self, port: int) -> None:
         try:
@@ -115,10 +115,8 @@ class _Handler(BaseHTTPRequestHandler):
         is_ours = parts.path == CALLBACK and attempt is not None and attempt.is_answered_by(given)
         if is_ours:
             self.server.answer = given
-        text = (
-            "keylane has the answer. You may close this page." if is_ours else "This is no login of keylane."
-        )
-        body = text.encode()
+        text = "keylane has the answer. You may close this page."
+        body = (text if is_ours else "This is not an answer to keylane login.").encode()
         self.send_response(200 if is_ours else 400)
         for name, value in {
             "Content-Type": "text/plain; charset=utf-8",

@@ -196,7 +196,7 @@ def _converter_of_value(kind: DataType) -> Convert:
         def fields_of(record: Record) -> Any:
             if not isinstance(record.value, dict):
                 why = f", and could not be decoded: {record.undecoded}" if record.undecoded else ""
-                raise ValueError(f"it is no JSON object{why}: read the value as STRING")  # noqa: TRY004
+                raise ValueError(f"it is not a JSON object{why}: read the value as STRING")  # noqa: TRY004
             return convert(record.value)
 
         return fields_of
@@ -205,7 +205,7 @@ def _converter_of_value(kind: DataType) -> Convert:
 
 def _text_of_value(record: Record) -> str:
     if isinstance(record.value, bytes):
-        raise ValueError("it is no text: read the value as BINARY")  # noqa: TRY004
+        raise ValueError("it is not text: read the value as BINARY")  # noqa: TRY004
     return str(record.value) if record.value_format == "text" else _json(record.value)
 
 

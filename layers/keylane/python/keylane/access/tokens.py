@@ -106,7 +106,9 @@ def _audience_of(claims: Mapping[str, Any], issuer: Issuer) -> list[Any]:
     if _USER_POOL.fullmatch(issuer.name):
         use = claims.get("token_use")
         if not isinstance(use, str) or use not in _AUDIENCE_CLAIMS:
-            raise BadToken("the token is no id token and no access token of its user pool (token_use)")
+            raise BadToken(
+                "the token is neither an id token nor an access token of its user pool (token_use)"
+            )
         name = _AUDIENCE_CLAIMS[use]
     audience = claims.get(name)
     return audience if isinstance(audience, list) else [audience]

@@ -85,7 +85,7 @@ class _PoolTokens:
         claims = confirmed(parsed.claims, self._shown)
         issuer = policy.issuer_of(claims.get("iss"))
         if issuer is None or issuer.name != self._issuer:
-            raise BadToken("the token is none that API Gateway has verified with the user pool")
+            raise BadToken("the token is not one that API Gateway has verified with the user pool")
         if parsed.algorithm not in issuer.algorithms:
             raise BadToken("the token's algorithm is not accepted of its issuer")
         return VerifiedToken(claims, check_claims(claims, issuer, self._clock.now_ms() / 1000))

@@ -54,7 +54,7 @@ def _check(found: Mapping[str, str]) -> None:
         if name not in found:
             raise SettingsError(VARIABLE, f"has no {name}")
     if found["token"] not in TOKENS:
-        raise SettingsError(VARIABLE, f"has a token that is none of {', '.join(TOKENS)}")
+        raise SettingsError(VARIABLE, f"has a token that is not one of {', '.join(TOKENS)}")
     if "openid" not in found["scope"].split(" "):
         raise SettingsError(VARIABLE, "has a scope without openid")
     if len(found.keys() & set(ENDPOINTS)) == 1:

@@ -7,6 +7,7 @@ still arrives takes no place: a request enters when its body is there.
 """
 
 import asyncio
+import random
 from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,8 +19,11 @@ from keylane_server.time_limits import TimeLimits
 MIB = 1024 * 1024
 LOOK_S = 1.0
 """How late the time limit of a body may be noticed."""
-OFTEN, LONGEST_PAUSE_S = 100, 0.5
-"""How many may look as often as they like, and how long each of more pauses at most."""
+OFTEN, LOOKS_PER_S, LONGEST_PAUSE_S = 100, 2_000, 0.5
+"""How many may look as often as they like, how often more of them look together, and how long one pauses at
+most."""
+SPREAD = 0.25
+"""The part by which pauses differ: 600 clients that begin together would look together, too."""
 WRITES_SHARE = 0.75
 """The part of all bodies' bytes that a write may fill: while Kafka stalls, bodies of reads have the rest."""
 
@@ -116,7 +120,10 @@ def shared_pause_s(pause_s: float, waiting: int) -> float:
 
     They would take all of the process's time: a thousand that look every 10 ms look 100,000 times a second.
     """
-    return pause_s if waiting <= OFTEN else max(pause_s, min(pause_s * waiting / OFTEN, LONGEST_PAUSE_S))
+    if waiting <= OFTEN:
+        return pause_s
+    shared_s = max(pause_s, min((waiting - OFTEN) / LOOKS_PER_S, LONGEST_PAUSE_S))
+    return shared_s * random.uniform(1 - SPREAD, 1 + SPREAD)  # noqa: S311 (no secret)
 
 
 class ReadPlace:

@@ -36,7 +36,7 @@ from keylane_server.pages import PROBES
 from keylane_server.received import ReceivedRequest, new_request_id
 from keylane_server.refusals import ServerStops
 from keylane_server.replies import ReplyBudget, RequestReplies
-from keylane_server.sending import Outbox, is_direct
+from keylane_server.sending import Outbox, Turns, is_direct
 from keylane_server.sites import OwnSites
 from keylane_server.streams import EventStream
 
@@ -107,6 +107,7 @@ class ServerApp:
             may_ask = sites.is_host if sites else is_host
             self._lookups = PlainLookups.open(applications.query, admission, authorizer, may_ask)
         self._outbox = Outbox(admission)
+        self._turns = Turns()
         self._reply_budget = ReplyBudget()
         self._answering: set[asyncio.Task[Any]] = set()
         self._is_over = False
@@ -301,10 +302,9 @@ class ServerApp:
             response.headers["x-amzn-RequestId"] = request.id
             await send(_start_of(response.status_code, response.headers))
             async for chunk in stream.chunks(lambda: self._refuse_stream(request)):
+                await self._turns.take()  # granian may take it at once
                 async with stream.sending():
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
-                # granian may take it at once: others have their turn before the next piece.
-                await asyncio.sleep(0)
             await send({"type": "http.response.body", "body": b""})
         except TimeoutError:
             stream.count_as_cut()

@@ -21,6 +21,7 @@ from keylane.app import explore, produce, query
 from keylane.metrics.meter import MetricSink
 from keylane.model.routes import EXPLORE, PRODUCE, QUERY, Target
 from keylane.wiring.runtime import Runtime
+from keylane_server.allocator import limit_allocator
 from keylane_server.child_process import SIZE, packed
 from keylane_server.logs import configure_logging
 
@@ -107,6 +108,7 @@ class _Threads:
 
 def main(descriptor: int, environment: Mapping[str, str]) -> None:
     """Answer requests until the server's process closes the socket."""
+    limit_allocator()
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     configure_logging()
     with socket.socket(fileno=descriptor) as connection, connection.makefile("rb") as messages:

@@ -7,6 +7,7 @@ read counts until they are answered. For the loop's thread.
 """
 
 import asyncio
+import gc
 import time
 from collections import deque
 
@@ -19,6 +20,8 @@ PATIENCE_S = 0.5
 """How long a request waits to read: half of what a read may take."""
 HELD_BYTES = 64 * 1024 * 1024
 """Over this, requests that hold nothing wait until others are answered."""
+YOUNG = 1
+"""The oldest generation of objects in which what a request has left is looked for."""
 
 
 class ReplyBudget:
@@ -26,6 +29,7 @@ class ReplyBudget:
 
     def __init__(self) -> None:
         self.held_bytes = 0
+        self._released_bytes = 0
         self._reading = 0
         self._waiting: deque[tuple[Suspension[bool], bool]] = deque()
 
@@ -57,8 +61,16 @@ class ReplyBudget:
         self.held_bytes += size_bytes
 
     def release(self, size_bytes: int) -> None:
-        """Stop counting replies: their request is answered."""
+        """Stop counting replies: their request is answered.
+
+        An error keeps the frames that it has passed, and they keep the replies, until Python looks for such
+        circles. It does after so many objects, of which pages of large values have few: 160 MiB stayed.
+        """
         self.held_bytes -= size_bytes
+        self._released_bytes += size_bytes
+        if self._released_bytes >= HELD_BYTES:
+            self._released_bytes = 0
+            gc.collect(YOUNG)
         self._go_on()
 
     def _has_room(self, holds: bool) -> bool:

@@ -35,12 +35,6 @@ KILLED_AFTER_S = 5
 START_FAILED = 1
 """The exit code of a process that can't start: its settings are wrong, for example."""
 
-ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(256 * 1024), "MALLOC_ARENA_MAX": "2"}
-"""For glibc: a large block that is freed goes back to the system at once, and threads share their blocks.
-
-Else pages of large values left 300 MiB behind that nothing used. It is read when a process starts.
-"""
-
 
 def serve(options: ServerOptions) -> None:
     """Serve until SIGTERM or SIGINT. Raises OSError where the port is taken."""
@@ -49,7 +43,6 @@ def serve(options: ServerOptions) -> None:
         if options.workers > 1:
             os.environ[METRICS_FOLDER] = folder
         os.environ[VARIABLE] = options.to_variable()
-        os.environ.update({name: value for name, value in ALLOCATOR.items() if name not in os.environ})
         _make_server(options).serve()
 
 

@@ -20,6 +20,7 @@ from keylane.metrics.emf import EmfLog
 from keylane.wiring.tracing import open_tracing
 from keylane_server.access import TokenAuthorizer
 from keylane_server.admission import AdmissionControl, Overloaded
+from keylane_server.allocator import limit_allocator
 from keylane_server.app import ServerApp
 from keylane_server.applications import Applications
 from keylane_server.greenlets import run_request
@@ -211,6 +212,7 @@ def _collect_requests_alone() -> None:
 
 def build() -> ServerProcess:
     """Build the application of a process that granian has started."""
+    limit_allocator()
     sys.setswitchinterval(SWITCH_S)
     configure_logging()
     return ServerProcess(ServerOptions.from_environment(os.environ), os.environ)

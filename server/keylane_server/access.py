@@ -23,7 +23,7 @@ from keylane.metrics.meter import MetricSink
 from keylane.ports import Clock
 from keylane.wiring.authorizer import PolicySource
 from keylane_server.greenlets import begin, call_in_thread
-from keylane_server.issued_tokens import IssuedAccess, IssuedTokens
+from keylane_server.issued_tokens import LONGEST_REMEMBERED, IssuedAccess, IssuedTokens
 from keylane_server.received import Access, ReceivedRequest
 
 __all__ = ["NotAllowed", "NotAuthorized", "TokenAuthorizer"]
@@ -34,6 +34,8 @@ LONGEST_GRANTED = 1_024
 LOOK_S = 5.0
 """How often it is looked whether the policy is due to be read again."""
 NO_RULE = "(none)"
+_GRANTED = Decision("", True)
+"""Of a token with a grant, whose name nobody asks for."""
 _log = logging.getLogger("keylane.serve")
 
 
@@ -87,24 +89,33 @@ class TokenAuthorizer:
             self._granted.clear()
             self._issued.use(policy)
 
-    def is_granted(self, authorization: bytes, need: Need) -> bool:
-        """Return whether the token of an Authorization header has a grant for all that a request needs.
+    @property
+    def is_audited(self) -> bool:
+        """Whether each decision is logged."""
+        return self._is_audited
 
-        What was granted is remembered until the policy is read again. False may mean only that `authorize`
-        has to decide: for each JWT, since the scope of its rows has to travel with the request.
+    def recall(self, authorization: bytes, need: Need, route: str) -> Decision | None:
+        """Return what is known to be decided on a request by its token; None where `authorize` has to decide.
+
+        The request is about the topics of `need` and has no query. What was granted is remembered until the
+        policy is read again, what a JWT permits as `IssuedTokens` remembers it. `count` follows an answer.
         """
-        if self._is_due or len(authorization) > LONGEST_GRANTED or not self._policy.grants:
-            return False
+        if self._is_due or len(authorization) > LONGEST_REMEMBERED:
+            return None
         asked = authorization, need
         if asked in self._granted:
-            return True
-        grant = grant_of(self._policy.grants, authorization.decode("latin-1"))
+            return _GRANTED
+        text = authorization.decode("latin-1")
+        if self._policy.issuers and (issued := self._issued.recall(text)) is not None:
+            return issued.decisions.get((route, need.names or ()))
+        grant = grant_of(self._policy.grants, text) if self._policy.grants else None
         if grant is None or not grant.allows(need):
-            return False
-        if len(self._granted) >= GRANTED_LIMIT:
-            self._granted.clear()
-        self._granted.add(asked)
-        return True
+            return None
+        if len(authorization) <= LONGEST_GRANTED:
+            if len(self._granted) >= GRANTED_LIMIT:
+                self._granted.clear()
+            self._granted.add(asked)
+        return _GRANTED
 
     async def authorize(self, request: ReceivedRequest) -> Access:
         """Return who sends a request, by its token in Authorization or x-api-key.
@@ -162,7 +173,7 @@ class TokenAuthorizer:
         """Return who sends a request; count and log what was decided. Raises NotAuthorized, NotAllowed."""
         asked, decision = self._decide(request, authorization, found)
         if found is not None:
-            self._count(decision)
+            self.count(decision)
         if self._is_audited:
             audit(decision, asked, request.target)
         if not decision.is_allowed:
@@ -184,7 +195,8 @@ class TokenAuthorizer:
             return asked, decide(self._policy.grants, asked, request.target)
         return asked, found.decide(asked, request.target)
 
-    def _count(self, decision: Decision) -> None:
+    def count(self, decision: Decision) -> None:
+        """Count a decision on the token of an issuer, by the rules that decided."""
         result = "allowed" if decision.is_allowed else "denied"
         for rule in decision.rules or (NO_RULE,):
             self._metrics.add_number("AccessDecisions", (rule, result), 1)

@@ -18,7 +18,9 @@ pages of large values left 700 MiB behind that nothing used."""
 
 def limit_allocator() -> None:
     """Set what the environment does not. glibc reads that when a program starts, and granian's are forked."""
-    set_parameter = getattr(ctypes.CDLL(None), "mallopt", None)
-    for name, (parameter, value) in LIMITS.items() if set_parameter else ():
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "mallopt"):
+        return
+    for name, (parameter, value) in LIMITS.items():
         if name not in os.environ:
-            set_parameter(parameter, value)
+            library.mallopt(parameter, value)

@@ -98,8 +98,8 @@ class ServerApp:
         self._authorizer = authorizer
         self._logs_access = options.logs_access
         self._spans = spans
-        # Their requests have no span and no line in the log.
-        is_watched = options.logs_access or spans is not None
+        # Their requests have no span and no line in a log.
+        is_watched = options.logs_access or spans is not None or (authorizer and authorizer.is_audited)
         sites = None if authorizer else OwnSites(applications.settings.cors_headers, options.host)
         self._sites = sites
         self._lookups = None

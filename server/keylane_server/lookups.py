@@ -16,7 +16,7 @@ from keylane.adapters.redis.error_replies import RedisTimeoutError
 from keylane.api.http.preferences import prefers_bytes
 from keylane.api.http.request import is_host
 from keylane.api.reads.key import plain_read, render_record
-from keylane.errors import BadRequest, CorruptState, KeylaneError, TooLarge
+from keylane.errors import BadRequest, KeylaneError, OutsideScope
 from keylane.model.keys import KEY_LIMIT_BYTES
 from keylane.model.routes import BY_NAME, PermissionKind
 from keylane.ports import Deadline
@@ -34,8 +34,11 @@ if TYPE_CHECKING:
     from keylane.adapters.redis.conversation import Ask
     from keylane.adapters.redis.state import RedisState
     from keylane.api.http.response import Response
+    from keylane.app.authorizer import Decision
     from keylane.app.query import QueryApp
-    from keylane.model.records import Answer
+    from keylane.model.records import Answer, Layout
+    from keylane.query.decoding import ValueDecoder
+    from keylane.query.row_scopes import TopicScope
     from keylane.wiring.query import QueryParts
     from keylane_server.access import TokenAuthorizer
     from keylane_server.admission import AdmissionControl
@@ -53,12 +56,32 @@ NOT_PLAIN = frozenset(
 _ANYTHING = b"*/*"
 
 
+class Caller(NamedTuple):
+    """What decodes the values for a caller. Where rules decide what they see: the decision, and the rows."""
+
+    decoder: ValueDecoder
+    decision: Decision | None = None
+    rows: TopicScope | None = None
+
+    def may_ask(self, key: bytes) -> bool:
+        """Return whether a key is one that exists for the caller."""
+        return self.rows is None or self.rows.has_key(key)
+
+    def permitted(self, answer: Answer) -> Answer:
+        """Return an answer with its record, if the caller may read it. Raises KeylaneError."""
+        record = answer.record
+        if record is None or self.rows is None or self.rows.permits_record(record):
+            return answer
+        return answer._replace(record=None)
+
+
 class SentLookup(NamedTuple):
     """A request whose command has been sent."""
 
     request_id: str
     begun_s: float
     accept: str | None
+    caller: Caller
     lookup: Lookup
     asked: Ask
     exchange: Exchange
@@ -90,7 +113,8 @@ class PlainLookups:
         self._layouts, self._clock = parts.store.layouts, parts.store.clock
         self._dictionaries = parts.store.dictionaries
         self._timeout_ms = parts.settings.state_timeout_ms
-        self._decoder = parts.decoder(parts.registry_wait(), as_bytes=False)
+        self._parts = parts
+        self._anyone = Caller(parts.decoder(parts.registry_wait(), as_bytes=False))
 
     @classmethod
     def open(
@@ -116,11 +140,11 @@ class PlainLookups:
         if found is None or headers is None:
             return None
         accept = _accept_of(headers)
-        topic, key = found[1].decode(), found[2]
-        if prefers_bytes(accept) or not self._may_read(headers, topic):
+        lookup = None if prefers_bytes(accept) else self._plan(found[1].decode(), found[2])
+        caller = None if lookup is None else self._caller_of(headers, lookup.layout)
+        if lookup is None or caller is None:
             return None
-        lookup = self._plan(topic, key)
-        return None if lookup is None else self._send(lookup, begun_s, accept)
+        return self._send(caller, lookup, begun_s, accept)
 
     async def answer(self, sent: SentLookup) -> Response[Any] | None:
         """Wait for the reply and render it; None where the request has to take the way of all."""
@@ -135,11 +159,13 @@ class PlainLookups:
             if isinstance(exchange.error, RedisTimeoutError):
                 self._state.note_late(sent.asked)
             return None
-        answer = self._answer_of(lookup, exchange.replies[0])
+        answer = self._answer_of(sent, exchange.replies[0])
         if answer is None:
             return None
+        if self._authorizer is not None and sent.caller.decision is not None:
+            self._authorizer.count(sent.caller.decision)
         read = plain_read(answer.layout.topic, lookup.key, sent.request_id, sent.accept)
-        response = render_record(answer, read, self._decoder, self._clock.now_ms())
+        response = render_record(answer, read, sent.caller.decoder, self._clock.now_ms())
         return self._application.finish(response, ROUTE, sent.request_id, sent.begun_s)
 
     def _plan(self, topic: str, key: bytes) -> Lookup | None:
@@ -155,36 +181,47 @@ class PlainLookups:
         except BadRequest:
             return None
 
-    def _send(self, lookup: Lookup, begun_s: float, accept: str | None) -> SentLookup | None:
+    def _send(self, caller: Caller, lookup: Lookup, begun_s: float, accept: str | None) -> SentLookup | None:
         deadline = Deadline.after_ms(self._timeout_ms, self._clock)
-        asked = self._state.ask_primary(lookup.lane.slot, (b"MGET", *lookup.names), deadline)
+        names = lookup.names if caller.may_ask(lookup.key) else lookup.names[1:]
+        asked = self._state.ask_primary(lookup.lane.slot, (b"MGET", *names), deadline)
         if asked is None or not self._admission.reads.enter_at_once():
             return None
         exchange = self._connections[asked.node].send(asked.packed, 1, asked.deadline.at_s)
-        return SentLookup(new_request_id(), begun_s, accept, lookup, asked, exchange)
+        return SentLookup(new_request_id(), begun_s, accept, caller, lookup, asked, exchange)
 
-    def _answer_of(self, lookup: Lookup, reply: Any) -> Answer | None:
+    def _answer_of(self, sent: SentLookup, reply: Any) -> Answer | None:
         """Return what a reply says; None where it is an error, or the key has to be read with more care.
 
         So has one whose value is compressed with a dictionary that has not been read yet.
         """
         if not isinstance(reply, list):
             return None
-        expand = expand_none
+        lookup, caller, expand = sent.lookup, sent.caller, expand_none
         if lookup.layout.options.compression != "none":
             expand = Expander(lookup.layout, self._dictionaries).expand
         try:
-            answer = answer_of(lookup, reply, expand)
-        except (CorruptState, TooLarge):
+            answer = answer_of(lookup, reply if caller.may_ask(lookup.key) else (None, *reply), expand)
+            return caller.permitted(answer) if answer is not None and is_final(answer) else None
+        except KeylaneError:
             return None
-        return answer if is_final(answer) else None
 
-    def _may_read(self, headers: dict[bytes, bytes], topic: str) -> bool:
+    def _caller_of(self, headers: dict[bytes, bytes], layout: Layout) -> Caller | None:
+        """Return who may read a topic; None where something else has to be asked, or there may be nobody."""
         authorizer = self._authorizer
         if authorizer is None:
-            return True
-        need = Need(PermissionKind.READ, (topic,))
-        return authorizer.is_granted(headers.get(b"authorization", b""), need)
+            return self._anyone
+        need = Need(PermissionKind.READ, (layout.topic,))
+        decision = authorizer.recall(headers.get(b"authorization", b""), need, ROUTE.name)
+        if decision is None or decision.scope is None:
+            return self._anyone if decision is not None else None
+        parts = self._parts.within(decision.scope)
+        assert parts.store.scopes is not None  # noqa: S101 - for the type checker: of a scope
+        try:
+            rows = parts.store.scopes.of(layout)
+        except OutsideScope:
+            return None
+        return Caller(parts.decoder(parts.registry_wait(), as_bytes=False), decision, rows)
 
 
 def _accept_of(headers: dict[bytes, bytes]) -> str | None:

@@ -7,13 +7,17 @@ its length first keeps 400 MB of a thousand requests: `lru_cache(1_024)` bounds 
 from __future__ import annotations
 
 import ast
+import hashlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.project_files import ROOT
 
+from keylane.access.grants import Grant, Need
+from keylane.access.policy import Policy
 from keylane.api.http import preferences, request
 from keylane.model import records
+from keylane.model.routes import PermissionKind
 from keylane.state import ordered
 from keylane_server import access
 
@@ -186,6 +190,7 @@ BOUNDS = {
     "keylane_server.sending:Outbox._of_address": RUNNING,
     "keylane_server.sending:Outbox._of_connection": RUNNING,
     "keylane_server.sending:Outbox._stalled": RUNNING,
+    "keylane_server.sending:Turns._waiting": RUNNING,
     "keylane_server.sites:_is_local": "a host: _LONGEST_HOST, 1,024",
     "keylane_server.streams:ChangeFeed._behind": RUNNING,
     "keylane_server.streams:ChangeFeed._kept": "BUFFER_BYTES, FEEDS_BYTES",
@@ -224,5 +229,12 @@ def test_a_token_behind_many_spaces_is_not_kept():
     found = object.__new__(access.TokenAuthorizer)
     found._look_at_s = float("inf")
     found._granted = set()
-    assert not found.is_granted(b"Bearer " + b" " * access.LONGEST_GRANTED + b"x" * 20, None)  # type: ignore[arg-type]
-    assert not found._granted
+    token = b"x" * 20
+    found._policy = Policy({hashlib.sha256(token).hexdigest(): Grant("caller", ("*",))})
+    need = Need(PermissionKind.READ, ("orders",))
+    for spaces, is_found in ((access.LONGEST_GRANTED, True), (access.LONGEST_REMEMBERED, False)):
+        recalled = found.recall(b"Bearer" + b" " * spaces + token, need, "get_key")
+        assert (recalled is not None) == is_found
+        assert not found._granted
+    assert found.recall(b"Bearer " + token, need, "get_key") is not None
+    assert len(found._granted) == 1

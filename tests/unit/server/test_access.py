@@ -27,6 +27,8 @@ from keylane_server.received import Access, ReceivedRequest
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from keylane.app.authorizer import Decision
+
 KEY = SigningKey("EdDSA")
 LISTED = "a-listed-token-of-these-tests"
 OWN = {"name": "own", "issuer": NAME, "read": ["orders"], "key": "${sub}/*"}
@@ -234,18 +236,30 @@ def test_a_remembered_decision_is_one_of_its_route_and_topics_alone():
     Server(policy(*rules)).run(test)
 
 
-def test_a_jwt_never_takes_the_fast_path_of_look_ups():
-    """It knows nothing of rows: `is_granted` says that anything may be read of the topic."""
+def test_what_was_decided_on_a_jwt_is_recalled_with_its_rows_for_the_same_route_and_topic_alone():
+    server = Server(policy(OWN | {"read": ["orders", "rates"]}))
+    route = "get_key"
 
     async def test(authorizer: TokenAuthorizer) -> None:
-        need = Need(PermissionKind.READ, ("orders",))
-        token = KEY.token(claims())
-        for _ in range(2):
-            assert authorizer.is_granted(b"Bearer " + LISTED.encode(), need)
-            assert not authorizer.is_granted(b"Bearer " + token.encode(), need)
-            await authorizer.authorize(asked(token))
+        def recall(token: str, topic: str = "orders", route: str = route) -> Decision | None:
+            need = Need(PermissionKind.READ, (topic,))
+            return authorizer.recall(b"Bearer " + token.encode(), need, route)
 
-    Server(policy({"name": "all", "issuer": NAME, "read": ["*"]})).run(test)
+        token = KEY.token(claims())
+        assert recall(token) is None
+        decided = await authorizer.authorize(asked(token))
+        found = recall(token)
+        assert found is not None
+        assert found.scope is decided.scope is not None
+        assert (recall(token, "rates"), recall(token, route="get_keys"), recall(token + "x")) == (None,) * 3
+        listed = recall(LISTED)
+        assert listed is not None
+        assert listed.scope is None
+        assert recall(LISTED, "rates") is None
+        server.time.move(KEYS_TTL_S + 1)
+        assert recall(token) is None
+
+    server.run(test)
 
 
 def test_a_changed_policy_changes_what_a_remembered_token_permits_and_the_same_one_keeps_it():
@@ -343,6 +357,7 @@ def test_an_audit_line_is_one_for_each_request(caplog):
     server = Server(policy(), KEYLANE_ACCESS_AUDIT="true")
 
     async def test(authorizer: TokenAuthorizer) -> None:
+        assert authorizer.is_audited
         await authorizer.authorize(asked(KEY.token(claims())))
         await authorizer.authorize(asked(LISTED))
 

@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.builders import NOW_MS, a_lane, a_layout, a_watermark, layout_entry, value_key
+from tests.support.builders import (
+    NOW_MS,
+    a_lane,
+    a_layout,
+    a_watermark,
+    entries_of,
+    layout_entry,
+    value_key,
+)
 from tests.support.compressed import dictionary_of, frame_of, order
 from tests.support.fakes import FakeState, FakeTime
 
+from keylane.access.grants import Need
+from keylane.access.scopes import KeyRule, PermittedRows, Scope, ScopeRule
 from keylane.adapters.redis.resp import encode_command
 from keylane.adapters.redis.state import RedisState
 from keylane.api.http.router import Application
+from keylane.app.authorizer import Decision
 from keylane.app.query import OPERATIONS
 from keylane.config.api import ApiSettings
 from keylane.config.functions import QuerySettings
 from keylane.metrics.meter import NO_METER
 from keylane.model.keys import KEY_LIMIT_BYTES
 from keylane.model.records import Options
+from keylane.model.routes import PermissionKind
 from keylane.ports import Deadline
 from keylane.query.layouts import Layouts
 from keylane.query.store import Store
@@ -61,7 +74,7 @@ class OneNode:
 class Server:
     """The fast path over one node, for topics whose layouts were read."""
 
-    def __init__(self, *layouts: Layout) -> None:
+    def __init__(self, *layouts: Layout, authorizer: Any = None) -> None:
         self.time, self.node = FakeTime(), OneNode()
         self.stored = FakeState({})
         self.layouts = Layouts(self.stored, self.time.clock, 10)
@@ -74,25 +87,25 @@ class Server:
         parts = QueryParts(settings, store, unused, unused, unused, unused)
         application = Application(OPERATIONS, lambda: parts, ApiSettings, meter=NO_METER, clock=store.clock)
         self.admission = AdmissionControl(Limits())
-        self.lookups = PlainLookups(application, self.admission, None)
+        self.lookups = PlainLookups(application, self.admission, authorizer)
 
     def read(self, layout: Layout) -> None:
         """Have the layout read: it is known for ten seconds."""
         self.stored.entries.update(layout_entry(layout))
         self.layouts.refresh(layout.topic, Deadline.after_ms(100, self.time.clock))
 
-    def ask(self, key: bytes, topic: str = LAYOUT.topic) -> Any:
+    def ask(self, key: bytes, topic: str = LAYOUT.topic, token: str = "") -> Any:
         scope = {
             "method": "GET",
             "raw_path": b"/topics/%b/keys/%b" % (topic.encode(), key),
             "query_string": b"",
-            "headers": [(b"host", b"localhost")],
+            "headers": [(b"host", b"localhost"), (b"authorization", f"Bearer {token}".encode())],
         }
         return self.lookups.ask(scope)
 
-    def answer(self, reply: Any) -> Response[Any] | None:
+    def answer(self, reply: Any, **asked: Any) -> Response[Any] | None:
         self.node.reply = reply
-        sent = self.ask(KEY)
+        sent = self.ask(**{"key": KEY, **asked})
         assert sent is not None
         found = asyncio.run(self.lookups.answer(sent))
         assert self.admission.reads.running == 0
@@ -190,3 +203,64 @@ def test_a_final_answer_is_rendered():
 )
 def test_a_reply_that_needs_more_than_a_look_is_left_to_the_way_of_all(reply: Any):
     assert Server(LAYOUT).answer(reply) is None
+
+
+ROWS = replace(LAYOUT, topic="rows", options=Options(fields=(("tenant", "text"),)))
+
+
+class Rules:
+    """What the rules of callers permit of `rows`, by their tokens. `counted`: what was decided by a rule."""
+
+    def __init__(self, **rows: PermittedRows) -> None:
+        self._scopes = {
+            token: Scope(token, (ScopeRule(permitted, read=("rows",)),)) for token, permitted in rows.items()
+        }
+        self.counted: list[Decision] = []
+
+    def recall(self, authorization: bytes, need: Need, route: str) -> Decision | None:
+        assert (need, route) == (Need(PermissionKind.READ, ("rows",)), "get_key")
+        token = authorization.decode().removeprefix("Bearer ")
+        scope = self._scopes.get(token)
+        return None if scope is None else Decision(token, is_allowed=True, scope=scope)
+
+    def count(self, decision: Decision) -> None:
+        self.counted.append(decision)
+
+
+def a_row(**value: Any) -> list[bytes]:
+    data = json.dumps(value).encode()
+    return [codec.encode_record(data, 3, NOW_MS, fields=entries_of(data, ROWS.options)), MARK]
+
+
+def test_rules_decide_on_keys_rows_and_fields_of_a_look_up():
+    rules = Rules(
+        own=PermittedRows("own", KeyRule("N1", is_prefix=True)),
+        other=PermittedRows("other", KeyRule("X", is_prefix=True)),
+        tenant=PermittedRows("tenant", where=(("tenant", ("a",)),)),
+        fields=PermittedRows("fields", fields=("n",)),
+        nothing=PermittedRows("nothing", where=(("missing", ("a",)),)),
+    )
+    server = Server(ROWS, authorizer=rules)
+    row, lane = a_row(tenant="a", n=1), lane_of_key(ROWS, KEY)
+
+    def answer(token: str, reply: list[bytes]) -> tuple[int, Any, int]:
+        found = server.answer(reply, topic="rows", token=token)
+        assert found is not None
+        return (
+            found.status_code,
+            found.body if found.status_code == 200 else found.problem,
+            len(found.headers),
+        )
+
+    whole = (200, '{"tenant": "a", "n": 1}')
+    assert answer("own", row)[:2] == whole
+    absent = answer("own", [None, MARK])  # type: ignore[list-item]
+    assert absent[:2] == (404, "key-absent")
+    assert answer("tenant", row)[:2] == whole
+    assert answer("tenant", a_row(tenant="b", n=1)) == absent
+    assert answer("fields", row)[:2] == (200, '{"n": 1}')
+    assert answer("other", [MARK]) == absent
+    assert server.node.sent[-1] == encode_command(b"MGET", lane.watermark_key)
+    assert [each.caller for each in rules.counted] == ["own", "own", "tenant", "tenant", "fields", "other"]
+    for token in ("nothing", "a stranger"):
+        assert server.ask(KEY, "rows", token) is None

@@ -10,13 +10,15 @@ from urllib.parse import urlencode
 
 import pytest
 from tests.servers.own import fill
-from tests.support.builders import a_lane, a_layout, load_handler
+from tests.support.builders import NOW_MS, a_lane, a_layout, entries_of, load_handler, value_key
 from tests.support.issuers import AUDIENCE, NAME, JwksServer, SigningKey, claims, jwks
-from tests.support.server_process import Process
+from tests.support.server_process import OTHER_WAY, Process
 
 from keylane.access.scope_codec import CONTEXT_NAME, decode_scope
 from keylane.api.http.request import Request
 from keylane.app import query
+from keylane.model.records import Options
+from keylane.state.codec import LeftInKafka, encode_record
 from keylane.wiring.runtime import Runtime
 from keylane_server.options import TOKENS
 
@@ -54,13 +56,70 @@ def test_a_row_outside_the_scope_is_not_answered_neither_by_the_fast_path_nor_by
     process: Process, topic: str
 ):
     path, token = f"/topics/{topic}/keys/k", KEY.token(claims())
-    for _ in range(3):
+    for is_fast in (False, True, True):
         listed = process.get(path, bearer(LISTED))
         assert (listed.status, listed.body) == (200, b"1")
         scoped = process.get(path, bearer(token))
-        assert scoped.status in {403, 404}
-        assert not scoped.is_fast
+        assert (scoped.status, scoped.is_fast) == (404, is_fast)
     assert process.get(path, bearer(LISTED)).is_fast
+
+
+ROWS: dict[str, dict[str, Any]] = {
+    "ann:1": {"value": b'{"tenant": "acme", "n": 1}'},
+    "ann:2": {"value": b'{"tenant": "other", "n": 1}'},
+    "ann:3": {"value": b'{"tenant": "' + b"a" * 900 + b'", "n": 1}'},
+    "ann:4": {"value": b"no JSON"},
+    "ann:5": {"value": None},
+    "ann:6": {"value": LeftInKafka(7_000_000)},
+    "ann:7": {"value": b'{"tenant": "acme", "n": 1}', "headers": (("trace", b"x"),)},
+    "bob:1": {"value": b'{"tenant": "acme", "n": 1}'},
+}
+RULES: dict[str, dict[str, Any]] = {
+    "all": {},
+    "own": {"key": "${sub}:*"},
+    "tenant": {"where": {"tenant": "acme"}},
+    "cut": {"where": {"tenant": "a" * 900}},
+    "neither": {"where": {"tenant": "a" * 899}},
+    "fields": {"fields": ["n"]},
+    "mixed": {"key": "${sub}:*", "where": {"tenant": ["acme", "other"]}, "fields": ["tenant"]},
+}
+
+
+def test_the_fast_path_answers_a_caller_with_rules_as_the_way_of_all_requests(
+    variables: dict[str, str], redis_cluster: str
+):
+    options = Options(fields=(("tenant", "text"),))
+    layout = a_layout(options=options)
+    for key, record in ROWS.items():
+        value = record["value"] if isinstance(record["value"], bytes) else None
+        entries = entries_of(value, options) if value != b"no JSON" else b""
+        envelope = encode_record(**{"offset": 3, "timestamp_ms": NOW_MS, "fields": entries, **record})
+        fill(redis_cluster, a_lane(layout, key.encode(), b"") | {value_key(layout, key.encode()): envelope})
+    known = {"issuer": NAME, "audience": AUDIENCE, "algorithms": ["RS256"], "jwks": jwks(KEY)}
+    rules = [
+        {"name": name, "issuer": NAME, "read": [layout.topic], "when": {"scope": name}, **rule}
+        for name, rule in RULES.items()
+    ]
+    access = json.dumps({"issuers": [known], "rules": rules})
+    running = Process(variables | {"KEYLANE_ACCESS": access}, authorization=TOKENS)
+    seen = set[tuple[str, str, int]]()
+    try:
+        for rule in RULES:
+            headers = bearer(KEY.token(claims(scope=rule)))
+            for key in (*ROWS, "ann:absent"):
+                path = f"/topics/{layout.topic}/keys/{key}"
+                other, plain = running.get(path, headers | OTHER_WAY), running.get(path, headers)
+                assert (plain.is_fast, other.is_fast) == (True, False)
+                assert plain.lasting == other.lasting
+                assert {name for name, _ in plain.headers} == {name for name, _ in other.headers}
+                seen.add((rule, key, plain.status))
+    finally:
+        running.close()
+    found = {(rule, key) for rule, key, status in seen if status == 200}
+    assert {key for rule, key in found if rule == "own"} == {"ann:1", "ann:2", "ann:3", "ann:4", "ann:7"}
+    assert {key for rule, key in found if rule == "tenant"} == {"ann:1", "ann:7", "bob:1"}
+    assert {key for rule, key in found if rule == "cut"} == {"ann:3"}
+    assert not {key for rule, key in found if rule == "neither"}
 
 
 def test_a_caller_reads_their_own_row_and_others_are_keys_that_do_not_exist(

@@ -129,6 +129,7 @@ class ServerProcess:
         if self._options.emf:
             loop.call_later(LINES_EVERY_S, self._write_lines_again, loop)
         loop.add_signal_handler(signal.SIGTERM, self._begin_stop)
+        self._watch_parent(loop, os.getppid())
         self._spans = self._open_spans()
         self._app = ServerApp(
             self._applications,
@@ -186,6 +187,14 @@ class ServerProcess:
         """Hand on what the meters have, again and again: any process may be asked for the metrics of all."""
         self._flush_meters()
         loop.call_later(FLUSH_EVERY_S, self._flush_again, loop)
+
+    def _watch_parent(self, loop: asyncio.AbstractEventLoop, parent: int) -> None:
+        """Stop once the process that started this one was killed: nobody else would, and it has the port."""
+        if os.getppid() == parent:
+            loop.call_later(FLUSH_EVERY_S, self._watch_parent, loop, parent)
+            return
+        _log.error("the server stops: its first process has ended")
+        self._begin_stop()
 
     def _write_lines_again(self, loop: asyncio.AbstractEventLoop) -> None:
         self._flush_meters()

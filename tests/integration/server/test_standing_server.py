@@ -16,7 +16,7 @@ from tests.support.builders import a_lane, a_layout
 from tests.support.certificates import certify
 from tests.support.server_process import with_tokens
 
-from keylane_local.process.ports import HOST
+from keylane_local.process.ports import HOST, is_free
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,6 +110,15 @@ def test_what_runs_at_sigterm_is_answered_and_nothing_more_is_accepted(
         assert answers == [304]
         with pytest.raises(ConnectionRefusedError):
             server.ask("GET", path)
+        assert "Traceback" not in server.log
+
+
+def test_a_server_whose_first_process_was_killed_gives_its_port_back(tmp_path, variables: dict[str, str]):
+    with standing(tmp_path / "log", variables) as server:
+        server.process.kill()
+        server.process.wait(60)
+        eventually(lambda: is_free(server.port))
+        assert "its first process has ended" in server.log
         assert "Traceback" not in server.log
 
 

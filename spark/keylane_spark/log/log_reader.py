@@ -23,15 +23,8 @@ from keylane.adapters.kafka.options import Connection
 from keylane.errors import LeaderChanged, LogUnavailable, TopicChanged
 from keylane.model.kafka import TopicPartition
 from keylane.ports import Clock
-from keylane_spark.log.broker_session import (
-    BrokerSession,
-    BrokerSocket,
-    PartitionLeader,
-    check,
-    id_text,
-    may_pass,
-    words_of,
-)
+from keylane_spark.log.broker_session import BrokerSession, PartitionLeader, id_text
+from keylane_spark.log.broker_socket import BROKER_ERRORS, BrokerSocket, check, may_pass, words_of
 from keylane_spark.log.record_batches import (
     AbortedTransaction,
     BatchError,
@@ -56,7 +49,6 @@ _WAIT_MS = 100
 _OLDEST, _NEWEST_BY_NAME = 4, 12
 _OUT_OF_RANGE = kafka_errors.OffsetOutOfRangeError.errno
 _PAUSE_S = 0.1
-_ERRORS = (kafka_errors.KafkaError, OSError)
 _NO_LEADER = (kafka_errors.NotLeaderForPartitionError, kafka_errors.LeaderNotAvailableError)
 _ANYONE = -1
 """Stands for all brokers: none has said who leads."""
@@ -191,7 +183,7 @@ class LogRangeReader:
                 for part, response in self._try_receive(each_asked):
                     if not response.error_code and response.records:
                         found[part.wanted.source] = _fetched(part, response)
-        except _ERRORS:
+        except BROKER_ERRORS:
             self.close()
         except BaseException:
             self.close()
@@ -218,14 +210,14 @@ class LogRangeReader:
         node = parts[0].leader.node
         try:
             return self._send(parts, most_bytes=most_bytes, committed=committed)
-        except _ERRORS as error:
+        except BROKER_ERRORS as error:
             self._drop(node, error)
             return None
 
     def _try_receive(self, asked: _Asked) -> list[tuple[_Part, Any]]:
         try:
             return self._receive(asked)
-        except _ERRORS as error:
+        except BROKER_ERRORS as error:
             self._drop(asked.parts[0].leader.node, error)
             return []
 
@@ -311,7 +303,7 @@ class LogRangeReader:
                     )
                 check(response.error_code)
                 fetched = _fetched(part, response)
-            except _ERRORS as error:
+            except BROKER_ERRORS as error:
                 self.close()
                 why = f"{wanted} can't be read: {words_of(error)}"
                 if not may_pass(error):
@@ -332,7 +324,7 @@ class LogRangeReader:
     def _send_ahead(self, wanted: PlannedRange, position: int, *, committed: bool) -> None:
         try:
             self._awaited = self._send_one(wanted, position, committed=committed)
-        except _ERRORS:
+        except BROKER_ERRORS:
             self.close()  # the next fetch makes a new connection, and meets the error if it lasts
 
     def _send_one(self, wanted: PlannedRange, position: int, *, committed: bool) -> _Asked:

@@ -25,14 +25,8 @@ from kafka.protocol.metadata import MetadataRequest
 from keylane.adapters.kafka.options import Connection
 from keylane.errors import LogUnavailable
 from keylane.model.kafka import TopicPartition
-from keylane_spark.log.broker_session import (
-    BrokerSession,
-    EncodedRequest,
-    check,
-    id_text,
-    may_pass,
-    words_of,
-)
+from keylane_spark.log.broker_session import BrokerSession, id_text
+from keylane_spark.log.broker_socket import BROKER_ERRORS, EncodedRequest, check, may_pass, words_of
 from keylane_spark.log.fetch_options import portable
 from keylane_spark.log.kafka_admin import LogEnd, TopicShape
 
@@ -42,7 +36,6 @@ _LOOK_PAUSES_S = 0.1, 0.5
 """The pauses of the thread that looks for leaders: the first, and the longest."""
 _CONSUMER = -1
 _LATEST = -1
-_ERRORS = (kafka_errors.KafkaError, OSError)
 _MISSING = {
     kafka_errors.UnknownTopicOrPartitionError.errno,
     kafka_errors.UnknownTopicIdError.errno,
@@ -133,7 +126,7 @@ class _LeaderSession:
                     request = self._broker.broker(node, ANSWER_S).encode(_topics_request(self._topics))
                     self._metadata[node] = _Question(node, request)
                 asked = self._metadata[node]
-            except _ERRORS as error:
+            except BROKER_ERRORS as error:
                 failure = self._failed(node, error)
                 continue
             if not self._is_sent(asked) or (answer := self._receive(asked, ANSWER_S)) is None:
@@ -165,7 +158,7 @@ class _LeaderSession:
             try:
                 broker = self._broker.broker(node, ANSWER_S)
                 request = broker.encode(_ends_request(self._broker, partitions, committed=committed))
-            except _ERRORS as error:
+            except BROKER_ERRORS as error:
                 self._failed(node, error, partitions)
             else:
                 questions.append(_Question(node, request, partitions))
@@ -178,7 +171,7 @@ class _LeaderSession:
         for is_last in (False, True):
             try:
                 self._broker.broker(asked.node, ANSWER_S).send_encoded(asked.request)
-            except _ERRORS as error:
+            except BROKER_ERRORS as error:
                 self._broker.drop(asked.node)
                 if is_last:
                     self._failed(asked.node, error)
@@ -191,7 +184,7 @@ class _LeaderSession:
         broker = self._broker
         try:
             return broker.broker(asked.node, ANSWER_S).receive_bytes(within_s)
-        except _ERRORS as error:
+        except BROKER_ERRORS as error:
             broker.drop(asked.node)
             if isinstance(error, TimeoutError) or not may_pass(error):
                 self._failed(asked.node, error)
@@ -200,14 +193,14 @@ class _LeaderSession:
             return None
         try:
             return broker.broker(asked.node).receive_bytes(within_s)
-        except _ERRORS as error:
+        except BROKER_ERRORS as error:
             self._failed(asked.node, error)
         return None
 
     def _failed(self, node: int, error: Exception, partitions: Collection[TopicPartition] = ()) -> Exception:
         """Note that a broker is away."""
         self._broker.drop(node)
-        if isinstance(error, _ERRORS) and not may_pass(error):
+        if isinstance(error, BROKER_ERRORS) and not may_pass(error):
             self.failure = error
         why = self._lost[node] = f"broker {node} does not answer: {words_of(error)}"
         asked = [each for questions in self._questions.values() for each in questions.asked]
@@ -302,7 +295,7 @@ class LogWatch:
     def _translated(self) -> Iterator[None]:
         try:
             yield
-        except _ERRORS as error:
+        except BROKER_ERRORS as error:
             raise LogUnavailable(f"Kafka can't be asked: {words_of(error)}", 2) from error
         except BaseException:
             # What was sent has no reader: its answer would be taken for another one.
@@ -343,7 +336,7 @@ class LogWatch:
             try:
                 self._look_once()
             except Exception as error:  # noqa: BLE001 (who asks next meets what will not pass)
-                if not (isinstance(error, _ERRORS) and may_pass(error)):
+                if not (isinstance(error, BROKER_ERRORS) and may_pass(error)):
                     self._failure = error
             with self._lock:
                 session = self._session

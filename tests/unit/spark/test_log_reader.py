@@ -17,7 +17,8 @@ from keylane.adapters.kafka.options import Connection
 from keylane.errors import LogUnavailable, TopicChanged
 from keylane.ports import Clock
 from keylane_spark.log import log_reader
-from keylane_spark.log.broker_session import BrokerSocket, PartitionLeader
+from keylane_spark.log.broker_session import PartitionLeader
+from keylane_spark.log.broker_socket import BrokerSocket
 from keylane_spark.log.log_reader import LeaderAway, LogRangeReader, PlannedRange
 
 NOT_LEADER, OUT_OF_RANGE, FENCED = 6, 1, 74

@@ -162,7 +162,7 @@ class ViewQuery(BatchQuery):
 
     def _read_any(self, stretch: Stretch) -> DataFrame:
         # These bring kafka-python.
-        from keylane_spark.log.log_reader import PlannedRange  # noqa: PLC0415
+        from keylane_spark.log.fetches import PlannedRange  # noqa: PLC0415
         from keylane_spark.stream.log_ranges import read_ranges  # noqa: PLC0415
 
         context, epochs, topic_id = self._context, self._leaders.epochs, self._opening.shape.topic_id

@@ -22,8 +22,9 @@ from keylane.errors import LogUnavailable, TopicChanged
 from keylane_local.process.ports import HOST
 from keylane_spark.config.job import JobConfig
 from keylane_spark.engine import session
+from keylane_spark.log.fetches import PlannedRange
 from keylane_spark.log.kafka_admin import JobKafka
-from keylane_spark.log.log_reader import LogRangeReader, PlannedRange
+from keylane_spark.log.log_reader import LogRangeReader
 from keylane_spark.stream.spark_reader import split_rows
 
 if TYPE_CHECKING:

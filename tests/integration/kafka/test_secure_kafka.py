@@ -32,8 +32,9 @@ from keylane.errors import ConnectionRejected, LogUnavailable
 from keylane_cli.survey.cluster import PartUnreachable, reach
 from keylane_local.process.ports import HOST, Ports
 from keylane_spark.log.fetch_options import portable
+from keylane_spark.log.fetches import PlannedRange
 from keylane_spark.log.kafka_admin import JobKafka
-from keylane_spark.log.log_reader import LogRangeReader, PlannedRange
+from keylane_spark.log.log_reader import LogRangeReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -137,7 +137,7 @@ class PlainRangeRows:
 def read_ranges(
     spark: SparkSession, connection: Connection, planned: Sequence[PlannedRange], *, committed: bool
 ) -> DataFrame:
-    """The rows of ranges as of `session.read_range`, whatever their times are: see `record_sql.timestamp`.
+    """The rows of ranges as of `kafka_source.read_range`, whatever their times are (`record_sql.timestamp`).
 
     Raises SettingsError, BadConfig; a task may fail with LogUnavailable.
     """

@@ -24,7 +24,7 @@ from keylane.errors import Fenced
 from keylane.model.kafka import TopicPartition
 from keylane.model.records import TRACEPARENT, Position
 from keylane_spark.context import JobContext
-from keylane_spark.engine import session
+from keylane_spark.engine import kafka_source, session
 from keylane_spark.engine.polling import PollingDelay
 from keylane_spark.engine.record_sql import why_invalid
 from keylane_spark.lanes.cluster import Cluster
@@ -148,7 +148,7 @@ class TopicQuery(ReadingQuery):
         context, job = self._context, self._context.config.job
         layouts = self._writer.layouts
         columns = [*(["topic"] if len(layouts) > 1 else []), *(["headers"] if self._reads_headers else [])]
-        rows = session.source(
+        rows = kafka_source.stream_of(
             context.spark,
             context.broker.connection,
             self._positions,

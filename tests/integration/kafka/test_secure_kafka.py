@@ -188,9 +188,10 @@ import os, sys
 from pathlib import Path
 from keylane.config.kafka import connection
 from keylane_spark.engine import kafka_options, session
+from keylane_spark.engine.connector_jars import with_iam
 
 jars = Path(sys.argv[1])
-spark = session.start(jars, session.with_iam(jars, {"spark.master": "local[1]"}))
+spark = session.start(jars, with_iam(jars, {"spark.master": "local[1]"}))
 options = kafka_options.options(connection(os.environ))
 print(spark.read.format("kafka").options(**options).option("subscribe", sys.argv[2]).load().count())
 """

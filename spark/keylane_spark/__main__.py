@@ -34,8 +34,9 @@ from keylane.errors import BadConfig, EngineEnded, Fenced, KeylaneError, Setting
 from keylane.ports import Clock
 from keylane.wiring.tracing import open_tracing
 from keylane_spark import job
+from keylane_spark.config.config_file import load
 from keylane_spark.config.job import JobConfig
-from keylane_spark.config.topics import Config, load
+from keylane_spark.config.topics import Config
 from keylane_spark.context import JobContext
 from keylane_spark.engine import kafka_options, session
 from keylane_spark.engine.connector_jars import with_iam

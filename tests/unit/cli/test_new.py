@@ -17,7 +17,7 @@ from keylane_cli.survey.table_guess import guess_fields
 from keylane_client.cli.commands import keylane
 from keylane_local import env_file
 from keylane_local.errors import BadInput
-from keylane_spark.config.topics import load
+from keylane_spark.config.config_file import load
 
 ANSWERS = ["--kafka", "a:9092,b:9092", "--redis", "r:6379", "--topic", "orders.eu", "--stack", "mine"]
 

@@ -8,7 +8,7 @@ import pytest
 
 from keylane.config.kafka import connection
 from keylane_spark import __main__ as job
-from keylane_spark.config.topics import load
+from keylane_spark.config.config_file import load
 from keylane_spark.engine import connector_jars, session
 
 

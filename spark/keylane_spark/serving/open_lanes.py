@@ -36,7 +36,7 @@ class Losses:
 
 
 @dataclass(slots=True)
-class _Found:
+class _LanesFound:
     """What the lanes have said. `held`: the offsets below which they may hold records of a partition."""
 
     strays: set[str]
@@ -79,7 +79,7 @@ class LanesOpener:
         """
         layouts, mixed = spec.layouts, set(self.losses.mixed)
         guarded = {topic for topic, layout in layouts.items() if layout.options.guarded}
-        found = _Found(guarded | set(noted))
+        found = _LanesFound(guarded | set(noted))
         starts = self._start_lanes(layouts)
         for lane, start in starts.items():
             found.note(lane, start, layouts[lane.topic].partition_count)
@@ -115,7 +115,7 @@ class LanesOpener:
             raise StateUnavailable(f"no lane can be opened: {why}", 10)
         return starts
 
-    def _read_again(self, starts: Mapping[LaneTarget, LaneStart], found: _Found) -> None:
+    def _read_again(self, starts: Mapping[LaneTarget, LaneStart], found: _LanesFound) -> None:
         """Read partitions again from where a lane has lost strays of them."""
         for lane, source_partition, offset in lost_strays(starts):
             source = lane.topic, source_partition

@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from keylane.routing import PARTITIONERS, partition_for
-from keylane_cli.new_project import TopicFound, render_topics
+from keylane_cli.new_project import TopicFound
+from keylane_cli.project_files import render_topics
 from keylane_cli.survey.compression_saving import CompressionSaving
 from keylane_cli.survey.lane_balance import Proposal, divide, propose_stripes
 from keylane_cli.survey.partitioner_guess import PartitionerGuess, guess_partitioner

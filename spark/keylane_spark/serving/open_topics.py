@@ -41,8 +41,7 @@ from keylane_spark.generations.epochs import (
 from keylane_spark.generations.lineage import LogCheck, last_epochs
 from keylane_spark.generations.ownership import Ownership
 from keylane_spark.generations.plan import wanted_layout
-from keylane_spark.lanes.cluster import Cluster
-from keylane_spark.lanes.eviction import check_eviction_policy
+from keylane_spark.lanes.cluster import Cluster, check_eviction_policy
 from keylane_spark.lanes.lane import lanes_of
 from keylane_spark.lanes.lane_writer import LaneWriter
 from keylane_spark.lanes.old_libraries import remove_old_libraries

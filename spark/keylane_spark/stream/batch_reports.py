@@ -8,6 +8,7 @@ from keylane.model.kafka import TopicPartition
 from keylane.model.records import Layout, Position
 from keylane.ports import Clock
 from keylane_spark.stream.batch_writer import BatchWriter
+from keylane_spark.stream.partition_chunks import PartitionResult
 from keylane_spark.telemetry.strays import PartitionerAudit
 from keylane_spark.telemetry.tally import Tally
 
@@ -42,7 +43,7 @@ class BatchReports:
         for sentence in self._audit.add(tallies):
             self._say(sentence)
         self._report_batch(batch_id, batch, took_s, lag)
-        self._report_failed(batch)
+        self._report_failed(batch.results)
 
     def _report_unusual(self, tallies: Mapping[TopicPartition, Tally]) -> None:
         for (topic, partition), tally in tallies.items():
@@ -79,19 +80,20 @@ class BatchReports:
             + "".join(f", {count:,} {what}" for what, count in unusual.items() if count)
         )
 
-    def _report_failed(self, batch: BatchWriter) -> None:
-        for (topic, partition), offset in batch.stopped.items():
-            self._say(
-                f"partition {partition} of topic {topic!r} STOPS at offset {offset}, on which its transform "
-                f"fails: {batch.failures[topic, partition]}"
-            )
-        for (topic, partition), why in batch.failures.items():
-            if topic not in self._reported_failed and (topic, partition) not in batch.stopped:
-                self._reported_failed.add(topic)
-                offset = batch.tallies[topic, partition].first_failed
+    def _report_failed(self, results: Mapping[TopicPartition, PartitionResult]) -> None:
+        failed = {source: each for source, each in results.items() if each.failure}
+        for (topic, partition), each in failed.items():
+            if each.is_stopped:
                 self._say(
-                    f"topic {topic!r}: its transform fails on {Position(partition, offset)} and "
-                    f"goes on (on_error): {why}"
+                    f"partition {partition} of topic {topic!r} STOPS at offset {each.stopped_at}, on which "
+                    f"its transform fails: {each.failure}"
+                )
+        for (topic, partition), each in failed.items():
+            if topic not in self._reported_failed and not each.is_stopped:
+                self._reported_failed.add(topic)
+                self._say(
+                    f"topic {topic!r}: its transform fails on {Position(partition, each.tally.first_failed)} "
+                    f"and goes on (on_error): {each.failure}"
                 )
 
     def _time_left(self, lag: int) -> str:

@@ -39,6 +39,7 @@ from keylane_spark.stream.heartbeat import Heartbeat
 from keylane_spark.stream.leaders import Leaders, Observe
 from keylane_spark.stream.log_ranges import DirectReader
 from keylane_spark.stream.openings import Opening
+from keylane_spark.stream.partition_chunks import PartitionResult
 from keylane_spark.stream.plans import BatchPlanner, PlanLimits
 from keylane_spark.stream.reading_query import ReadingQuery
 from keylane_spark.stream.registry_watch import RegistryWatch
@@ -238,7 +239,7 @@ class TopicQuery(ReadingQuery):
         self.strays |= {topic for (topic, _), tally in tallies.items() if tally.strays}
         # Tasks move watermarks to their last rows; only here it is known that all rows are written.
         batch.finish(planned.moved)
-        self.reach(batch.covered, batch.held_back, batch.stopped)
+        self.reach(batch.covered, batch.results)
         if self._planner is not None:
             self._planner.leave(batch.left)
         self._totals.add(self._writer.layouts, tallies, later=TOTALS_SLOT in self.parked)
@@ -320,7 +321,8 @@ class TopicQuery(ReadingQuery):
         for topic, partition, newer_epoch, held_back, stopped_at, why, parked, left, reached, *counts in rows:
             if newer_epoch:
                 raise Fenced(f"{topic}/{partition}", self._writer.epoch, newer_epoch)
-            batch.note_written((topic, partition), reached, Tally(*counts), held_back, stopped_at, why)
+            result = PartitionResult(Tally(*counts), reached, held_back, stopped_at, why)
+            batch.note_written((topic, partition), reached, result)
             if left:
                 batch.leave((topic, partition), left)
             for reason, slots in json.loads(parked).items():

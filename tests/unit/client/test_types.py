@@ -25,6 +25,7 @@ from keylane_client import (
     SyncedTopic,
     Topic,
     View,
+    topics,
 )
 
 USE = Path(__file__).with_name("typed_use.py")

@@ -70,7 +70,7 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
 
 
 class Signals:
-    """What the process was told. `stop` ends the job; `asked` says that the process is to end, too."""
+    """The requests to the process. `stop` ends the job; `asked` says that the process is to end, too."""
 
     def __init__(self) -> None:
         self.stop, self.asked = threading.Event(), threading.Event()

@@ -115,15 +115,15 @@ class FakeKeylane:
         return httpx.Response(200, json={"topics": rows, **following})
 
     def _join(self, key: bytes, query: httpx.QueryParams) -> httpx.Response:
-        records, marks = {}, {}
+        records, watermarks = {}, {}
         for name in query["topics"].split(","):
             topic = self._topics.get(name)
             if topic is None:
                 raise FakeFailure(404, "unknown-topic", f"there is no topic {name!r}")
             found = topic.latest(key)
             records[name] = {"absent": True} if found is None else found.document(topic)
-            marks[name] = topic.ends()
-        document = {"key": key.decode(), "records": records, "age_ms": 0, "watermarks": marks}
+            watermarks[name] = topic.ends()
+        document = {"key": key.decode(), "records": records, "age_ms": 0, "watermarks": watermarks}
         return httpx.Response(200, json=document)
 
 

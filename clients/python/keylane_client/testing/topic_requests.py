@@ -246,8 +246,8 @@ class TopicRequest:
         start = int(given) if start is None else start
         found = records[start : start + int(self.query.get("limit", PAGE))]
         rows = [each.document(self.topic) for each in found]
-        marks = {"low": 0, "high": len(records)}
-        document = {"records": rows, "next_offset": start + len(found), "watermarks": marks}
+        watermarks = {"low": 0, "high": len(records)}
+        document = {"records": rows, "next_offset": start + len(found), "watermarks": watermarks}
         return httpx.Response(200, json=document)
 
     def _of(self, partition: int) -> list[FakeRecord]:

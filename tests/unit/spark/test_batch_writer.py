@@ -577,7 +577,7 @@ def test_rows_that_wait_are_written_though_only_their_number_is_asked_for():
     for partition in (0, 1):
         writer.write(("orders", partition), some_rows((keys_of(partition, 1)[0], b"v"), first_offset=7))
     assert lanes.calls == []
-    assert writer.reached == {("orders", 0): 8, ("orders", 1): 8}
+    assert reached(writer) == {("orders", 0): 8, ("orders", 1): 8}
     assert [tally.records for tally in writer.tallies.values()] == [1, 1]
     writer.finish_reached()
     assert [len(call[4]) for call in lanes.named("apply")] == [1, 1]
@@ -602,8 +602,9 @@ def test_a_partition_whose_transform_fails_moves_its_watermark_to_the_record_and
     (other,) = keys_of(1, 1)
     writer.write(("orders", 1), with_results(some_rows((other, b"f")), True))
     writer.finish([("orders", 0), ("orders", 1)])
-    assert (writer.stopped, writer.reached["orders", 0]) == ({("orders", 0): 6}, 6)
-    assert writer.failures == {("orders", 0): "its SQL fails on it"}
+    result = writer.results["orders", 0]
+    assert (result.stopped_at, result.reached, result.failure) == (6, 6, "its SQL fails on it")
+    assert not writer.results["orders", 1].is_stopped
     found = {lane.partition: rest for _, lane, *rest in lanes.named("apply")}
     assert {number: [r and r.value for _, r in records] for number, (_, _, records, _) in found.items()} == {
         0: [b"a", None],

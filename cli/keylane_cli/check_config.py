@@ -16,7 +16,8 @@ from keylane.errors import BadConfig, SettingsError, SettingsUnavailable, Writer
 from keylane.formats.toml_lines import line_of
 from keylane.model.records import MAX_LANES
 from keylane_local import env_file
-from keylane_spark.config.topics import Config, InvalidConfigFile, load
+from keylane_spark.config.config_file import InvalidConfigFile, load
+from keylane_spark.config.topics import Config
 from keylane_spark.preview import read_code, sql_faults
 
 if TYPE_CHECKING:

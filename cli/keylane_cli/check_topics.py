@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import pyarrow as pa
 
 from keylane.errors import ask_meant
-from keylane.formats.json_text import parse
 from keylane.model.records import MAX_LANES
 from keylane.state.field_index import indexes_of, split_entries
 from keylane_cli.check_config import CheckFinding, ValidConfig
@@ -29,6 +28,7 @@ from keylane_cli.survey.key_memory import (
 from keylane_cli.survey.lane_balance import FULLEST, WORTH_BYTES, count_lanes, fullness, propose_stripes
 from keylane_cli.survey.sample import TopicSample
 from keylane_cli.survey.table_guess import (
+    UNITS,
     decode_registered,
     explain_events,
     explain_keys,
@@ -38,6 +38,8 @@ from keylane_cli.survey.table_guess import (
     guess_key_schema,
     guess_times,
     has_registry_keys,
+    json_object,
+    paths_of,
 )
 from keylane_spark.preview import field_entries
 
@@ -46,19 +48,11 @@ if TYPE_CHECKING:
 
     from keylane.model.records import Options
     from keylane_spark.config.topics import TopicConfig
-    from keylane_spark.config.views import ViewConfig
+
+from keylane_cli.check_views import check_view
 
 _KEY_SETTINGS = ("key_fields", "key_schema", "key_format")
 _GIB = 1 << 30
-_UNITS = {
-    "number": "years",
-    "time": "milliseconds",
-    "time_s": "seconds",
-    "time_us": "microseconds",
-    "time_ns": "nanoseconds",
-    "time_days": "days",
-}
-"""What integers of a type of fields count."""
 
 
 class InFields(NamedTuple):
@@ -265,8 +259,8 @@ def _check_fields(
     values = keyed.documents
     if keyed.decoded is not None and not values:
         return
-    documents = [value for each in values if (value := _json_object(each)) is not None]
-    paths = {path for value in documents for path in _paths(value)} if options.envelope == "none" else set()
+    documents = [value for each in values if (value := json_object(each)) is not None]
+    paths = {path for value in documents for path in paths_of(value)} if options.envelope == "none" else set()
     for field in indexes_of(options).fields:
         if field.number not in found.members:
             count = len(values) if keyed.decoded is not None else len(keyed.records)
@@ -278,7 +272,7 @@ def _check_fields(
     for field in indexes_of(options).fields:
         fits = guessed.get(field.name, field.kind)
         if field.kind.startswith("time") and fits != field.kind:
-            what = f"the numbers in {field.name!r} look like {_UNITS[fits]}, not {_UNITS[field.kind]}"
+            what = f"the numbers in {field.name!r} look like {UNITS[fits]}, not {UNITS[field.kind]}"
             place = valid.place("topics", name, "fields", field.name)
             yield CheckFinding("warning", place, f'{what}: its type is "{fits}"')
 
@@ -295,65 +289,3 @@ def _check_balance(
         uneven = "a shard has no lane" if math.isinf(full) else now
         what = f"{uneven}: with stripes = {proposed.stripes} it has {proposed.fullest:.2f} times"
         yield CheckFinding("warning", valid.place("topics", name, "stripes"), what)
-
-
-def check_view(
-    valid: ValidConfig, name: str, view: ViewConfig, sample: TopicSample
-) -> Iterator[CheckFinding]:
-    """Yield the fields that a view names and no record has."""
-    documents = sample.documents
-    values = [value for each in documents if (value := _json_object(each)) is not None]
-    if documents and not values:
-        what = f"no first record of topic {view.topic!r} is a JSON object: a view reads its fields"
-        yield CheckFinding("warning", valid.place("views", name, "topic"), what)
-        return
-    yield from _check_view_time(valid, name, view, documents)
-    yield from _check_updates(valid, name, view, sample)
-    paths = Counter(path for value in values for path in _paths(value))
-    wanted: list[tuple[tuple[str, ...], str | None]] = [(("key",), view.key), (("time",), view.time)]
-    for column, each in view.columns.items():
-        wanted += [(("columns", column), each.path or None), (("columns", column), each.by)]
-    for field, path in wanted:
-        if path is None or not values or path in paths:
-            continue
-        what = f"none of {len(values)} records has the field {path!r}{ask_meant(path, paths, quoted=True)}"
-        yield CheckFinding("warning", valid.place("views", name, *field), what)
-
-
-def _check_view_time(
-    valid: ValidConfig, name: str, view: ViewConfig, documents: Sequence[bytes]
-) -> Iterator[CheckFinding]:
-    unit = guess_times(documents).guessed.get(view.time or "", "time")
-    if unit != "time":
-        what = f"the numbers in {view.time!r} look like {_UNITS[unit]}: a view takes them for milliseconds"
-        yield CheckFinding("warning", valid.place("views", name, "time"), what)
-
-
-def _check_updates(
-    valid: ValidConfig, name: str, view: ViewConfig, sample: TopicSample
-) -> Iterator[CheckFinding]:
-    """Yield that a view without windows counts a key again with each of its records."""
-    is_of_log = not valid.config.definition(name).has_rows and view.of is None
-    if not is_of_log or view.window or view.session or view.time:
-        return
-    keyed = sample.keyed.records
-    again = len(keyed) - len(sample.keys)
-    if again:
-        what = f"{again} of {len(keyed)} records have a key that came before, and the view counts each record"
-        instead = 'with of = "keys" it counts each key once, as its latest record is'
-        yield CheckFinding("note", valid.place("views", name), f"{what}: {instead}")
-
-
-def _json_object(value: bytes | None) -> dict[str, Any] | None:
-    try:
-        found = parse(value or b"")
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def _paths(value: dict[str, Any], above: str = "") -> Iterator[str]:
-    for name, inner in value.items():
-        yield f"{above}{name}"
-        if isinstance(inner, dict):
-            yield from _paths(inner, f"{above}{name}.")

@@ -92,7 +92,7 @@ def new(  # noqa: PLR0913 (the options of a command)
     topics. Nothing is written to Kafka.
     """
     from keylane.errors import KeylaneError  # noqa: PLC0415 - the imports take long
-    from keylane_cli import new_project  # noqa: PLC0415
+    from keylane_cli import new_project, project_files  # noqa: PLC0415
 
     paths = [folder / TOPICS, folder / SETTINGS, *([folder / DEPLOYMENT] if stack else [])]
     existing = [str(path) for path in paths if path.exists()]
@@ -109,9 +109,9 @@ def new(  # noqa: PLR0913 (the options of a command)
         )
     except KeylaneError as error:
         raise StackError(f"{error} (--unchecked writes the files without a look)") from error
-    texts = [new_project.render_topics(found), new_project.render_environment(project, found, os.environ)]
+    texts = [project_files.render_topics(found), project_files.render_environment(project, found, os.environ)]
     if stack:
-        texts.append(new_project.render_deployment(project, found, os.environ))
+        texts.append(project_files.render_deployment(project, found, os.environ))
     _write(folder, dict(zip(paths, texts, strict=True)))
     if as_json:
         print_json({"files": [str(path) for path in paths], "topics": new_project.summarize(found)})

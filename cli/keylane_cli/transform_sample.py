@@ -10,7 +10,7 @@ from keylane.errors import UnknownTopic
 from keylane_cli.survey.cluster import reach
 from keylane_local.env_file import KAFKA
 from keylane_local.errors import BadInput
-from keylane_spark.config.topics import load
+from keylane_spark.config.config_file import load
 from keylane_spark.preview import TransformedRecord, TransformPreview
 
 if TYPE_CHECKING:

@@ -34,10 +34,12 @@ from keylane.errors import BadConfig, EngineEnded, Fenced, KeylaneError, Setting
 from keylane.ports import Clock
 from keylane.wiring.tracing import open_tracing
 from keylane_spark import job
+from keylane_spark.config.config_file import load
 from keylane_spark.config.job import JobConfig
-from keylane_spark.config.topics import Config, load
+from keylane_spark.config.topics import Config
 from keylane_spark.context import JobContext
 from keylane_spark.engine import kafka_options, session
+from keylane_spark.engine.connector_jars import with_iam
 from keylane_spark.engine.stop_hook import StopHook
 from keylane_spark.lanes.claim_clock import ClaimClock
 from keylane_spark.lanes.cluster import RedisSettings
@@ -68,7 +70,7 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
 
 
 class Signals:
-    """What the process was told. `stop` ends the job; `asked` says that the process is to end, too."""
+    """The requests to the process. `stop` ends the job; `asked` says that the process is to end, too."""
 
     def __init__(self) -> None:
         self.stop, self.asked = threading.Event(), threading.Event()
@@ -215,7 +217,7 @@ def _start_spark(jars: Path | None, given: Inputs) -> SparkSession:
     """Start Spark, with AWS' jar where its own reader signs in with IAM."""
     topics, plans_only = given.config, given.config.plans_only
     is_iam = given.connection.security.mechanism == AWS_MSK_IAM and not plans_only
-    extra = session.with_iam(jars, topics.spark) if is_iam else topics.spark
+    extra = with_iam(jars, topics.spark) if is_iam else topics.spark
     return session.start(jars, extra, plans_only=plans_only)
 
 

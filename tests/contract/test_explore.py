@@ -21,7 +21,8 @@ from keylane.model.kafka_groups import BROKER, TOPIC, SettingOwner, SettingSourc
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from keylane.ports import ClusterMetadata, LogReader
+    from keylane.explore.ports import ClusterMetadata
+    from keylane.ports import LogReader
 
 IN_TIME_MS = 15_000
 RECORDS = (

@@ -25,7 +25,7 @@ from keylane.config.functions import redis_settings
 from keylane_client.cli.commands import keylane
 from keylane_local.process.ports import Ports
 from keylane_local.stack.stack import Stack
-from keylane_spark.config.topics import load
+from keylane_spark.config.config_file import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,7 +19,8 @@ from tests.support.compressed import value_of
 
 from keylane.errors import LaneBuilding, UnknownTopic
 from keylane.query.conditions import EQUAL, RANGE, Asked, Order
-from keylane.query.find import FindScan, count_found, find
+from keylane.query.find import count_found, find
+from keylane.query.finder import FindScan
 from keylane.query.store import ReadTerms
 from keylane.state import codec
 from keylane.state.field_index import split_entries

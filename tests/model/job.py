@@ -21,7 +21,7 @@ from keylane_spark.config.topics import Config
 from keylane_spark.generations import ownership, sweeper
 from keylane_spark.lanes import dictionaries, index_sizes, lane
 from keylane_spark.lanes.function_library import FunctionLibrary, WriteOptions
-from keylane_spark.log.log_watch import LeaderAnswers
+from keylane_spark.log.leader_session import LeaderAnswers
 from keylane_spark.rows import compression
 from keylane_spark.serving import open_topics, switch
 from keylane_spark.stream import batch_writer, heartbeat, partition_chunks, topic_query

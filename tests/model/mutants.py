@@ -24,6 +24,7 @@ _LANES, _MERGE, _FIELDS = (f"{_LIBRARY}{name}.lua" for name in ("lanes", "merge"
 _SCAN = "layers/keylane/python/keylane/query/field_scan.py"
 _CONDITIONS = "layers/keylane/python/keylane/query/conditions.py"
 _OPEN = "spark/keylane_spark/serving/open_topics.py"
+_OPEN_LANES = "spark/keylane_spark/serving/open_lanes.py"
 _SWITCH = "spark/keylane_spark/serving/switch.py"
 _HEARTBEAT = "spark/keylane_spark/stream/heartbeat.py"
 _ORDERED = "spark/keylane_spark/rows/ordered_writes.py"
@@ -103,7 +104,7 @@ MUTANTS = (
     ),
     _mutant(
         "lost strays: no partition is read again for a lane that has lost them",
-        _OPEN,
+        _OPEN_LANES,
         "in lost_strays(starts):",
         "in lost_strays({}):",
     ),
@@ -209,7 +210,7 @@ MUTANTS = (
     ),
     _mutant(
         "spread: of a topic with strays only the lane that jumped is marked",
-        _OPEN,
+        _OPEN_LANES,
         "    writer.mark_incomplete(lane for lane in lanes if not starts[lane].incomplete)\n",
         "",
         "retention",

@@ -46,7 +46,8 @@ from keylane.model.kafka_groups import (
     SettingSource,
 )
 from keylane.model.records import NewRecord, Position
-from keylane.ports import Claimed, Clock, SchemaEncoder, SchemaRefused
+from keylane.ports import Clock, SchemaEncoder, SchemaRefused
+from keylane.produce.guards import Claimed
 from keylane.produce.rate_limits import RateLimitState
 from keylane.wiring.runtime import Runtime
 

@@ -17,7 +17,8 @@ from tests.torture.stored import CLEANED_MS
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.state import RedisState
-from keylane.query.find import FindScan, count_found
+from keylane.query.find import count_found
+from keylane.query.finder import FindScan
 from keylane.state import codec
 from keylane.state.field_index import indexes_of, split_entries
 from keylane.state.lanes import index_keys, lane_of_key, lanes_of_topic

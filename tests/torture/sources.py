@@ -10,7 +10,8 @@ from tests.servers.own import CLOCK
 
 from keylane.errors import KeylaneError, PositionNotReached, Unavailable
 from keylane.model.records import Answer
-from keylane.query.find import FindScan, find
+from keylane.query.find import find
+from keylane.query.finder import FindScan
 from keylane.query.history import read_as_of, read_history
 from keylane.query.history_entries import HistoryScan
 from keylane.query.join import read_joined

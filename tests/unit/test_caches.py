@@ -173,7 +173,7 @@ BOUNDS = {
     "keylane_server.app:ServerApp._answering": RUNNING,
     "keylane_server.child_main:_ThreadRuntime.applications": FIXED,
     "keylane_server.child_process:_Process._waiting": RUNNING,
-    "keylane_server.greenlets:_Flight._waiting": RUNNING,
+    "keylane_server.shared_calls:_Flight._waiting": RUNNING,
     "keylane_server.kafka.shared_client:SharedClient._metadata": RUNNING,
     "keylane_server.kafka.shared_client:SharedClient._reports": RUNNING,
     "keylane_server.kafka.shared_client:SharedClient.waiting": RUNNING,

@@ -18,7 +18,7 @@ from keylane_build.layer import pin_requirements
 from keylane_local import jars as jar_list
 from keylane_local.deploy.packaging import archive
 from keylane_local.tools import OLDER_SPARK, jars_dir, project_root
-from keylane_spark.engine.session import CONNECTOR, IAM
+from keylane_spark.engine.connector_jars import CONNECTOR, IAM
 
 EXTRAS = ("spark", "registry", "msk-iam", "otel")
 PYTHON = "3.11"

@@ -1,7 +1,7 @@
 """Why a Kafka or a Redis Cluster can't be reached: what the client says of the connection, with the address.
 
-The service tells its callers no addresses, and waits for brokers that come back. Whoever runs a command wants
-the opposite: the cause, as soon as it is known.
+The service names no addresses to its callers, and waits for brokers that come back. Whoever runs a command
+wants the opposite: the cause, as soon as it is known.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from keylane.errors import BadConfig, BadRequest, Unavailable
 from keylane.formats import confluent
 from keylane.formats.change_events import parse_event
 from keylane.formats.connect_keys import ConnectKeys, keys_with_schema
-from keylane.formats.json_text import members
+from keylane.formats.json_text import members, parse
 from keylane.formats.schema_times import time_kinds
 from keylane.model.records import KeyFields, Options
 from keylane.model.schema_rules import default_subject
@@ -30,6 +30,15 @@ _FIELD_OF = {str: "text", int: "number", float: "number", bool: "boolean"}
 _LEVELS = 10
 """Of objects in a value whose fields are looked at."""
 _KINDS = {int: "integer", str: "string", bool: "boolean"}
+UNITS = {
+    "number": "years",
+    "time": "milliseconds",
+    "time_s": "seconds",
+    "time_us": "microseconds",
+    "time_ns": "nanoseconds",
+    "time_days": "days",
+}
+"""What integers of a type of fields count."""
 
 
 def has_change_events(values: Collection[bytes]) -> bool:
@@ -283,3 +292,20 @@ def _find_faults(form: ConnectKeys, keys: Collection[bytes]) -> Iterator[str]:
                 yield "their JSON is not that of Connect's converter"
         except BadRequest as error:
             yield str(error)
+
+
+def json_object(value: bytes | None) -> dict[str, Any] | None:
+    """Return a value that is a JSON object; None for any other."""
+    try:
+        found = parse(value or b"")
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def paths_of(value: dict[str, Any], above: str = "") -> Iterator[str]:
+    """Yield the names of an object's fields, of objects in it as a.b."""
+    for name, inner in value.items():
+        yield f"{above}{name}"
+        if isinstance(inner, dict):
+            yield from paths_of(inner, f"{above}{name}.")

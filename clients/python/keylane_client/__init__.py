@@ -27,17 +27,11 @@ if TYPE_CHECKING:
     from keylane_client.client import (
         AsyncBatching,
         AsyncClient,
-        AsyncFind,
         AsyncSession,
-        AsyncSnapshot,
-        AsyncTopic,
         AsyncView,
         Batching,
         Client,
-        Find,
         Session,
-        Snapshot,
-        Topic,
         View,
     )
     from keylane_client.conditions import FieldCondition, all_of, between, starting_with
@@ -70,6 +64,7 @@ if TYPE_CHECKING:
     )
     from keylane_client.snapshots import SnapshotPart
     from keylane_client.synced_topics import AsyncSyncedTopic, SyncedTopic
+    from keylane_client.topics import AsyncFind, AsyncSnapshot, AsyncTopic, Find, Snapshot, Topic
     from keylane_client.wire import Exchange, Hook
     from keylane_client.writes import NewRecord
 
@@ -148,9 +143,9 @@ __all__ = [
 ]
 _MODULES = (
     *("answers", "errors", "conditions", "wire", "context", "snapshots", "writes"),
-    *("auth", "synced_topics", "client"),
+    *("auth", "synced_topics", "topics", "client"),
 )
-"""Where the names are. The last three import httpx, which takes longer than all the rest."""
+"""Where the names are. The last four import httpx, which takes longer than all the rest."""
 
 
 def __getattr__(name: str) -> Any:

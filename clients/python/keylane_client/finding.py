@@ -105,8 +105,8 @@ class FindCalls:
         document = yield from self._ask(size, cursor)
         with expect_keylane():
             records = tuple(self._parse_row(row) for row in document["records"])
-            scanned, marks = int(document["scanned"]), parse_watermarks(document)
-            return FoundPage(records, document.get("next"), scanned, marks, parse_age(document))
+            scanned, watermarks = int(document["scanned"]), parse_watermarks(document)
+            return FoundPage(records, document.get("next"), scanned, watermarks, parse_age(document))
 
     def _parse_row(self, row: dict[str, Any]) -> Record:
         record = parse_record(row, self.topic.name)

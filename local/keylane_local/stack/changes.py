@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from keylane.errors import BadConfig
-from keylane_spark.config.topics import Config, TopicConfig, load
+from keylane_spark.config.config_file import load
+from keylane_spark.config.topics import Config, TopicConfig
 from keylane_spark.preview import difference, is_alike, wanted_layout
 
 T = TypeVar("T")

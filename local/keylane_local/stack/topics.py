@@ -28,7 +28,7 @@ _TIMEOUT_S = 20.0
 
 def load_config(config: Path) -> Config:
     """Return what is in `config`; raise BadInput, with line and field, if it is invalid."""
-    from keylane_spark.config.topics import load  # noqa: PLC0415 - its import takes longer than `status`
+    from keylane_spark.config.config_file import load  # noqa: PLC0415 - its import takes longer than `status`
 
     try:
         return load(config)

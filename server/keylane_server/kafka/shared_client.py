@@ -20,7 +20,8 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from keylane.adapters.kafka.errors import LOCAL_TIMED_OUT, is_fatal
-from keylane_server.greenlets import SharedCall, Suspension, call_in_thread, pause_s
+from keylane_server.greenlets import Suspension, call_in_thread, pause_s
+from keylane_server.shared_calls import SharedCall
 from keylane_server.time_limits import TimeLimits
 
 POLL_S = 0.1

@@ -15,9 +15,10 @@ from keylane.adapters.redis.error_replies import AuthenticationError, RedisConne
 from keylane.errors import StateUnavailable
 from keylane.metrics.meter import NO_METER, Meter
 from keylane.ports import Clock, Deadline
-from keylane_server.greenlets import SharedCall, bounds_of_request, call_in_thread
+from keylane_server.greenlets import bounds_of_request, call_in_thread
 from keylane_server.redis.shared_connection import Exchange, SharedConnection
 from keylane_server.replies import RequestReplies
+from keylane_server.shared_calls import SharedCall
 
 
 class Sent(NamedTuple):

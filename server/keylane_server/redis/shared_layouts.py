@@ -7,7 +7,7 @@ from keylane.errors import StateUnavailable
 from keylane.model.records import Layout
 from keylane.ports import Clock, Deadline, State
 from keylane.query.layouts import Layouts
-from keylane_server.greenlets import SharedCall
+from keylane_server.shared_calls import SharedCall
 
 
 class SharedLayouts(Layouts):

@@ -19,6 +19,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
 from keylane_spark.engine import session
+from keylane_spark.engine.connector_jars import ARCHIVE, ARCHIVED_JARS, connector
 
 _EXIT_TIMEOUT_S = 120
 _UNUSED = (
@@ -31,8 +32,8 @@ _UNUSED = (
 
 def main(arguments: list[str]) -> None:
     """Run a small job in a JVM that writes the archive when it exits."""
-    jars = session.connector(Path(arguments[0]))
-    new, class_path = session.ARCHIVE.with_suffix(".new"), ":".join(jars)
+    jars = connector(Path(arguments[0]))
+    new, class_path = ARCHIVE.with_suffix(".new"), ":".join(jars)
     options = f'"-XX:ArchiveClassesAtExit={new}" -XX:TieredStopAtLevel=1 -Xlog:cds=off -Xlog:cds+dynamic=off'
     spark = session.start(None, {session.JAVA_OPTIONS: options, session.CLASS_PATH: class_path})
     _load(spark, jars)
@@ -43,9 +44,9 @@ def main(arguments: list[str]) -> None:
     spark.stop()
     process.stdin.close()
     process.wait(_EXIT_TIMEOUT_S)
-    session.ARCHIVED_JARS.unlink(missing_ok=True)
-    new.replace(session.ARCHIVE)
-    session.ARCHIVED_JARS.write_text(class_path, encoding="utf-8")
+    ARCHIVED_JARS.unlink(missing_ok=True)
+    new.replace(ARCHIVE)
+    ARCHIVED_JARS.write_text(class_path, encoding="utf-8")
 
 
 def _load(spark: SparkSession, jars: list[str]) -> None:

@@ -1,7 +1,7 @@
 """How to reach Kafka as its Java client takes it, in Spark's executors: the same settings, other names.
 
 Certificates and keys go as text: executors have no files of ours. For MSK with IAM the job needs a jar of
-AWS' own, software.amazon.msk:aws-msk-iam-auth: see `session.with_iam`.
+AWS' own, software.amazon.msk:aws-msk-iam-auth: see `connector_jars.with_iam`.
 """
 
 from pathlib import Path

@@ -1,15 +1,14 @@
-"""The Spark session and the Kafka source, set for latency first."""
+"""The Spark session, set for latency first."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
 import tempfile
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import pyspark
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -17,11 +16,9 @@ from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 
-from keylane.adapters.kafka.options import Connection
 from keylane.errors import EngineEnded, WriterError
-from keylane.model.kafka import TopicPartition
-from keylane_spark.config.job import JobConfig
 from keylane_spark.engine import kafka_options
+from keylane_spark.engine.connector_jars import JARS, all_jars, archived
 
 GATEWAY_ERRORS = (Py4JError, OSError)
 """What calls of the JVM raise: its errors, and what is left of the connection where it is gone."""
@@ -30,21 +27,10 @@ Refusal: TypeAlias = PySparkException | Py4JJavaError
 REFUSALS = (PySparkException, Py4JJavaError)
 """What Spark raises where it does not do what it is asked: see `words_of`."""
 
-CONNECTOR = ("spark-sql-kafka-0-10", "spark-token-provider-kafka-0-10", "kafka-clients", "commons-pool2")
-"""The jars of the folder that Spark needs; the others belong to the local broker."""
-IAM = "aws-msk-iam-auth"
-"""The jar for AWS_MSK_IAM."""
-
-ARCHIVE = Path(sys.prefix) / "spark.jsa"
-"""The JVM's archive of classes, if set-up made one (`engine.class_archive`)."""
-ARCHIVED_JARS = Path(sys.prefix) / "spark.classpath"
-"""The class path of the connector's jars in the archive: with another one the JVM does not accept it."""
-
 _TASKS_PER_CORE = 2
 """On this machine: a task computes most of the time, and each worker costs memory."""
 _LEAST_BATCH_RECORDS, TASK_RECORDS = 1_000_000, 250_000
 """A task writes so many records in about a second, beside which the 0.2 s around a batch are little."""
-JARS = "spark.jars"
 CLASS_PATH, JAVA_OPTIONS = "spark.driver.extraClassPath", "spark.driver.extraJavaOptions"
 
 
@@ -121,12 +107,6 @@ WORKER_DAEMON = "keylane_spark.stream.worker_daemon"
 
 ENCRYPTED = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled", "spark.ssl.internode.enabled")
 """Any of them encrypts what goes between driver and executors; the last one is EMR Serverless' own."""
-
-_POLL_MS, _REQUEST_MS = 10_000, 15_000
-"""How long a task waits for a record, and then for its log's ends. Nothing can interrupt it meanwhile.
-
-With the defaults of 120 s and twice 60 s, the tasks of a deleted topic kept the others' from running.
-"""
 
 
 def start(jars: Path | None, extra: Mapping[str, object], *, plans_only: bool = False) -> SparkSession:
@@ -228,50 +208,6 @@ def local_settings(jars: Path | None, extra: Mapping[str, object], *, plans_only
     return settings
 
 
-def connector(jars: Path) -> list[str]:
-    """The jars of a folder that Spark needs."""
-    return [str(path) for path in sorted(jars.glob("*.jar")) if path.name.startswith(CONNECTOR)]
-
-
-def with_iam(jars: Path | None, extra: Mapping[str, object]) -> Mapping[str, object]:
-    """`extra` with the jar for AWS_MSK_IAM, which Spark's own reader needs.
-
-    It is named in `spark.jars`, not on the class path: it contains a Netty, and Spark's own comes first so.
-    A job that needs it starts without the archive of classes.
-    """
-    named = str(extra.get(JARS, ""))
-    if jars is None or IAM in named:
-        return extra
-    found = [str(path) for path in sorted(jars.glob(f"{IAM}-*.jar"))]
-    return {**extra, JARS: ",".join([*found, *filter(None, [named])])}
-
-
-def all_jars(jars: Path, extra: str) -> str:
-    """The value of `spark.jars`: the user's, and those of the connector that the user has not named."""
-    named = [path.strip() for path in extra.split(",") if path.strip()]
-    names = {path.rpartition("/")[2] for path in named}
-    return ",".join([*named, *(path for path in connector(jars) if path.rpartition("/")[2] not in names)])
-
-
-class ClassArchive(NamedTuple):
-    """What makes the JVM use the archive of classes."""
-
-    class_path: str
-    java_options: tuple[str, ...]
-
-
-def archived(jars: Path | None) -> ClassArchive | None:
-    """The archive of classes; None if there is none with these jars."""
-    class_path = ":".join(connector(jars)) if jars is not None else ""
-    if not class_path or not ARCHIVE.exists() or not ARCHIVED_JARS.exists():
-        return None
-    if ARCHIVED_JARS.read_text(encoding="utf-8") != class_path:
-        return None
-    return ClassArchive(
-        class_path, (f'"-XX:SharedArchiveFile={ARCHIVE}"', "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
-    )
-
-
 def task_count(spark: SparkSession) -> int:
     """How many tasks a batch is divided into."""
     context = spark.sparkContext
@@ -285,82 +221,6 @@ def batch_records(spark: SparkSession) -> int:
     return max(_LEAST_BATCH_RECORDS, TASK_RECORDS * task_count(spark))
 
 
-def source(
-    spark: SparkSession,
-    connection: Connection,
-    positions: Mapping[TopicPartition, int],
-    config: JobConfig,
-    *,
-    columns: Collection[str] = (),
-    only_these: bool = False,
-) -> DataFrame:
-    """A stream of all topics' rows from the given positions on.
-
-    Each row has partition, offset, timestamp, key, value, and `columns` (topic, headers). `only_these`: no
-    other partitions of the topics are read than those with a position.
-    """
-    topics = sorted({topic for topic, _ in positions})
-    reader = (
-        spark.readStream.format("kafka")
-        .options(**_options(connection, config))
-        .option("startingOffsets", _offsets(positions))
-        .option("maxOffsetsPerTrigger", config.max_batch_records or batch_records(spark))
-        .option("includeHeaders", "headers" in columns)
-    )
-    if only_these:
-        of_topic = {name: [p for topic, p in sorted(positions) if topic == name] for name in topics}
-        reader = reader.option("assign", json.dumps(of_topic))
-    else:
-        reader = reader.option("subscribe", ",".join(topics))
-    return reader.load().select("partition", "offset", "timestamp", "key", "value", *columns)
-
-
 def ticks(spark: SparkSession) -> DataFrame:
     """A stream that has another row at any time: for a query that finds out by itself what to do."""
     return spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
-
-
-def read_range(
-    spark: SparkSession,
-    connection: Connection,
-    begins: Mapping[TopicPartition, int],
-    ends: Mapping[TopicPartition, int],
-    config: JobConfig,
-) -> DataFrame:
-    """The rows of one topic in [begins, ends), as a batch, with the columns of `source`."""
-    topics = sorted({topic for topic, _ in begins})
-    return (
-        spark.read.format("kafka")
-        .options(**_options(connection, config))
-        .option("subscribe", ",".join(topics))
-        .option("startingOffsets", _offsets(begins))
-        .option("endingOffsets", _offsets(ends))
-        .load()
-        .select("partition", "offset", "timestamp", "key", "value")
-    )
-
-
-def _offsets(positions: Mapping[TopicPartition, int]) -> str:
-    by_topic: dict[str, dict[str, int]] = {}
-    for (topic, partition), offset in positions.items():
-        by_topic.setdefault(topic, {})[str(partition)] = offset
-    return json.dumps(by_topic)
-
-
-def _options(connection: Connection, config: JobConfig) -> dict[str, str]:
-    return {
-        **kafka_options.options(connection),
-        "kafka.isolation.level": config.isolation,
-        # Reading a deleted topic must not create it again.
-        "kafka.allow.auto.create.topics": "false",
-        "kafka.fetch.max.wait.ms": str(config.fetch_max_wait_ms),
-        # A consumer keeps up to three fetches: bytes, records, and the next one's bytes. Each partition has
-        # one for each view too: with 4 MiB, three views of two topics filled a driver of 1 GiB.
-        "kafka.max.partition.fetch.bytes": str(1024 * 1024),
-        "kafka.max.poll.records": "5000",
-        "kafkaConsumer.pollTimeoutMs": str(_POLL_MS),
-        "kafka.request.timeout.ms": str(_REQUEST_MS),
-        "kafka.default.api.timeout.ms": str(_REQUEST_MS),
-        # Records removed by retention must stop the query: the next start marks the lanes incomplete.
-        "failOnDataLoss": "true",
-    }

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from confluent_kafka import KafkaException
 
-from keylane.adapters.kafka.admin import AdminSession, KafkaAdmin
+from keylane.adapters.kafka.admin import KafkaAdmin
+from keylane.adapters.kafka.admin_session import AdminSession
 from keylane.adapters.kafka.options import Connection
 from keylane.errors import BadConfig, ConnectionRejected, KeylaneError, LogRefused, LogUnavailable
 from keylane.model.kafka import EARLIEST, LATEST, READ_UNCOMMITTED, At, NewTopic, OffsetQuery, TopicPartition

@@ -19,7 +19,8 @@ from keylane.adapters.kafka.options import Connection
 from keylane.errors import LogUnavailable
 from keylane.model.kafka import TopicPartition
 from keylane.ports import Clock
-from keylane_spark.log.broker_session import BrokerSession, check, may_pass, words_of
+from keylane_spark.log.broker_session import BrokerSession
+from keylane_spark.log.broker_socket import BROKER_ERRORS, check, may_pass, words_of
 from keylane_spark.log.fetch_options import portable
 
 _OLDEST = 3  # may be asked by who may describe the topic: before, by brokers alone
@@ -55,7 +56,7 @@ def epoch_ends(
                 _ask(session, missing, found)
         except kafka_errors.IncompatibleBrokerVersion:
             return {}
-        except (kafka_errors.KafkaError, OSError) as error:
+        except BROKER_ERRORS as error:
             if not may_pass(error) or clock.monotonic_s() > until_s:
                 raise LogUnavailable(
                     f"the ends of leader epochs are not known: {words_of(error)}", 2

@@ -11,35 +11,30 @@ records that the lanes have (see `stream.leaders`), and a topic that was created
 """
 
 import contextlib
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-import numpy as np
 from kafka import errors as kafka_errors
-from kafka.protocol.consumer import FetchRequest
 
 from keylane.adapters.kafka.options import Connection
-from keylane.errors import LeaderChanged, LogUnavailable, TopicChanged
+from keylane.errors import LeaderChanged, LogUnavailable
 from keylane.model.kafka import TopicPartition
 from keylane.ports import Clock
-from keylane_spark.log.broker_session import (
-    BrokerSession,
-    BrokerSocket,
-    PartitionLeader,
-    check,
-    id_text,
-    may_pass,
-    words_of,
+from keylane_spark.log.broker_session import BrokerSession
+from keylane_spark.log.broker_socket import BROKER_ERRORS, BrokerSocket, check, may_pass, words_of
+from keylane_spark.log.fetches import (
+    Fetched,
+    FetchLimits,
+    PartitionFetch,
+    PlannedRange,
+    answers_of,
+    epoch_to_ask,
+    fetch_request,
+    fetched_of,
 )
-from keylane_spark.log.record_batches import (
-    AbortedTransaction,
-    BatchError,
-    Piece,
-    next_offset,
-    parse_batches,
-    parse_together,
-)
+from keylane_spark.log.record_batches import BatchError, Piece, next_offset, parse_batches
+from keylane_spark.log.small_ranges import parse_first, small_ranges
 from keylane_spark.rows.records import Rows
 
 RowsOfRange: TypeAlias = Generator[Rows, None, None]
@@ -50,66 +45,22 @@ _BEGINS_BYTES = 16 * 1024 * 1024
 """The most that all leaders together return of them."""
 FETCH_BYTES = 2 * 1024 * 1024
 """Of one partition. A broker returns a larger batch in full, if it is the first one."""
-_SMALL_BYTES = 512 * 1024
-"""Up to this size the batches of many ranges are parsed together: each alone takes 60 steps by columns."""
-_WAIT_MS = 100
-_OLDEST, _NEWEST_BY_NAME = 4, 12
 _OUT_OF_RANGE = kafka_errors.OffsetOutOfRangeError.errno
 _PAUSE_S = 0.1
-_ERRORS = (kafka_errors.KafkaError, OSError)
 _NO_LEADER = (kafka_errors.NotLeaderForPartitionError, kafka_errors.LeaderNotAvailableError)
 _ANYONE = -1
 """Stands for all brokers: none has said who leads."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedRange:
-    """Offsets [begin, end) of a partition. `leader_epoch`, `topic_id`: what to read from, if known."""
-
-    topic: str
-    partition: int
-    begin: int
-    end: int
-    leader_epoch: int | None = None
-    topic_id: str | None = None
-
-    @property
-    def source(self) -> TopicPartition:
-        """The topic and the partition."""
-        return self.topic, self.partition
-
-    def __str__(self) -> str:
-        return f"partition {self.partition} of topic {self.topic!r}"
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """What a leader has returned: its record batches, which may begin before the position asked for."""
-
-    data: bytes
-    aborted: list[AbortedTransaction]
-    log_end: int
-    leader_epoch: int
 
 
 class LeaderAway(LogUnavailable):
     """The leader of a range does not answer: other ranges may be read, and this one later."""
 
 
-class _Part(NamedTuple):
-    """What a request asks of a partition: to read from a position on, from the leader of this epoch."""
-
-    wanted: PlannedRange
-    position: int
-    leader: PartitionLeader
-    epoch: int
-
-
 class _Asked(NamedTuple):
     """A request that was sent: to whom, and for which partitions."""
 
     broker: BrokerSocket
-    parts: Sequence[_Part]
+    parts: Sequence[PartitionFetch]
 
 
 @dataclass(slots=True)
@@ -158,9 +109,9 @@ class LogRangeReader:
             if not begins and number + 1 < len(ranges):
                 some = ranges[number : number + _AT_ONCE]
                 begins = self.fetch_begins(some, committed=committed)
-                small = _small_ranges(some, begins)
+                small = small_ranges(some, begins)
             if each.source in small:
-                parsed = _parse_first(small, with_headers=with_headers)
+                parsed = parse_first(small, with_headers=with_headers)
             begin = begins.pop(each.source, None)
             if (rows := parsed.pop(each.source, None)) is not None:
                 yield each, iter([rows] if len(rows) else [])
@@ -190,18 +141,18 @@ class LogRangeReader:
             for each_asked in asked:
                 for part, response in self._try_receive(each_asked):
                     if not response.error_code and response.records:
-                        found[part.wanted.source] = _fetched(part, response)
-        except _ERRORS:
+                        found[part.wanted.source] = fetched_of(part, response)
+        except BROKER_ERRORS:
             self.close()
         except BaseException:
             self.close()
             raise
         return found
 
-    def _by_leader(self, ranges: Sequence[PlannedRange]) -> dict[int, list[_Part]]:
+    def _by_leader(self, ranges: Sequence[PlannedRange]) -> dict[int, list[PartitionFetch]]:
         """What can be asked for, by leader. A range without a leader, or with a new one, is met by `read`."""
         for is_last in (False, True):
-            of_node: dict[int, list[_Part]] = {}
+            of_node: dict[int, list[PartitionFetch]] = {}
             try:
                 for each in ranges:
                     with contextlib.suppress(LeaderChanged, *(_NO_LEADER if is_last else ())):
@@ -213,19 +164,21 @@ class LogRangeReader:
                 return of_node
         return {}
 
-    def _try_send(self, parts: Sequence[_Part], *, most_bytes: int, committed: bool) -> _Asked | None:
+    def _try_send(
+        self, parts: Sequence[PartitionFetch], *, most_bytes: int, committed: bool
+    ) -> _Asked | None:
         """Ask a leader; None where that fails, which `read` meets again."""
         node = parts[0].leader.node
         try:
             return self._send(parts, most_bytes=most_bytes, committed=committed)
-        except _ERRORS as error:
+        except BROKER_ERRORS as error:
             self._drop(node, error)
             return None
 
-    def _try_receive(self, asked: _Asked) -> list[tuple[_Part, Any]]:
+    def _try_receive(self, asked: _Asked) -> list[tuple[PartitionFetch, Any]]:
         try:
             return self._receive(asked)
-        except _ERRORS as error:
+        except BROKER_ERRORS as error:
             self._drop(asked.parts[0].leader.node, error)
             return []
 
@@ -310,8 +263,8 @@ class LogRangeReader:
                         2,
                     )
                 check(response.error_code)
-                fetched = _fetched(part, response)
-            except _ERRORS as error:
+                fetched = fetched_of(part, response)
+            except BROKER_ERRORS as error:
                 self.close()
                 why = f"{wanted} can't be read: {words_of(error)}"
                 if not may_pass(error):
@@ -332,7 +285,7 @@ class LogRangeReader:
     def _send_ahead(self, wanted: PlannedRange, position: int, *, committed: bool) -> None:
         try:
             self._awaited = self._send_one(wanted, position, committed=committed)
-        except _ERRORS:
+        except BROKER_ERRORS:
             self.close()  # the next fetch makes a new connection, and meets the error if it lasts
 
     def _send_one(self, wanted: PlannedRange, position: int, *, committed: bool) -> _Asked:
@@ -344,122 +297,21 @@ class LogRangeReader:
             self._session = BrokerSession(self.connection, self.timeout_s)
         return self._session
 
-    def _part(self, wanted: PlannedRange, position: int, known: int | None) -> _Part:
+    def _part(self, wanted: PlannedRange, position: int, known: int | None) -> PartitionFetch:
         leader = self._brokers().leader(wanted.topic, wanted.partition)
-        return _Part(wanted, position, leader, _leader_epoch(wanted, leader, known))
+        return PartitionFetch(wanted, position, leader, epoch_to_ask(wanted, leader, known))
 
-    def _send(self, parts: Sequence[_Part], *, most_bytes: int, committed: bool) -> _Asked:
+    def _send(self, parts: Sequence[PartitionFetch], *, most_bytes: int, committed: bool) -> _Asked:
         """Ask the leader of these partitions."""
-        kind = FetchRequest.FetchTopic
-        topics: dict[str, Any] = {}
-        for wanted, position, leader, epoch in parts:
-            topic = topics.setdefault(
-                wanted.topic, kind(topic=wanted.topic, topic_id=leader.topic_id, partitions=[])
-            )
-            topic.partitions.append(
-                kind.FetchPartition(
-                    partition=wanted.partition,
-                    current_leader_epoch=epoch,
-                    fetch_offset=position,
-                    last_fetched_epoch=-1,
-                    log_start_offset=-1,
-                    partition_max_bytes=self.fetch_bytes,
-                )
-            )
-        request = FetchRequest(
-            replica_id=-1,
-            max_wait_ms=_WAIT_MS,
-            min_bytes=1,
-            max_bytes=most_bytes,
-            isolation_level=int(committed),
-            session_id=0,
-            session_epoch=-1,
-            topics=list(topics.values()),
-            forgotten_topics_data=[],
-            rack_id="",
-            min_version=_OLDEST,
-            max_version=None if all(_has_id(part.leader) for part in parts) else _NEWEST_BY_NAME,
-        )
+        limits = FetchLimits(most_bytes, self.fetch_bytes, committed=committed)
         broker = self._brokers().broker(parts[0].leader.node)
-        broker.send(request)
+        broker.send(fetch_request(parts, limits))
         return _Asked(broker, parts)
 
-    def _receive(self, asked: _Asked) -> list[tuple[_Part, Any]]:
+    def _receive(self, asked: _Asked) -> list[tuple[PartitionFetch, Any]]:
         """What the leader answers for each partition."""
         response = asked.broker.receive()
         check(getattr(response, "error_code", 0))
         if response.throttle_time_ms:
             self.clock.pause_s(min(response.throttle_time_ms / 1000, self.retry_budget_s))
-        # A response names a topic by its id, or by its name.
-        by_place: dict[tuple[object, int], Any] = {
-            (name, found.partition_index): found
-            for each in response.responses
-            for name in (each.topic, each.topic_id)
-            for found in each.partitions
-        }
-        found = []
-        for part in asked.parts:
-            name = part.wanted.topic
-            place = by_place.get((name, part.wanted.partition))
-            found.append((part, place or by_place[part.leader.topic_id, part.wanted.partition]))
-        return found
-
-
-def _fetched(part: _Part, response: Any) -> Fetched:
-    aborted = [
-        AbortedTransaction(each.producer_id, each.first_offset)
-        for each in response.aborted_transactions or ()
-    ]
-    return Fetched(response.records or b"", aborted, response.high_watermark, part.epoch)
-
-
-def _small_ranges(
-    ranges: Sequence[PlannedRange], begins: Mapping[TopicPartition, Fetched]
-) -> dict[TopicPartition, Piece]:
-    """The small ranges of which all has come, in their order."""
-    found = {}
-    for each in ranges:
-        begin = begins.get(each.source)
-        if begin and len(begin.data) <= _SMALL_BYTES and next_offset(begin.data, each.begin) >= each.end:
-            found[each.source] = Piece(begin.data, each.begin, each.end, begin.aborted)
-    return found
-
-
-def _parse_first(small: dict[TopicPartition, Piece], *, with_headers: bool) -> dict[TopicPartition, Rows]:
-    """The rows of the first ranges, as many as are parsed together; they are taken out of `small`.
-
-    What can't be parsed so is left out: `read` does it alone, and says why if it can't.
-    """
-    try:
-        found = parse_together([*small.values()], with_headers=with_headers)
-    except BatchError:
-        found = None
-    if found is None:
-        del small[next(iter(small))]
-        return {}
-    rows, counts = found
-    sources = [*small][: len(counts)]
-    ends = np.cumsum(counts).tolist()
-    for source in sources:
-        del small[source]
-    return {
-        source: rows.part(begin, end)
-        for source, begin, end in zip(sources, [0, *ends[:-1]], ends, strict=True)
-    }
-
-
-def _leader_epoch(wanted: PlannedRange, leader: PartitionLeader, known: int | None) -> int:
-    """The epoch in which the leader must be; it refuses the request if it is not."""
-    if wanted.topic_id and _has_id(leader) and id_text(leader.topic_id) != wanted.topic_id:
-        raise TopicChanged(f"topic {wanted.topic!r} was deleted and created again")
-    if known is None:
-        return leader.epoch
-    if leader.epoch > known:
-        raise LeaderChanged(f"{wanted} has a new leader, of epoch {leader.epoch} after {known}")
-    if leader.epoch < known:
-        raise kafka_errors.NotLeaderForPartitionError(f"metadata of epoch {leader.epoch}, before {known}")
-    return known
-
-
-def _has_id(leader: PartitionLeader) -> bool:
-    return leader.topic_id is not None and leader.topic_id.int != 0
+        return answers_of(response, asked.parts)

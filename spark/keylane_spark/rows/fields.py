@@ -1,7 +1,7 @@
 """Values as columns -> what the indexes of their fields have of them: see `keylane.state.field_index`.
 
 msgspec reads a document and keeps of it what its fields have, as it is spelled there. The rest is done by
-columns, once for each spelling.
+columns, once for each rendering.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class _FieldColumn(NamedTuple):
     attributes: tuple[str, ...]
     field: Field
 
-    def spellings(self, documents: Iterable[Any]) -> pa.DictionaryArray:
+    def renderings(self, documents: Iterable[Any]) -> pa.DictionaryArray:
         """Return the JSON of each."""
         for attribute in self.attributes:
             documents = [getattr(each, attribute, ABSENT) for each in documents]
@@ -185,13 +185,13 @@ class _FieldValues(NamedTuple):
     @classmethod
     def of(cls, field: Field, spelled: pa.DictionaryArray) -> _FieldValues:
         """`spelled`: the JSON that each document has."""
-        spellings = spelled.dictionary
-        forms = pa.nulls(len(spellings), pa.binary()) if field.path else forms_of(field.kind, spellings)
-        entries, first, invalid = [], [], np.zeros(len(spellings), np.int64)
+        renderings = spelled.dictionary
+        forms = pa.nulls(len(renderings), pa.binary()) if field.path else forms_of(field.kind, renderings)
+        entries, first, invalid = [], [], np.zeros(len(renderings), np.int64)
         others = forms.is_null()
-        for at, spelling in zip(np.flatnonzero(others), spellings.filter(others).to_pylist(), strict=True):
+        for at, rendering in zip(np.flatnonzero(others), renderings.filter(others).to_pylist(), strict=True):
             try:
-                values = field.values(parse_verbatim(spelling.decode()))
+                values = field.values(parse_verbatim(rendering.decode()))
             except ValueError:
                 values, invalid[at] = (), 1
             entries.append(b"".join([HEADS[field.number][len(value)] + value for value in values]))
@@ -256,7 +256,7 @@ class _FieldReader(NamedTuple):
         return documents, alone
 
     def _entries(self, documents: Sequence[Any]) -> tuple[pa.BinaryArray, int]:
-        of_field = [_FieldValues.of(column.field, column.spellings(documents)) for column in self.columns]
+        of_field = [_FieldValues.of(column.field, column.renderings(documents)) for column in self.columns]
         together = self.indexes.indexes[len(of_field) :]
         entries = [
             *(values.entries for values in of_field),

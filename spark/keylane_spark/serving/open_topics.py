@@ -14,14 +14,12 @@ The steps of a start; after a crash at any of them the next start does the same 
    which the log has lost begins again, as a new generation. Else the present leaders go on record.
 6. The search for lanes that may hold deleted keys: see `serving.missed_deletions`.
 
-Where a shard takes no writes, its lanes are parked, and all others are opened. A partition is read if any of
-its lanes is open; in a topic with strays, if its first lane is: it notes the strays that the partition gives.
+Where a shard takes no writes, its lanes are parked, and all others are opened.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -43,9 +41,8 @@ from keylane_spark.generations.epochs import (
 from keylane_spark.generations.lineage import LogCheck, last_epochs
 from keylane_spark.generations.ownership import Ownership
 from keylane_spark.generations.plan import wanted_layout
-from keylane_spark.lanes.cluster import Cluster
-from keylane_spark.lanes.eviction import check_eviction_policy
-from keylane_spark.lanes.lane import LaneStart, LaneTarget, lanes_of, lost_strays
+from keylane_spark.lanes.cluster import Cluster, check_eviction_policy
+from keylane_spark.lanes.lane import lanes_of
 from keylane_spark.lanes.lane_writer import LaneWriter
 from keylane_spark.lanes.old_libraries import remove_old_libraries
 from keylane_spark.lanes.parked_slots import ParkedSlots
@@ -54,6 +51,7 @@ from keylane_spark.log.kafka_admin import TopicShape
 from keylane_spark.rows.record_function import read_code
 from keylane_spark.rows.transforms import TopicTransform
 from keylane_spark.serving.missed_deletions import MissedDeletions
+from keylane_spark.serving.open_lanes import LanesOpener, Losses
 from keylane_spark.serving.parking import writable_slots
 from keylane_spark.stream.openings import Opening, Openings, WriterSpec
 
@@ -160,7 +158,7 @@ class _TopicsOpener:
         noted = self._may_have_strays(served)
         grown = {topic for topic, layout in served.items() if counts[topic] > layout.partition_count}
         mixed = noted | grown | self.had_strays
-        serving = self._open_lanes(self._spec(served, epoch), oldest, lost, mixed, noted)
+        serving = self._open_lanes(self._spec(served, epoch), oldest, Losses(lost, mixed), noted)
         built = {topic: each.plan.building for topic, each in begun.items() if each.plan.building}
         if not built:
             (serving,) = self._checked([serving], begun)
@@ -170,7 +168,7 @@ class _TopicsOpener:
             topic for topic, new in built.items() if _moves_keys(served[topic], new)
         }
         noted = self._may_have_strays(built)
-        building = self._open_lanes(self._spec(built, epoch), oldest, lost, mixed, noted)
+        building = self._open_lanes(self._spec(built, epoch), oldest, Losses(lost, mixed), noted)
         serving, building = self._checked([serving, building], begun)
         serving = self.deletions.check(serving, building, begun, oldest)
         self.deletions.warn_of_rebuilds(serving, building, begun, building.strays | mixed)
@@ -193,60 +191,13 @@ class _TopicsOpener:
         self,
         spec: WriterSpec,
         oldest: Mapping[TopicPartition, int],
-        lost: Collection[TopicPartition],
-        mixed: Collection[str],
+        losses: Losses,
         noted: Collection[str],
     ) -> Opening:
-        """Open all lanes of the layouts, and those of partitions by which a topic has grown.
-
-        `lost`: partitions that have lost their first records. `mixed`: topics of which a lane may lack what
-        another partition has lost. `noted`: topics that may have strays, as far as the totals say.
-        """
-        layouts = spec.layouts
-        positions: dict[TopicPartition, int] = {}
-        held: Counter[TopicPartition] = Counter()
-        incomplete: set[TopicPartition] = set()
-        lacking: set[TopicPartition] = set()
-        strays = {topic for topic, layout in layouts.items() if layout.options.guarded} | set(noted)
+        """Open the lanes. `noted`: topics that may have strays, as far as the totals say."""
         writer = spec.lanes(self.cluster, self.context.clock, self.context.say, self.parked)
-        starts = self._start_lanes(writer, layouts, oldest, _incomplete(lost, mixed))
-        for lane, start in starts.items():
-            own = lane.topic, lane.partition
-            positions[own] = min(start.next_offset, positions.get(own, start.next_offset))
-            held[own] = max(start.next_offset, held[own])
-            for source_partition, to in start.taken.items():
-                held[lane.topic, source_partition] = max(to, held[lane.topic, source_partition])
-            if start.incomplete:
-                incomplete.add(own)
-            if start.may_lack_strays:
-                lacking.add(own)
-            is_beyond = lane.partition >= layouts[lane.topic].partition_count
-            if start.has_strays or start.given or is_beyond:
-                strays.add(lane.topic)
-        unread = self._unread(starts, {source for source in oldest if source[0] in layouts}, strays)
-        incomplete |= _spread_incomplete(writer, starts, strays | set(mixed))
-        for lane, source_partition, offset in lost_strays(starts):
-            source = lane.topic, source_partition
-            self.context.say(
-                f"lane {lane} has lost strays: partition {source_partition} is read again from {offset}"
-            )
-            positions[source] = min(positions[source], max(offset, oldest[source]))
-            if offset < oldest[source] and source in lost:
-                writer.mark_incomplete([lane])
-                incomplete.add((lane.topic, lane.partition))
-        for partition in unread:
-            positions.pop(partition, None)
-        return Opening(
-            spec,
-            positions,
-            sorted(incomplete),
-            frozenset(strays),
-            frozenset(lacking - unread),
-            held,
-            parked=self.parked,
-            unread=unread,
-            starts=starts,
-        )
+        opener = LanesOpener(writer, self.parked, oldest, losses, self.context.say)
+        return opener.open(spec, noted)
 
     def _may_have_strays(self, layouts: Mapping[str, Layout]) -> set[str]:
         """The topics of which the totals have strays; all, where the totals can't be read."""
@@ -255,38 +206,6 @@ class _TopicsOpener:
         except StateUnavailable:
             # The shard of the totals is away, and perhaps the lanes that would say so.
             return set(layouts)
-
-    def _start_lanes(
-        self,
-        writer: LaneWriter,
-        layouts: Mapping[str, Layout],
-        oldest: Mapping[TopicPartition, int],
-        lost: Collection[TopicPartition | str],
-    ) -> dict[LaneTarget, LaneStart]:
-        """Open the lanes. Raises StateUnavailable if all of them are parked."""
-        lanes = [
-            (lane, offset)
-            for (topic, partition), offset in oldest.items()
-            if topic in layouts
-            for lane in LaneTarget.of_partition(layouts[topic], partition)
-        ]
-        incomplete = {lane for lane, _ in lanes if lane.topic in lost or (lane.topic, lane.partition) in lost}
-        starts = writer.open(lanes, incomplete)
-        if lanes and not starts:
-            why = next(iter(self.parked.reasons.values()), "")
-            raise StateUnavailable(f"no lane can be opened: {why}", 10)
-        return starts
-
-    @staticmethod
-    def _unread(
-        starts: Collection[LaneTarget], partitions: Collection[TopicPartition], strays: Collection[str]
-    ) -> frozenset[TopicPartition]:
-        """Return the partitions that can't be read."""
-        opened = {(lane.topic, lane.partition) for lane in starts}
-        opened_first = {(lane.topic, lane.partition) for lane in starts if lane.stripe == 0}
-        return frozenset(
-            source for source in partitions if source not in (opened_first if source[0] in strays else opened)
-        )
 
     def _spec(self, layouts: Mapping[str, Layout], epoch: int) -> WriterSpec:
         context = self.context
@@ -344,25 +263,6 @@ def _still_parked(context: JobContext, before: ParkedSlots | None) -> ParkedSlot
         return ParkedSlots()
     slots = before.reasons.keys()
     return before.only(slots - writable_slots(context.redis, context.clock, slots))
-
-
-def _spread_incomplete(
-    writer: LaneWriter, starts: Mapping[LaneTarget, LaneStart], mixed: Collection[str]
-) -> set[TopicPartition]:
-    """Mark all lanes of a topic in `mixed` as incomplete where one of them is; return their partitions.
-
-    What retention removed unread may have been strays, for any of them. The flag of the lane that jumped
-    stays, so a start that ends in between leaves the rest to the next one.
-    """
-    short = {lane.topic for lane, start in starts.items() if start.incomplete} & set(mixed)
-    lanes = [lane for lane in starts if lane.topic in short]
-    writer.mark_incomplete(lane for lane in lanes if not starts[lane].incomplete)
-    return {(lane.topic, lane.partition) for lane in lanes}
-
-
-def _incomplete(lost: Collection[TopicPartition], mixed: Collection[str]) -> set[TopicPartition | str]:
-    """The partitions that lost records; of topics in `mixed` all: their lanes hold keys of any partition."""
-    return {*lost, *({topic for topic, _ in lost} & set(mixed))}
 
 
 def _moves_keys(old: Layout, new: Layout) -> bool:

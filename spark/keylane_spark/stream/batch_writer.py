@@ -7,6 +7,7 @@ the fold, and the encoding of chunks that stay open until the end.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +23,7 @@ from keylane_spark.rows.records import Rows
 from keylane_spark.rows.stored_rows import LANES, StoredRows, store_rows
 from keylane_spark.rows.transforms import TopicTransform
 from keylane_spark.schemas.framed_values import NO_REGISTRY, FramedReaders
-from keylane_spark.stream.partition_chunks import NOWHERE, ChunkSender, PartitionChunks, encode_open
+from keylane_spark.stream.partition_chunks import ChunkSender, PartitionChunks, PartitionResult, encode_open
 from keylane_spark.telemetry.tally import Tally
 
 NO_TRANSFORMS: Mapping[str, TopicTransform] = {}
@@ -75,33 +76,15 @@ class BatchWriter:
 
     @property
     def tallies(self) -> dict[TopicPartition, Tally]:
-        """The counts of each partition that had rows, or was read to its end."""
-        self._add_waiting()
-        return {source: each.tally for source, each in self._partitions.items() if each.reached is not None}
+        """The counts of `results`."""
+        return {source: each.tally for source, each in self.results.items()}
 
     @property
-    def reached(self) -> dict[TopicPartition, int]:
-        """The offset behind the last row that came, or the range's end; nothing below it is missing."""
+    def results(self) -> dict[TopicPartition, PartitionResult]:
+        """What became of the rows of each partition that had any, or was read to its end."""
         self._add_waiting()
-        return {source: each.reached for source, each in self._partitions.items() if each.reached is not None}
-
-    @property
-    def held_back(self) -> dict[TopicPartition, str]:
-        """Partitions that go no further, each with the reason."""
-        self._add_waiting()
-        return {source: each.held_back for source, each in self._partitions.items() if each.held_back}
-
-    @property
-    def stopped(self) -> dict[TopicPartition, int]:
-        """Partitions that go no further, each with the offset of the record on which its transform failed."""
-        self._add_waiting()
-        return {source: each.stopped_at for source, each in self._partitions.items() if each.is_stopped}
-
-    @property
-    def failures(self) -> dict[TopicPartition, str]:
-        """Why the transform failed on the first record of each partition on which it did; for the log."""
-        self._add_waiting()
-        return {source: each.failure for source, each in self._partitions.items() if each.failure}
+        found = {source: each.result for source, each in self._partitions.items()}
+        return {source: each for source, each in found.items() if each.reached is not None}
 
     def write(self, source: TopicPartition, rows: Rows) -> None:
         """Write rows of a partition, which come in offset order; they have arrived once `finish` returns.
@@ -183,10 +166,11 @@ class BatchWriter:
 
         Of a partition that is left it is what came before, and nothing says as of when that is complete.
         """
-        reached, covered = self.reached if self.left else {}, dict(self.ranges)
+        results, covered = self.results if self.left else {}, dict(self.ranges)
         for source in self.left:
             given = self.ranges[source]
-            end = reached.get(source, given.begin)
+            end = results[source].reached if source in results else None
+            end = given.begin if end is None else end
             covered[source] = OffsetRange(given.begin, end, log_end=given.log_end)
         return covered
 
@@ -196,38 +180,31 @@ class BatchWriter:
 
     def finish_reached(self) -> None:
         """Move the watermarks to the last rows that came, and wait for all replies."""
-        reached = {each: end for each, end in self.reached.items() if each not in self._finished}
-        self._finish({each: OffsetRange(self.ranges[each].begin, end) for each, end in reached.items()})
+        self._finish(
+            {
+                source: OffsetRange(self.ranges[source].begin, each.reached)
+                for source, each in self.results.items()
+                if source not in self._finished and each.reached is not None
+            }
+        )
 
     def note_range_read(self, source: TopicPartition) -> None:
         """Note that the partition's rows have all come: its range has been read to its end."""
         chunks = self._partitions.get(source)
         if source in self._waiting:
             self._read_to_end.add(source)
-        elif chunks is None or not chunks.is_stopped:
+        elif chunks is None or not chunks.result.is_stopped:
             chunks = self._chunks(source)
-            chunks.reached = self.ranges[source].end
+            chunks.result.reached = self.ranges[source].end
             self._read.append(source)
             self._read_bytes += chunks.open_bytes
             if self._read_bytes > MAX_GROUP_BYTES:
                 self._finish_read()
 
-    def note_written(
-        self,
-        source: TopicPartition,
-        end: int,
-        tally: Tally,
-        held_back: str,
-        stopped_at: int = NOWHERE,
-        failure: str = "",
-    ) -> None:
-        """Note that another writer has written the partition's rows below `end`.
-
-        `stopped_at`, `failure`: as of `stopped` and `failures`.
-        """
+    def note_written(self, source: TopicPartition, end: int, result: PartitionResult) -> None:
+        """Note that another writer has written the partition's rows below `end`."""
         chunks = self._partitions[source] = self._new_chunks(source, end)
-        chunks.reached, chunks.tally, chunks.held_back = end, tally, held_back
-        chunks.stopped_at, chunks.failure = stopped_at, failure
+        chunks.result = replace(result, reached=end)
 
     def _finish(self, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
         self._add_waiting()
@@ -290,7 +267,7 @@ def _add_records(partitions: Sequence[PartitionChunks], stored: StoredRows, layo
     found = add_records(opened, stored.records, stored.lanes, layout.options)
     for part, numbers in strays.items():
         keys = stored.records.keys.filter(pa.array(np.isin(stored.lanes, numbers)))
-        partitions[part].tally.add_strays(keys, partitions[part].partition, layout)
+        partitions[part].result.tally.add_strays(keys, partitions[part].partition, layout)
     full: dict[int, dict[int, list[Folded]]] = {}
     for number, chunks in found.items():
         part, lane = divmod(number, LANES)

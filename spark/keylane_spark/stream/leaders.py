@@ -19,7 +19,7 @@ from keylane.errors import LeaderChanged, LogUnavailable, Unavailable
 from keylane.model.kafka import TopicPartition
 from keylane_spark.context import JobContext
 from keylane_spark.log.kafka_admin import LogEnd
-from keylane_spark.log.log_watch import LeaderAnswers
+from keylane_spark.log.leader_session import LeaderAnswers
 
 Observe = Callable[[], Mapping[TopicPartition, LogEnd]]
 Follow = Callable[[Collection[TopicPartition], Observe], Mapping[TopicPartition, int]]

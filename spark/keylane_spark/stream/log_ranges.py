@@ -24,7 +24,8 @@ from keylane_spark.context import JobContext
 from keylane_spark.engine import session
 from keylane_spark.engine.record_sql import timestamp, with_results
 from keylane_spark.log.fetch_options import portable
-from keylane_spark.log.log_reader import LeaderAway, LogRangeReader, PlannedRange
+from keylane_spark.log.fetches import PlannedRange
+from keylane_spark.log.log_reader import LeaderAway, LogRangeReader
 from keylane_spark.rows.records import Rows, RowsOfPartitions
 from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.stream.driver_share import PlannedBatch
@@ -136,7 +137,7 @@ class PlainRangeRows:
 def read_ranges(
     spark: SparkSession, connection: Connection, planned: Sequence[PlannedRange], *, committed: bool
 ) -> DataFrame:
-    """The rows of ranges as of `session.read_range`, whatever their times are: see `record_sql.timestamp`.
+    """The rows of ranges as of `kafka_source.read_range`, whatever their times are (`record_sql.timestamp`).
 
     Raises SettingsError, BadConfig; a task may fail with LogUnavailable.
     """

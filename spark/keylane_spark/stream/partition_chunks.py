@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from keylane.errors import RegistryUnavailable
 from keylane.model.records import Layout
@@ -27,6 +27,28 @@ from keylane_spark.telemetry.tally import Tally
 
 NOWHERE = -1
 """Where a partition stops that goes on."""
+
+
+@dataclass(slots=True)
+class PartitionResult:
+    """What became of a partition's rows.
+
+    `reached`: the offset behind the last row that came, or the range's end; nothing below it is missing. None
+    before the first row. `held_back`: why the partition goes no further. `stopped_at`: the offset of the
+    record on which its transform failed, if it goes no further for that. `failure`: why the transform failed
+    first, for the log.
+    """
+
+    tally: Tally = field(default_factory=Tally)
+    reached: int | None = None
+    held_back: str = ""
+    stopped_at: int = NOWHERE
+    failure: str = ""
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the partition goes no further, for its topic's transform has failed."""
+        return self.stopped_at != NOWHERE
 
 
 @dataclass(slots=True)
@@ -95,11 +117,7 @@ class PartitionChunks:
 
         `decode`: of values in a Schema Registry's wire format. `compress`: what shortens values.
         """
-        self.tally = Tally()
-        self.reached: int | None = None
-        self.held_back = ""
-        self.stopped_at = NOWHERE
-        self.failure = ""
+        self.result = PartitionResult()
         self.partition = partition
         self._sender = sender
         self._layout = layout
@@ -124,25 +142,20 @@ class PartitionChunks:
         """The size of the open chunks."""
         return sum(chunk.opened.size_bytes for chunk in (*self.own.values(), *self._strays.values()))
 
-    @property
-    def is_stopped(self) -> bool:
-        """Whether the partition goes no further, for its topic's transform has failed."""
-        return self.stopped_at != NOWHERE
-
     def takes(self, rows: Rows) -> bool:
         """Note that rows have come; returns whether they are to be written."""
-        if self.is_stopped:
+        if self.result.is_stopped:
             return False
-        self.reached = int(rows.offsets[-1]) + 1
-        return not self.held_back
+        self.result.reached = int(rows.offsets[-1]) + 1
+        return not self.result.held_back
 
     def note(self, counts: PartCounts) -> None:
         """Note what became of rows."""
-        self.tally.add(counts)
+        self.result.tally.add(counts)
         if (transformed := counts.transformed) is not None:
-            self.failure = self.failure or transformed.why
+            self.result.failure = self.result.failure or transformed.why
             if transformed.stopped_at is not None:
-                self.reached = self.stopped_at = transformed.stopped_at
+                self.result.reached = self.result.stopped_at = transformed.stopped_at
 
     def to_add_to(self, number: int) -> OpenChunk:
         """The open chunk of a lane, own or not, to which records are then added."""
@@ -177,8 +190,8 @@ class PartitionChunks:
         `last`: they are the batch's last, and move the watermarks to this range's end, or to where the
         partition stops.
         """
-        if last and self.is_stopped:
-            last = OffsetRange(last.begin, self.stopped_at, log_end=last.log_end)
+        if last and self.result.is_stopped:
+            last = OffsetRange(last.begin, self.result.stopped_at, log_end=last.log_end)
         for chunk in self.own.values():
             folded, encoded = chunk.opened.take(), chunk.encoded
             chunk.encoded = None
@@ -209,7 +222,7 @@ class PartitionChunks:
         for lane in given:
             if self._sender.lanes.is_parked(lane):
                 self.hold_back(f"it has a stray for lane {lane}, which is parked")
-        if self.held_back:
+        if self.result.held_back:
             return
         if given:
             self._sender.lanes.note_strays(self._first_lane, given)
@@ -239,11 +252,11 @@ class PartitionChunks:
 
     def hold_back(self, why: str) -> None:
         """Go no further in this batch; the first reason is kept."""
-        self.held_back = self.held_back or why
+        self.result.held_back = self.result.held_back or why
 
     def _count(self, sent: Chunk) -> None:
-        self.tally.written += sent.count
-        self.tally.invalid_fields += sent.invalid_fields
+        self.result.tally.written += sent.count
+        self.result.tally.invalid_fields += sent.invalid_fields
 
 
 class ChunkSender:

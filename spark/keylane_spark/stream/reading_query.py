@@ -21,6 +21,7 @@ from keylane_spark.lanes.lane import LaneTarget, OffsetRange
 from keylane_spark.stream.batch_query import BatchQuery
 from keylane_spark.stream.freshness import ObservedEnds
 from keylane_spark.stream.openings import Opening
+from keylane_spark.stream.partition_chunks import PartitionResult
 
 
 class ReadingQuery(BatchQuery):
@@ -106,13 +107,14 @@ class ReadingQuery(BatchQuery):
     def reach(
         self,
         ranges: Mapping[TopicPartition, OffsetRange],
-        held_back: Mapping[TopicPartition, str],
-        stopped: Mapping[TopicPartition, int],
+        results: Mapping[TopicPartition, PartitionResult],
     ) -> None:
         """Move the positions to the ends of these ranges, or to where the partitions stop.
 
-        `held_back`: partitions that are skipped from now on, each with the reason.
+        Partitions that are held back are skipped from now on.
         """
+        held_back = {source: each.held_back for source, each in results.items() if each.held_back}
+        stopped = {source: each.stopped_at for source, each in results.items() if each.is_stopped}
         self.stopped |= {source: at for source, at in stopped.items() if source not in held_back}
         for (topic, partition), why in held_back.items():
             self.say(f"holds partition {partition} of topic {topic!r} back: {why}")

@@ -22,7 +22,7 @@ from keylane_spark.lanes.lane import OffsetRange
 from keylane_spark.lanes.parked_slots import ParkedSlots
 from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.stream.openings import WriterSpec
-from keylane_spark.stream.partition_chunks import NOWHERE
+from keylane_spark.stream.partition_chunks import PartitionResult
 from keylane_spark.telemetry.tally import Tally
 
 _COUNTS = [field.name for field in fields(Tally)]
@@ -112,10 +112,8 @@ class PartitionWriter(ABC):
             lanes.abandon()
             raise
         new = json.dumps(by_reason(parked, self.parked))
-        held_back, reached = batch_writer.held_back, batch_writer.reached
-        stopped, failures = batch_writer.stopped, batch_writer.failures
         left = batch_writer.left
-        tallies = {source: Tally() for source in left} | batch_writer.tallies
+        nothing = {source: PartitionResult(reached=self.ranges[source].begin) for source in left}
         rows = [
             {
                 "topic": topic,
@@ -123,13 +121,13 @@ class PartitionWriter(ABC):
                 "newer_epoch": newer_epoch,
                 "parked": new,
                 "left": left.get((topic, partition), ""),
-                "held_back": held_back.get((topic, partition), ""),
-                "stopped_at": stopped.get((topic, partition), NOWHERE),
-                "failure": failures.get((topic, partition), ""),
-                "reached": reached.get((topic, partition), self.ranges[topic, partition].begin),
-                **{name: getattr(tally, name) for name in _COUNTS},
+                "held_back": each.held_back,
+                "stopped_at": each.stopped_at,
+                "failure": each.failure,
+                "reached": each.reached,
+                **{name: getattr(each.tally, name) for name in _COUNTS},
             }
-            for (topic, partition), tally in tallies.items()
+            for (topic, partition), each in (nothing | batch_writer.results).items()
         ]
         yield pa.RecordBatch.from_pylist(rows, schema=_ARROW_SCHEMA)
 

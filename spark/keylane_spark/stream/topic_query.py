@@ -22,9 +22,9 @@ from pyspark.sql import DataFrame
 
 from keylane.errors import Fenced
 from keylane.model.kafka import TopicPartition
-from keylane.model.records import TRACEPARENT, Position
+from keylane.model.records import TRACEPARENT
 from keylane_spark.context import JobContext
-from keylane_spark.engine import session
+from keylane_spark.engine import kafka_source, session
 from keylane_spark.engine.polling import PollingDelay
 from keylane_spark.engine.record_sql import why_invalid
 from keylane_spark.lanes.cluster import Cluster
@@ -32,19 +32,21 @@ from keylane_spark.lanes.index_sizes import IndexSizes
 from keylane_spark.lanes.layout_store import TOTALS_SLOT
 from keylane_spark.rows.headers import HeaderValues
 from keylane_spark.stream.batch_query import STOP_S, batch_ends
+from keylane_spark.stream.batch_reports import BatchReports
 from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.stream.driver_share import DriverShare, PlannedBatch
 from keylane_spark.stream.heartbeat import Heartbeat
 from keylane_spark.stream.leaders import Leaders, Observe
 from keylane_spark.stream.log_ranges import DirectReader
 from keylane_spark.stream.openings import Opening
+from keylane_spark.stream.partition_chunks import PartitionResult
 from keylane_spark.stream.plans import BatchPlanner, PlanLimits
 from keylane_spark.stream.reading_query import ReadingQuery
 from keylane_spark.stream.registry_watch import RegistryWatch
 from keylane_spark.stream.spark_reader import SparkReader
 from keylane_spark.stream.sql_rows import SqlRows
 from keylane_spark.telemetry.metrics import JobMetrics
-from keylane_spark.telemetry.strays import PartitionerAudit, StrayTotals
+from keylane_spark.telemetry.strays import StrayTotals
 from keylane_spark.telemetry.tally import Tally
 
 _PARTITIONS_PER_MS = 2
@@ -101,10 +103,7 @@ class TopicQuery(ReadingQuery):
         self._index_sizes = IndexSizes(context.redis, opening.writer.layouts, context.clock)
         self._lanes = self._writer.lanes(self._cluster, context.clock, self.say, self.parked)
         self._compressors = self._writer.compressors(context.clock, self.say)
-        self._reported_null_keys: set[str] = set()
-        self._reported_invalid: set[str] = set()
-        self._reported_failed: set[str] = set()
-        self._audit = PartitionerAudit(opening.writer.layouts)
+        self._reports = BatchReports(self.say, context.clock, opening.writer.layouts, is_building=building)
         self._share = DriverShare(context.config.job.small_batch_records)
         self._totals = totals
         self._metrics = metrics
@@ -116,7 +115,6 @@ class TopicQuery(ReadingQuery):
         self._reader = self._choose_reader()
         self._heartbeat = Heartbeat(context, self._writer, self._freshness, self._leaders, self)
         self._seen_topics: object = None
-        self._lag_at_first: tuple[float, int] | None = None
         self._polling: PollingDelay | None = None
         self._ask_spark_at_s = 0.0
         self._planner: BatchPlanner | None = None
@@ -148,7 +146,7 @@ class TopicQuery(ReadingQuery):
         context, job = self._context, self._context.config.job
         layouts = self._writer.layouts
         columns = [*(["topic"] if len(layouts) > 1 else []), *(["headers"] if self._reads_headers else [])]
-        rows = session.source(
+        rows = kafka_source.stream_of(
             context.spark,
             context.broker.connection,
             self._positions,
@@ -241,13 +239,13 @@ class TopicQuery(ReadingQuery):
         self.strays |= {topic for (topic, _), tally in tallies.items() if tally.strays}
         # Tasks move watermarks to their last rows; only here it is known that all rows are written.
         batch.finish(planned.moved)
-        self.reach(batch.covered, batch.held_back, batch.stopped)
+        self.reach(batch.covered, batch.results)
         if self._planner is not None:
             self._planner.leave(batch.left)
         self._totals.add(self._writer.layouts, tallies, later=TOTALS_SLOT in self.parked)
         self._metrics.count_batch(tallies)
-        self._report(batch_id, batch, self._context.clock.monotonic_s() - began_s)
-        self._report_failed(batch)
+        took_s, lag = self._context.clock.monotonic_s() - began_s, self._freshness.lag(self._positions)
+        self._reports.report(batch_id, batch, took_s, lag)
         if traces is not None and self._context.spans is not None:
             self._context.spans.report(began_ms, self._context.clock.now_ms(), tallies, traces.found)
 
@@ -323,7 +321,8 @@ class TopicQuery(ReadingQuery):
         for topic, partition, newer_epoch, held_back, stopped_at, why, parked, left, reached, *counts in rows:
             if newer_epoch:
                 raise Fenced(f"{topic}/{partition}", self._writer.epoch, newer_epoch)
-            batch.note_written((topic, partition), reached, Tally(*counts), held_back, stopped_at, why)
+            result = PartitionResult(Tally(*counts), reached, held_back, stopped_at, why)
+            batch.note_written((topic, partition), reached, result)
             if left:
                 batch.leave((topic, partition), left)
             for reason, slots in json.loads(parked).items():
@@ -332,73 +331,8 @@ class TopicQuery(ReadingQuery):
     def _stop_faulty(self) -> None:
         """Stop the partitions of topics whose transform can't run at all."""
         faults = {topic: each.fault for topic, each in self._writer.transforms.items() if each.fault}
-        for topic, reason in faults.items():
-            self.say(
-                f"topic {topic!r} STOPS: {reason}. Its state stays as it is until keylane.toml is corrected "
-                f"and the job starts again"
-            )
+        self._reports.report_faults(faults)
         self.stopped |= {source: at for source, at in self._positions.items() if source[0] in faults}
-
-    def _report_failed(self, batch: BatchWriter) -> None:
-        for (topic, partition), offset in batch.stopped.items():
-            self.say(
-                f"partition {partition} of topic {topic!r} STOPS at offset {offset}, on which its transform "
-                f"fails: {batch.failures[topic, partition]}"
-            )
-        for (topic, partition), why in batch.failures.items():
-            if topic not in self._reported_failed and (topic, partition) not in batch.stopped:
-                self._reported_failed.add(topic)
-                offset = batch.tallies[topic, partition].first_failed
-                self.say(
-                    f"topic {topic!r}: its transform fails on {Position(partition, offset)} and "
-                    f"goes on (on_error): {why}"
-                )
-
-    def _report(self, batch_id: int, batch: BatchWriter, took_s: float) -> None:
-        tallies = batch.tallies
-        for (topic, partition), tally in tallies.items():
-            if tally.null_keys and topic not in self._reported_null_keys:
-                self._reported_null_keys.add(topic)
-                self.say(
-                    f"topic {topic!r} has records without a key: they can't be looked up, and are skipped"
-                )
-            if tally.invalid_events and topic not in self._reported_invalid:
-                self._reported_invalid.add(topic)
-                self.say(
-                    f"topic {topic!r} has values that are not change events, the first at "
-                    f"{Position(partition, tally.first_invalid)}: they are stored, and reads of them are "
-                    f"answered why"
-                )
-        records = sum(tally.records for tally in tallies.values())
-        skipped = sum(tally.null_keys for tally in tallies.values())
-        strays = sum(tally.strays for tally in tallies.values())
-        left = sum(tally.left_in_kafka for tally in tallies.values())
-        invalid = sum(tally.invalid_events for tally in tallies.values())
-        left_out = sum(tally.left_out for tally in tallies.values())
-        failed = sum(tally.failed for tally in tallies.values())
-        odd = sum(tally.invalid_fields for tally in tallies.values())
-        for sentence in self._audit.add(tallies):
-            self.say(sentence)
-        lag = self._freshness.lag(self._positions)
-        self.say(
-            f"batch {batch_id}: {records:,} records, {records / max(took_s, 1e-3):,.0f}/s, "
-            f"{took_s * 1000:.0f} ms, lag {lag:,}"
-            + (self._time_left(lag) if self._building else "")
-            + (f", {skipped:,} without a key skipped" if skipped else "")
-            + (f", {strays:,} strays" if strays else "")
-            + (f", {left:,} values left in Kafka" if left else "")
-            + (f", {invalid:,} values that are not change events" if invalid else "")
-            + (f", {left_out:,} left out" if left_out else "")
-            + (f", {len(batch.left):,} partitions left, whose leaders are away" if batch.left else "")
-            + (f", {failed:,} on which the transform fails" if failed else "")
-            + (f", {odd:,} values of fields that no index can have" if odd else "")
-        )
-
-    def _time_left(self, lag: int) -> str:
-        """How long a lag that shrinks as it did so far still lasts, in words; "" while that is not known."""
-        now_s = self._context.clock.monotonic_s()
-        began_s, first = self._lag_at_first = self._lag_at_first or (now_s, lag)
-        return f", {(now_s - began_s) * lag / (first - lag):,.0f} s left" if lag < first else ""
 
 
 def _check_sql(context: JobContext, opening: Opening) -> Opening:

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from keylane.errors import TopicChanged, WriterError
 from keylane.model.kafka import TopicPartition
 from keylane_spark.context import JobContext
-from keylane_spark.engine import session
+from keylane_spark.engine import kafka_source
 from keylane_spark.lanes.lane import LaneTarget
 from keylane_spark.stream.batch_query import STOP_S, BatchQuery, batch_ends
 from keylane_spark.stream.freshness import ObservedEnds, topic_complete_as_of_ms
@@ -61,7 +61,7 @@ class ViewQuery(BatchQuery):
             source = self._source(lanes, self._read_log)
             self._report(writer.fold(source, offsets, self._positions, lanes), 0)
         positions = self._by_partition(self._positions)
-        rows = session.source(context.spark, context.broker.connection, positions, self._job)
+        rows = kafka_source.stream_of(context.spark, context.broker.connection, positions, self._job)
         try:
             check_view(rows, self._opening.view)
         except AnalysisException as error:
@@ -157,12 +157,12 @@ class ViewQuery(BatchQuery):
         context = self._context
         begins, ends = self._by_partition(stretch.begin), self._by_partition(stretch.end)
         self._leaders.wait(ends, self.is_ending)
-        rows = session.read_range(context.spark, context.broker.connection, begins, ends, self._job)
+        rows = kafka_source.read_range(context.spark, context.broker.connection, begins, ends, self._job)
         return self._in_few_tasks(rows)
 
     def _read_any(self, stretch: Stretch) -> DataFrame:
         # These bring kafka-python.
-        from keylane_spark.log.log_reader import PlannedRange  # noqa: PLC0415
+        from keylane_spark.log.fetches import PlannedRange  # noqa: PLC0415
         from keylane_spark.stream.log_ranges import read_ranges  # noqa: PLC0415
 
         context, epochs, topic_id = self._context, self._leaders.epochs, self._opening.shape.topic_id

@@ -18,7 +18,7 @@ from keylane_cli.survey.lane_balance import divide, propose_stripes
 from keylane_client.cli.commands import keylane
 from keylane_local.process.ports import HOST, Ports
 from keylane_local.tools import find_redis
-from keylane_spark.config.topics import load
+from keylane_spark.config.config_file import load
 
 
 @pytest.fixture

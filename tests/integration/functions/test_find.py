@@ -14,8 +14,7 @@ from tests.servers.own import SlotMove, eventually
 from tests.support.builders import an_event, lane_of
 
 from keylane.api.http import cursors
-from keylane.query import field_scan
-from keylane.query import find as find_module
+from keylane.query import field_scan, finder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -169,7 +168,7 @@ def test_what_is_found_is_what_a_search_of_all_records_finds_in_order_and_in_pag
         if document is not None:
             state[key] = document
     for _ in range(70):
-        monkeypatch.setattr(find_module, "SORTED_AT_ONCE", rng.choice([0, 10, 1000]))
+        monkeypatch.setattr(finder, "SORTED_AT_ONCE", rng.choice([0, 10, 1000]))
         chosen = rng.sample(CONDITIONS, rng.choice([1, 1, 2, 3]))
         query: dict[str, str] = {}
         tests = []
@@ -303,8 +302,8 @@ def test_an_expired_record_is_not_found_nor_counted(ask: Ask, serve: Callable[..
 def test_a_page_that_looked_at_its_most_says_so_and_goes_on(
     ask: Ask, serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(find_module, "MOST_SCANNED", 10)
-    monkeypatch.setattr(find_module, "SORTED_AT_ONCE", 0)
+    monkeypatch.setattr(finder, "MOST_SCANNED", 10)
+    monkeypatch.setattr(finder, "SORTED_AT_ONCE", 0)
     served = serve()
     for number in range(40):
         status = "open" if number in (17, 38) else "paid"

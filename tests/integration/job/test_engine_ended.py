@@ -14,7 +14,7 @@ from tests.servers.own import create_topic
 from tests.support import jobs
 
 from keylane_build import job_package
-from keylane_spark.engine import session
+from keylane_spark.engine.connector_jars import connector
 
 TOPIC = "engine-ended"
 CONFIG = """\
@@ -47,7 +47,7 @@ def test_a_sigterm_to_spark_submit_stops_the_job_before_spark_s_own_hook_ends_th
     create_topic(kafka, topic := "engine-submitted", 2)
     (tmp_path / "main.py").write_text(job_package.MAIN)
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-    jars = ",".join(session.connector(jobs.JARS))
+    jars = ",".join(connector(jobs.JARS))
     command = [str(submit), "--master=local[2]", f"--jars={jars}", str(tmp_path / "main.py")]
     config, python = CONFIG.format(topic=topic), {"PYSPARK_PYTHON": sys.executable}
     job = jobs.start(kafka, redis_cluster, tmp_path, config, command=command, **python)

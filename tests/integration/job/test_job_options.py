@@ -26,8 +26,8 @@ from keylane.errors import BadConfig
 from keylane.model.kafka import NewTopic
 from keylane.model.records import Layout, Options, Record
 from keylane.query.conditions import EQUAL, PREFIX, RANGE, Asked, Order
-from keylane.query.find import FindScan
 from keylane.query.find import find as find_page
+from keylane.query.finder import FindScan
 from keylane.query.layouts import Layouts
 from keylane.query.store import ReadTerms, Store
 from keylane.state import codec, redis_keys

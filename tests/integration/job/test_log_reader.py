@@ -21,9 +21,10 @@ from keylane.adapters.kafka.options import COMPRESSIONS, Connection
 from keylane.errors import LogUnavailable, TopicChanged
 from keylane_local.process.ports import HOST
 from keylane_spark.config.job import JobConfig
-from keylane_spark.engine import session
+from keylane_spark.engine import kafka_source
+from keylane_spark.log.fetches import PlannedRange
 from keylane_spark.log.kafka_admin import JobKafka
-from keylane_spark.log.log_reader import LogRangeReader, PlannedRange
+from keylane_spark.log.log_reader import LogRangeReader
 from keylane_spark.stream.spark_reader import split_rows
 
 if TYPE_CHECKING:
@@ -67,13 +68,13 @@ def tuples(found: Iterable[Rows]) -> list[tuple]:
 
 def spark_rows_of(spark, kafka: str, topic: str, begin: int, end: int, isolation: str) -> list[tuple]:
     """The same by Spark's reader."""
-    options = session._options(Connection(kafka), JobConfig(isolation=isolation))
+    options = kafka_source._options(Connection(kafka), JobConfig(isolation=isolation))
     table = (
         spark.read.format("kafka")
         .options(**options)
         .option("subscribe", topic)
-        .option("startingOffsets", session._offsets({(topic, 0): begin}))
-        .option("endingOffsets", session._offsets({(topic, 0): end}))
+        .option("startingOffsets", kafka_source._offsets({(topic, 0): begin}))
+        .option("endingOffsets", kafka_source._offsets({(topic, 0): end}))
         .option("includeHeaders", "true")
         .load()
         .select(*COLUMNS)

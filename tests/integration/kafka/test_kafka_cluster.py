@@ -9,8 +9,9 @@ from tests.servers.own import create_topic, eventually, records_of
 
 from keylane.adapters.kafka.options import Connection
 from keylane.errors import KeylaneError
+from keylane_spark.log.fetches import PlannedRange
 from keylane_spark.log.kafka_admin import JobKafka
-from keylane_spark.log.log_reader import LogRangeReader, PlannedRange
+from keylane_spark.log.log_reader import LogRangeReader
 
 
 def produce(bootstrap: str, topic: str, *values: bytes) -> None:

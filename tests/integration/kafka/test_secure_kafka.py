@@ -32,8 +32,9 @@ from keylane.errors import ConnectionRejected, LogUnavailable
 from keylane_cli.survey.cluster import PartUnreachable, reach
 from keylane_local.process.ports import HOST, Ports
 from keylane_spark.log.fetch_options import portable
+from keylane_spark.log.fetches import PlannedRange
 from keylane_spark.log.kafka_admin import JobKafka
-from keylane_spark.log.log_reader import LogRangeReader, PlannedRange
+from keylane_spark.log.log_reader import LogRangeReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -187,9 +188,10 @@ import os, sys
 from pathlib import Path
 from keylane.config.kafka import connection
 from keylane_spark.engine import kafka_options, session
+from keylane_spark.engine.connector_jars import with_iam
 
 jars = Path(sys.argv[1])
-spark = session.start(jars, session.with_iam(jars, {"spark.master": "local[1]"}))
+spark = session.start(jars, with_iam(jars, {"spark.master": "local[1]"}))
 options = kafka_options.options(connection(os.environ))
 print(spark.read.format("kafka").options(**options).option("subscribe", sys.argv[2]).load().count())
 """

@@ -21,8 +21,8 @@ from keylane.adapters.redis.state import RedisState
 from keylane.errors import StateUnavailable
 from keylane.model.records import Layout, Options
 from keylane.query.conditions import EQUAL, Asked
-from keylane.query.find import FindScan
 from keylane.query.find import find as find_page
+from keylane.query.finder import FindScan
 from keylane.query.history import read_history
 from keylane.query.history_entries import HistoryScan
 from keylane.query.latest import read_latest

@@ -11,7 +11,7 @@ from keylane.adapters.redis.cluster import Cluster
 from keylane.config.functions import redis_settings
 from keylane.errors import BadConfig
 from keylane.ports import Clock
-from keylane_spark.lanes.eviction import check_eviction_policy
+from keylane_spark.lanes.cluster import check_eviction_policy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,8 +16,8 @@ from keylane_spark.lanes.function_library import DEFAULTS
 from keylane_spark.lanes.lane import LaneTarget, OffsetRange
 from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.stream.openings import WriterSpec
+from keylane_spark.stream.partition_chunks import PartitionResult
 from keylane_spark.stream.spark_reader import SparkRowWriter
-from keylane_spark.telemetry.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,7 +74,7 @@ class Task:
         """Do what the driver does once all tasks have succeeded."""
         lanes = t.writer(self.nodes, 1)
         batch = BatchWriter(lanes, self.spec.layouts, self.ranges)
-        batch.note_written((self.layout.topic, OWN), reached, Tally(), "")
+        batch.note_written((self.layout.topic, OWN), reached, PartitionResult())
         batch.finish(sorted(self.ranges))
 
     def watermarks(self, partition: int = OWN) -> Iterator[tuple[int, int]]:

@@ -6,7 +6,7 @@ import pytest
 from tests.model.explorer import explore
 from tests.model.spaces import SPACES, space_named
 
-from keylane_spark.serving import open_topics
+from keylane_spark.serving import open_lanes
 
 
 @pytest.mark.parametrize("name", [space.name for space in SPACES])
@@ -21,7 +21,7 @@ def test_no_state_that_a_few_steps_and_faults_can_reach_breaks_a_promise(world, 
 
 
 def test_the_model_sees_that_strays_which_a_shard_lost_are_not_read_again(world, monkeypatch):
-    monkeypatch.setattr(open_topics, "lost_strays", lambda _: ())
+    monkeypatch.setattr(open_lanes, "lost_strays", lambda _: ())
     space = space_named("plain")
     (trace,) = explore(world, space, space.gate, space.in_gate).broken
     assert trace[-1].startswith("after everything was repaired the key is absent, not record ")

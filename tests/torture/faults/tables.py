@@ -22,7 +22,8 @@ from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.state import RedisState
 from keylane.errors import KeylaneError
 from keylane.query.conditions import EQUAL, Asked
-from keylane.query.find import FindScan, find
+from keylane.query.find import find
+from keylane.query.finder import FindScan
 from keylane.query.layouts import Layouts
 from keylane.query.range_rows import PAGE_BYTES
 from keylane.query.store import ReadTerms, Store

@@ -8,7 +8,9 @@ from tests.torture.guards.writer import MUTANTS as OF_WRITER
 _LIBRARY = "spark/keylane_spark/lanes/library/"
 _FIELDS, _MERGE = f"{_LIBRARY}fields.lua", f"{_LIBRARY}merge.lua"
 _QUERY = "layers/keylane/python/keylane/query/"
-_SCAN, _CONDITIONS, _FIND = (f"{_QUERY}{name}.py" for name in ("field_scan", "conditions", "find"))
+_SCAN, _CONDITIONS, _FIND, _FINDER = (
+    f"{_QUERY}{name}.py" for name in ("field_scan", "conditions", "find", "finder")
+)
 _UNITS = "tests/integration/functions/test_find.py"
 _POSITIONS = "tests/unit/query/test_find_position.py"
 _MODEL = "tests/integration/model/test_model.py"
@@ -89,7 +91,7 @@ MUTANTS = (
     # The next page is driven by the first condition on a field, and not by the one that drove this page.
     mutant(
         "drive of a cursor",
-        _FIND,
+        _FINDER,
         "if each.name.encode() == position[1:end]",
         "if each.index.name.encode() == position[1:end].partition(b'\\0')[0]",
         topics=("rich",),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.torture.guards.mutant import mutant, rare_mutant
 
-_OPEN = "spark/keylane_spark/serving/open_topics.py"
+_OPEN_LANES = "spark/keylane_spark/serving/open_lanes.py"
 _MISSED = "spark/keylane_spark/serving/missed_deletions.py"
 _DELETIONS = "spark/keylane_spark/generations/deletions.py"
 _PLAN = "spark/keylane_spark/generations/plan.py"
@@ -31,8 +31,8 @@ MUTANTS = (
     # Only the lane of a partition that lost records unread is incomplete, though they may have been strays.
     rare_mutant(
         "strays that were removed unread",
-        _OPEN,
-        "        incomplete |= _spread_incomplete(writer, starts, strays | set(mixed))\n",
+        _OPEN_LANES,
+        "        found.incomplete |= _spread_incomplete(self.writer, starts, found.strays | mixed)\n",
         "",
         test=f"{_FORGOTTEN}::test_strays_that_retention_removed_unread_leave_every_lane_incomplete_that_could_have_taken_them",
     ),

@@ -79,7 +79,7 @@ MUTANTS = (
         "rows that end early",
         _TASKS,
         "batch_writer.finish_reached()",
-        "batch_writer.finish(batch_writer.reached)",
+        "batch_writer.finish(batch_writer.results)",
         focus="cut-rows",
         topics=("timed",),
         configuration="timed",

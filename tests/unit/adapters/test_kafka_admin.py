@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Uuid
 from confluent_kafka.admin import TopicDescription
 
-from keylane.adapters.kafka.admin import _topic
+from keylane.adapters.kafka.admin_session import _topic
 
 
 @pytest.mark.parametrize("leaked", [0, 1])

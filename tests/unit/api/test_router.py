@@ -12,7 +12,7 @@ from tests.support.builders import an_application, an_event, headers_of, load_ha
 from keylane.api.http.gateway import answer
 from keylane.api.http.response import Response
 from keylane.api.http.router import Operations
-from keylane.api.reads.explore import CLUSTERS_SCHEMA
+from keylane.api.reads.clusters import CLUSTERS_SCHEMA
 from keylane.config.api import ApiSettings
 from keylane.model.routes import find
 

@@ -14,7 +14,7 @@ from tests.support.compressed import order
 from keylane.model.kafka import KafkaPartition, KafkaTopic, LogRecord
 from keylane.routing import partition_for
 from keylane_build.sizing.workload import Workload, bytes_per_key
-from keylane_cli import check_topics
+from keylane_cli import check_topics, check_views
 from keylane_cli.check_config import check_file, check_settings
 from keylane_cli.survey.key_memory import bytes_of_fields, bytes_of_key
 from keylane_cli.survey.lane_balance import divide
@@ -187,7 +187,7 @@ def test_values_of_a_registry_are_looked_at_as_readers_see_them(tmp_path):
         (decoded_sample(b'{"by": 1, "amount": 2}'), 0),
         (decoded_sample(b"1"), 1),
     ):
-        assert len(list(check_topics.check_view(valid, "v", valid.config.views["v"], sample))) == found
+        assert len(list(check_views.check_view(valid, "v", valid.config.views["v"], sample))) == found
 
 
 def test_records_that_are_not_where_their_partitioner_puts_them_are_a_warning(tmp_path):
@@ -221,7 +221,7 @@ def test_a_view_whose_time_counts_something_else_is_a_warning(tmp_path):
         ('"2013"', ""),
     ):
         sample = sample_of([(0, LogRecord(0, b"k", f'{{"at": {at}}}'.encode()))])
-        found = [each.what for each in check_topics.check_view(valid, "v", valid.config.views["v"], sample)]
+        found = [each.what for each in check_views.check_view(valid, "v", valid.config.views["v"], sample)]
         wanted = f"the numbers in 'at' look like {expected}: a view takes them for milliseconds"
         assert found == ([wanted] if expected else [])
 
@@ -240,7 +240,7 @@ def test_a_view_that_counts_a_key_with_each_of_its_records_is_a_note(tmp_path, o
     text = f'[topics.orders]\n[views.v]\ntopic = "orders"\n{options}columns = {{ n = "count()" }}\n'
     valid = valid_file(tmp_path, text)
     sample = sample_of([(0, LogRecord(0, key, b"{}")) for key in (b"a", b"b", b"a")])
-    found = [each.what for each in check_topics.check_view(valid, "v", valid.config.views["v"], sample)]
+    found = [each.what for each in check_views.check_view(valid, "v", valid.config.views["v"], sample)]
     what = "1 of 3 records have a key that came before, and the view counts each record"
     assert found == (
         [f'{what}: with of = "keys" it counts each key once, as its latest record is'] if noted else []
@@ -371,14 +371,14 @@ def test_more_lanes_than_slots_are_wrong(tmp_path):
 def test_a_field_that_no_record_has_is_named_with_the_one_that_was_meant(tmp_path, key, field, said):
     valid = valid_file(tmp_path, "[topics.orders]\n" + VIEW.format(key=key, field=field))
     view = valid.config.views["v"]
-    found = check_topics.check_view(valid, "v", view, sample_of(records_of("murmur2")))
+    found = check_views.check_view(valid, "v", view, sample_of(records_of("murmur2")))
     assert [each.what for each in found] == said
 
 
 def test_a_view_of_values_that_are_no_json_objects_is_a_warning(tmp_path):
     valid = valid_file(tmp_path, "[topics.orders]\n" + VIEW.format(key="a", field="b"))
     records = records_of("murmur2", json.dumps([1]).encode())
-    [found] = check_topics.check_view(valid, "v", valid.config.views["v"], sample_of(records))
+    [found] = check_views.check_view(valid, "v", valid.config.views["v"], sample_of(records))
     assert "is a JSON object" in found.what
 
 

@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from keylane.routing import PARTITIONERS, partition_for
-from keylane_cli.new_project import TopicFound, render_topics
+from keylane_cli.new_project import TopicFound
+from keylane_cli.project_files import render_topics
 from keylane_cli.survey.compression_saving import CompressionSaving
 from keylane_cli.survey.lane_balance import Proposal, divide, propose_stripes
 from keylane_cli.survey.partitioner_guess import PartitionerGuess, guess_partitioner
@@ -17,7 +18,7 @@ from keylane_cli.survey.table_guess import guess_fields
 from keylane_client.cli.commands import keylane
 from keylane_local import env_file
 from keylane_local.errors import BadInput
-from keylane_spark.config.topics import load
+from keylane_spark.config.config_file import load
 
 ANSWERS = ["--kafka", "a:9092,b:9092", "--redis", "r:6379", "--topic", "orders.eu", "--stack", "mine"]
 

@@ -25,7 +25,7 @@ from keylane_client import (
     SyncedTopic,
     Topic,
     View,
-    client,
+    topics,
 )
 
 USE = Path(__file__).with_name("typed_use.py")
@@ -70,7 +70,7 @@ def test_both_clients_have_the_same_methods_and_each_is_in_the_typed_code(blocki
 
 @pytest.mark.parametrize("kind", [Topic, AsyncTopic, Find, AsyncFind], ids=lambda kind: kind.__name__)
 def test_what_type_checkers_read_of_a_topic_takes_what_its_methods_take(kind):
-    tree = ast.parse(inspect.getsource(client))
+    tree = ast.parse(inspect.getsource(topics))
     [stated] = [each for each in tree.body if isinstance(each, ast.ClassDef) and each.name == kind.__name__]
     [stubs] = [each for each in stated.body if isinstance(each, ast.If)]
     assert {each.name for each in stubs.body} >= ({"page"} if "Find" in stated.name else {"get", "find"})

@@ -14,7 +14,7 @@ from tests.docker.stand_ins import image_names, stand_ins
 
 from keylane_local import jars
 from keylane_local.tools import OLDER_SPARK
-from keylane_spark.engine.session import CONNECTOR, IAM
+from keylane_spark.engine.connector_jars import CONNECTOR, IAM
 
 ROOT = Path(__file__).parents[3]
 SERVICES = yaml.safe_load((ROOT / "compose.yaml").read_text("utf-8"))["services"]

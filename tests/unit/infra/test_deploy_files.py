@@ -14,7 +14,7 @@ from tests.support.cloudformation import ROOT, of_type, template
 from keylane_build import job_package
 from keylane_local import jars
 from keylane_local.tools import OLDER_SPARK, jars_dir
-from keylane_spark.engine.session import CONNECTOR, IAM
+from keylane_spark.engine.connector_jars import CONNECTOR, IAM
 
 COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
 DOCKERFILES = sorted((ROOT / "infra" / "docker").glob("*.Dockerfile"))

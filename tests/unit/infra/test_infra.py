@@ -10,7 +10,7 @@ from tests.support.cloudformation import ROOT, of_type, template
 
 from keylane_build import job_package
 from keylane_local.tools import OLDER_SPARK
-from keylane_spark.engine.session import CONNECTOR, IAM
+from keylane_spark.engine.connector_jars import CONNECTOR, IAM
 
 NETWORK = template("infra/network.yaml")
 PIPELINE = template("infra/pipeline.yaml")

@@ -23,7 +23,8 @@ from keylane.config.table import REDIS, SETTINGS
 from keylane.model.routes import EXPLORE, PRODUCE, QUERY, ROUTES
 from keylane_cli import serve
 from keylane_server import pages
-from keylane_spark.config.topics import Config, load
+from keylane_spark.config.config_file import load
+from keylane_spark.config.topics import Config
 
 FOLDER = ROOT / "infra" / "kubernetes"
 RENDERED = ROOT / "tests" / "unit" / "infra" / "chart"

@@ -15,7 +15,7 @@ from keylane.adapters.kafka.metrics import KafkaMetrics
 from keylane.api.http.gateway import answer
 from keylane.api.http.response import Response
 from keylane.api.http.router import Operations
-from keylane.api.reads.explore import CLUSTERS_SCHEMA
+from keylane.api.reads.clusters import CLUSTERS_SCHEMA
 from keylane.api.writes.guarded_write import write_guarded
 from keylane.config.api import ApiSettings
 from keylane.errors import LogUnavailable, ProduceFailed, SettingsError, UnknownTopic

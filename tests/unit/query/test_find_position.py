@@ -12,7 +12,8 @@ from tests.support.fakes import FakeState, FakeTime
 from keylane.errors import PositionNotReached
 from keylane.model.records import Layout, Options, Position
 from keylane.query.conditions import EQUAL, Asked
-from keylane.query.find import FindScan, count_found, find
+from keylane.query.find import count_found, find
+from keylane.query.finder import FindScan
 from keylane.query.layouts import Layouts
 from keylane.query.store import ReadTerms, Store
 from keylane.state import codec
@@ -146,7 +147,7 @@ def test_a_page_that_an_index_drives_ends_once_its_records_are_large(
 ):
     for partition in (0, 1):
         put(nodes, layout, key_in(layout, partition), 0)
-    monkeypatch.setattr("keylane.query.find.PAGE_BYTES", len(VALUE))
+    monkeypatch.setattr("keylane.query.finder.PAGE_BYTES", len(VALUE))
     scan = FindScan(ASKED, None, 10, min_position=Position(0, 0))
     page = find(store_of(nodes), layout.topic, scan, TERMS, lambda _, record: record)
     assert len(page.rows) == 1

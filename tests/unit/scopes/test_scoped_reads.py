@@ -20,7 +20,7 @@ from keylane.app import query
 from keylane.config.api import ApiSettings
 from keylane.errors import BadRequest
 from keylane.model.records import Layout, Options
-from keylane.query import find
+from keylane.query import finder
 from keylane.query.conditions import RANGE, Asked
 from keylane.query.join import read_joined
 from keylane.query.newest import read_newest
@@ -190,7 +190,7 @@ def test_no_cursor_has_a_key_of_a_row_outside(topic: ScopedTopic):
 def test_a_find_that_meets_too_many_others_says_so_and_names_none(
     topic: ScopedTopic, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(find, "MOST_SCANNED", 5)
+    monkeypatch.setattr(finder, "MOST_SCANNED", 5)
     sparse = [PermittedRows("one", KeyRule("k29")), PermittedRows("two", KeyRule("k28"))]
     response = topic.ask(sparse, "/find", query={"order": "amount"})
     assert problem_of(response) == (409, "scope-too-wide")

@@ -17,8 +17,8 @@ from keylane.app import produce
 from keylane.config.api import ApiSettings
 from keylane.errors import OutsideScope
 from keylane.model.records import NewRecord, Options
-from keylane.ports import Claimed, Clock
-from keylane.produce.guards import NO_GUARDS
+from keylane.ports import Clock
+from keylane.produce.guards import NO_GUARDS, Claimed
 from keylane.produce.put import RecordWriter
 from keylane.produce.readable import ReadersRules
 from keylane.produce.topic_formats import TopicFormats

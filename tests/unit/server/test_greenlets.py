@@ -14,11 +14,11 @@ from keylane_server.admission import WaitRefused
 from keylane_server.greenlets import (
     RequestBounds,
     RequestCancelled,
-    SharedCall,
     Suspension,
     begin,
     run_request,
 )
+from keylane_server.shared_calls import SharedCall
 
 BOUND_S = 20
 

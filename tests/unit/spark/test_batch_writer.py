@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from keylane import routing
 from keylane.errors import RegistryUnavailable
+from keylane.model.kafka import TopicPartition
 from keylane.model.records import Layout, Options
 from keylane.state import codec
 from keylane_spark.config.transforms import Transform
@@ -28,6 +29,7 @@ from keylane_spark.schemas.framed_values import FramedReaders
 from keylane_spark.stream import batch_writer as batch_module
 from keylane_spark.stream import partition_chunks as chunks_module
 from keylane_spark.stream.batch_writer import BatchWriter
+from keylane_spark.stream.partition_chunks import PartitionResult
 from keylane_spark.telemetry.tally import Tally
 
 if TYPE_CHECKING:
@@ -126,6 +128,14 @@ def batch_of(*rows, layout: Layout = LAYOUT, **columns) -> tuple[NotedLanes, Bat
     return lanes, writer
 
 
+def held_back(writer: BatchWriter) -> dict[TopicPartition, str]:
+    return {source: each.held_back for source, each in writer.results.items() if each.held_back}
+
+
+def reached(writer: BatchWriter) -> dict[TopicPartition, int | None]:
+    return {source: each.reached for source, each in writer.results.items()}
+
+
 def test_a_key_written_a_million_times_in_fifty_arrow_batches_is_one_write():
     (hot,) = keys_of(0, 1)
     lanes, writer = a_writer()
@@ -208,7 +218,7 @@ def test_a_partition_with_a_stray_for_a_parked_lane_is_held_back_and_the_others_
     writer.finish([("orders", 0), ("orders", 1)])
     assert {lane.partition for _, lane, *_ in lanes.named("apply")} == {1}
     assert not lanes.named("note")
-    assert writer.held_back == {
+    assert held_back(writer) == {
         ("orders", 0): f"it has a stray for lane orders/2.{routing.stripe_for(key, 2)}, which is parked"
     }
 
@@ -229,7 +239,7 @@ def test_a_partition_with_an_event_whose_schema_is_not_read_is_held_back_and_the
     writer.write(("orders", 1), some_rows((keys_of(1, 1)[0], event)))
     writer.finish([("orders", 0), ("orders", 1)])
     assert [(lane.partition, end) for _, lane, _, end, *_ in lanes.named("apply")] == [(1, 10)]
-    assert writer.held_back == {("orders", 0): "schema 7: away"}
+    assert held_back(writer) == {("orders", 0): "schema 7: away"}
     assert unread_schema("schema 7: away") == 7
     assert unread_schema("it has a stray for lane orders/2.0, which is parked") is None
 
@@ -251,7 +261,7 @@ def test_of_partitions_that_are_written_at_once_only_that_with_an_unread_schema_
     writer.finish(sources)
     sent = [(lane.partition, end, len(records)) for _, lane, _, end, records, _ in lanes.named("apply")]
     assert sent == [(0, 10, 1), (2, 10, 1)]
-    assert writer.held_back == {("orders", 1): "schema 7: away"}
+    assert held_back(writer) == {("orders", 1): "schema 7: away"}
     assert [writer.tallies[source].records for source in sources] == [1, 0, 1]
 
 
@@ -293,7 +303,7 @@ def test_a_partition_with_a_value_with_fields_whose_schema_is_not_read_is_held_b
     writer.finish([("orders", 0), ("orders", 1)])
     assert [(lane.partition, end) for _, lane, _, end, *_ in lanes.named("apply")] == [(1, 10)]
     assert not lanes.named("put")
-    assert writer.held_back == {("orders", 0): "schema 7: away"}
+    assert held_back(writer) == {("orders", 0): "schema 7: away"}
 
 
 def test_rows_of_a_partition_without_a_range_are_skipped():
@@ -342,7 +352,7 @@ def test_ranges_that_were_read_to_their_ends_are_claimed_to_there_with_and_witho
     writer.write(("orders", 0), some_rows((keys_of(0, 1)[0], b"v")))
     for partition in (0, 1):
         writer.note_range_read(("orders", partition))
-    assert writer.reached == {("orders", 0): 10_000_000, ("orders", 1): 10_000_000}
+    assert reached(writer) == {("orders", 0): 10_000_000, ("orders", 1): 10_000_000}
     writer.finish_reached()
     claims = [
         (lane.partition, begin, end, len(rows)) for _, lane, begin, end, rows, _ in lanes.named("apply")
@@ -367,15 +377,15 @@ def test_ranges_that_were_read_are_sent_once_they_come_to_much_and_only_once(mon
 def test_what_another_writer_has_written_is_claimed_behind_it_and_the_first_reason_is_kept():
     lanes, writer = a_writer()
     source, tally = ("orders", 0), Tally(records=7)
-    writer.note_written(source, 7, tally, "", 5, "its SQL fails")
-    assert (writer.reached, writer.tallies) == ({source: 7}, {source: tally})
-    assert (writer.stopped, writer.failures) == ({source: 5}, {source: "its SQL fails"})
-    writer.note_written(source, 7, tally, "")
+    stopped = PartitionResult(tally, 7, stopped_at=5, failure="its SQL fails")
+    writer.note_written(source, 7, stopped)
+    assert (writer.results, writer.tallies) == ({source: stopped}, {source: tally})
+    writer.note_written(source, 7, PartitionResult(tally))
     writer.finish([source])
     assert [call[2:4] for call in lanes.named("apply")] == [(7, 10_000_000)]
     for why in ("first", "second"):
         writer._chunks(source).hold_back(why)
-    assert writer.held_back == {source: "first"}
+    assert held_back(writer) == {source: "first"}
 
 
 def test_a_partition_without_records_and_one_beyond_the_layout_have_their_watermarks_moved():
@@ -545,7 +555,7 @@ def test_rows_of_many_partitions_are_written_at_once_as_they_are_one_by_one(
                     writer.write(("orders", partition), columns(partition, rows[first : first + step], first))
                 if partition % 2:
                     writer.note_range_read(("orders", partition))
-            reached = writer.reached
+            ends = reached(writer)
             before = {source: each.written for source, each in writer.tallies.items()}
             writer.finish_reached()
         sent = {}
@@ -553,7 +563,7 @@ def test_rows_of_many_partitions_are_written_at_once_as_they_are_one_by_one(
             sent.setdefault(lane, []).append((name, *others))
         own = {lane: [each for each in calls if each[0] != "strays"] for lane, calls in sent.items()}
         strays = {lane: sorted(map(repr, calls)) for lane, calls in sent.items()}
-        return own, strays, writer.tallies, reached, before
+        return own, strays, writer.tallies, ends, before
 
     # No rows wait for others, and each chunk is encoded by itself.
     one_by_one = written(MAX_RECORDS=0, encode_open=lambda *_: None)
@@ -567,7 +577,7 @@ def test_rows_that_wait_are_written_though_only_their_number_is_asked_for():
     for partition in (0, 1):
         writer.write(("orders", partition), some_rows((keys_of(partition, 1)[0], b"v"), first_offset=7))
     assert lanes.calls == []
-    assert writer.reached == {("orders", 0): 8, ("orders", 1): 8}
+    assert reached(writer) == {("orders", 0): 8, ("orders", 1): 8}
     assert [tally.records for tally in writer.tallies.values()] == [1, 1]
     writer.finish_reached()
     assert [len(call[4]) for call in lanes.named("apply")] == [1, 1]
@@ -592,8 +602,9 @@ def test_a_partition_whose_transform_fails_moves_its_watermark_to_the_record_and
     (other,) = keys_of(1, 1)
     writer.write(("orders", 1), with_results(some_rows((other, b"f")), True))
     writer.finish([("orders", 0), ("orders", 1)])
-    assert (writer.stopped, writer.reached["orders", 0]) == ({("orders", 0): 6}, 6)
-    assert writer.failures == {("orders", 0): "its SQL fails on it"}
+    result = writer.results["orders", 0]
+    assert (result.stopped_at, result.reached, result.failure) == (6, 6, "its SQL fails on it")
+    assert not writer.results["orders", 1].is_stopped
     found = {lane.partition: rest for _, lane, *rest in lanes.named("apply")}
     assert {number: [r and r.value for _, r in records] for number, (_, _, records, _) in found.items()} == {
         0: [b"a", None],

@@ -8,8 +8,8 @@ import pytest
 
 from keylane.config.kafka import connection
 from keylane_spark import __main__ as job
-from keylane_spark.config.topics import load
-from keylane_spark.engine import session
+from keylane_spark.config.config_file import load
+from keylane_spark.engine import connector_jars, session
 
 
 @pytest.fixture
@@ -17,52 +17,52 @@ def jars(tmp_path, monkeypatch):
     """A folder with jars, and the files of an archive that set-up has made with them."""
     for name in ("kafka-clients-4.jar", "commons-pool2-2.jar", "kafka_2.13-4.jar"):
         (tmp_path / name).touch()
-    monkeypatch.setattr(session, "ARCHIVE", tmp_path / "spark.jsa")
-    monkeypatch.setattr(session, "ARCHIVED_JARS", tmp_path / "spark.classpath")
-    session.ARCHIVE.touch()
-    session.ARCHIVED_JARS.write_text(f"{tmp_path}/commons-pool2-2.jar:{tmp_path}/kafka-clients-4.jar")
+    monkeypatch.setattr(connector_jars, "ARCHIVE", tmp_path / "spark.jsa")
+    monkeypatch.setattr(connector_jars, "ARCHIVED_JARS", tmp_path / "spark.classpath")
+    connector_jars.ARCHIVE.touch()
+    connector_jars.ARCHIVED_JARS.write_text(f"{tmp_path}/commons-pool2-2.jar:{tmp_path}/kafka-clients-4.jar")
     return tmp_path
 
 
 def test_the_connector_is_on_the_class_path_of_the_archive_that_has_its_classes(jars):
-    found = session.archived(jars)
+    found = connector_jars.archived(jars)
     assert found is not None
-    assert found.class_path == session.ARCHIVED_JARS.read_text()
-    assert f'"-XX:SharedArchiveFile={session.ARCHIVE}"' in found.java_options
+    assert found.class_path == connector_jars.ARCHIVED_JARS.read_text()
+    assert f'"-XX:SharedArchiveFile={connector_jars.ARCHIVE}"' in found.java_options
 
 
 @pytest.mark.parametrize("missing", ["ARCHIVE", "ARCHIVED_JARS"])
 def test_without_an_archive_nothing_is_set(jars, missing):
-    getattr(session, missing).unlink()
-    assert session.archived(jars) is None
+    getattr(connector_jars, missing).unlink()
+    assert connector_jars.archived(jars) is None
 
 
 def test_an_archive_with_other_jars_is_not_used(jars):
     (jars / "kafka-clients-4.jar").rename(jars / "kafka-clients-5.jar")
-    assert session.archived(jars) is None
-    assert session.archived(None) is None
+    assert connector_jars.archived(jars) is None
+    assert connector_jars.archived(None) is None
 
 
 def test_a_user_s_jars_are_loaded_beside_the_connector_s(jars):
     ours = [str(jars / "commons-pool2-2.jar"), str(jars / "kafka-clients-4.jar")]
-    assert session.all_jars(jars, "").split(",") == ours
-    assert session.all_jars(jars, "/opt/iam-auth.jar, ").split(",") == ["/opt/iam-auth.jar", *ours]
+    assert connector_jars.all_jars(jars, "").split(",") == ours
+    assert connector_jars.all_jars(jars, "/opt/iam-auth.jar, ").split(",") == ["/opt/iam-auth.jar", *ours]
     own = "s3://jars/kafka-clients-4.jar"
-    assert session.all_jars(jars, own).split(",") == [own, ours[0]], "the user's own copy is taken"
+    assert connector_jars.all_jars(jars, own).split(",") == [own, ours[0]], "the user's own copy is taken"
 
 
 def test_aws_jar_for_iam_comes_after_spark_s_own_and_so_without_the_archive(jars):
     """It contains a Netty of another version."""
     (jars / "aws-msk-iam-auth-2.3.5-all.jar").touch()
-    extra = session.with_iam(jars, {})
-    named = session.all_jars(jars, str(extra["spark.jars"])).split(",")
+    extra = connector_jars.with_iam(jars, {})
+    named = connector_jars.all_jars(jars, str(extra["spark.jars"])).split(",")
     assert [each.rpartition("/")[2] for each in named] == [
         "aws-msk-iam-auth-2.3.5-all.jar",
         "commons-pool2-2.jar",
         "kafka-clients-4.jar",
     ]
     assert "spark.driver.extraClassPath" not in session.local_settings(jars, extra, plans_only=False)
-    found = session.archived(jars)
+    found = connector_jars.archived(jars)
     assert found is not None, "the archive stays as it is for those without IAM"
 
 
@@ -87,9 +87,9 @@ def test_a_job_whose_jvm_reads_with_iam_loads_the_jar_and_no_other(
 def test_a_user_s_own_jar_for_iam_is_taken(jars):
     (jars / "aws-msk-iam-auth-2.3.5-all.jar").touch()
     own = {"spark.jars": "/opt/aws-msk-iam-auth-2.9-all.jar"}
-    assert session.with_iam(jars, own) == own
-    assert session.with_iam(None, {}) == {}
-    ours = session.with_iam(jars, {"spark.jars": "/opt/other.jar"})["spark.jars"]
+    assert connector_jars.with_iam(jars, own) == own
+    assert connector_jars.with_iam(None, {}) == {}
+    ours = connector_jars.with_iam(jars, {"spark.jars": "/opt/other.jar"})["spark.jars"]
     assert ours == f"{jars}/aws-msk-iam-auth-2.3.5-all.jar,/opt/other.jar"
 
 

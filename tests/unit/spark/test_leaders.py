@@ -14,7 +14,7 @@ from keylane.adapters.kafka.admin import KafkaAdmin
 from keylane.adapters.kafka.options import Connection
 from keylane.errors import LogUnavailable, StateUnavailable, TopicChanged
 from keylane_spark.log.kafka_admin import JobKafka, LogEnd
-from keylane_spark.log.log_watch import LeaderAnswers
+from keylane_spark.log.leader_session import LeaderAnswers
 from keylane_spark.stream.leaders import Follow, Leaders, Observe
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from keylane.model.records import Layout
 from keylane_spark.config.transforms import Transform
 from keylane_spark.lanes.function_library import DEFAULTS
 from keylane_spark.lanes.lane import OffsetRange
-from keylane_spark.log.log_reader import LeaderAway, PlannedRange
+from keylane_spark.log.fetches import PlannedRange
+from keylane_spark.log.log_reader import LeaderAway
 from keylane_spark.rows.transforms import TopicTransform
 from keylane_spark.stream import log_ranges
 from keylane_spark.stream.driver_share import PlannedBatch

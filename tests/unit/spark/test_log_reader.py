@@ -17,8 +17,10 @@ from keylane.adapters.kafka.options import Connection
 from keylane.errors import LogUnavailable, TopicChanged
 from keylane.ports import Clock
 from keylane_spark.log import log_reader
-from keylane_spark.log.broker_session import BrokerSocket, PartitionLeader
-from keylane_spark.log.log_reader import LeaderAway, LogRangeReader, PlannedRange
+from keylane_spark.log.broker_session import PartitionLeader
+from keylane_spark.log.broker_socket import BrokerSocket
+from keylane_spark.log.fetches import PlannedRange
+from keylane_spark.log.log_reader import LeaderAway, LogRangeReader
 
 NOT_LEADER, OUT_OF_RANGE, FENCED = 6, 1, 74
 WANTED = PlannedRange("orders", 2, 0, 6, leader_epoch=4)

@@ -8,7 +8,8 @@ import pytest
 from tests.servers.own import eventually
 
 from keylane_spark.log.kafka_admin import LogEnd
-from keylane_spark.log.log_watch import LeaderAnswers, LogWatch
+from keylane_spark.log.leader_session import LeaderAnswers
+from keylane_spark.log.log_watch import LogWatch
 
 FORMER, PRESENT, AWAY = ({("t", 0): LogEnd(5, 1)}, {("t", 0): LogEnd(7, 2)}, {("t", 1): "it has no leader"})
 

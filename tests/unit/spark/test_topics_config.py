@@ -12,8 +12,9 @@ from keylane.errors import BadConfig
 from keylane.model.kafka import NewTopic
 from keylane.model.records import Options
 from keylane_local.tools import project_root
+from keylane_spark.config.config_file import load
 from keylane_spark.config.job import JobConfig
-from keylane_spark.config.topics import TopicConfig, load
+from keylane_spark.config.topics import TopicConfig
 from keylane_spark.config.views import ViewConfig
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 
 from keylane.errors import BadConfig
 from keylane.state.windows import Column, Definition
-from keylane_spark.config.topics import load
+from keylane_spark.config.config_file import load
 
 BASE = "[topics.t]\n[views.v]\ntopic = 't'\n"
 COLUMNS = "[views.v.columns]\nn = 'count()'\n"

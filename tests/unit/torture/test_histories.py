@@ -16,7 +16,7 @@ from tests.torture.run import Outcome
 from tests.torture.schedule import Event, Schedule, draw
 from tests.torture.shrinking import shrink
 
-from keylane_spark.config.topics import load
+from keylane_spark.config.config_file import load
 
 STANDARD = configuration_named("standard")
 

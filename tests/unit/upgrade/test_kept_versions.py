@@ -14,7 +14,7 @@ from tests.upgrade.versions import versions
 from keylane.produce import message_codec
 from keylane.state import codec
 from keylane_local.tools import project_root
-from keylane_spark.config.topics import load
+from keylane_spark.config.config_file import load
 
 if TYPE_CHECKING:
     from tests.upgrade.versions import Version

@@ -11,18 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from keylane.errors import KeylaneError
-    from keylane.model.kafka import (
-        ApiVersion,
-        At,
-        Broker,
-        KafkaCluster,
-        KafkaTopic,
-        LogBatch,
-        LogRange,
-        OffsetFound,
-        TopicPartition,
-    )
-    from keylane.model.kafka_groups import ConsumerGroup, KafkaSetting, SettingOwner
+    from keylane.model.kafka import At, LogBatch, LogRange, OffsetFound
     from keylane.model.records import Layout, NewRecord, Position, Queued
 
 
@@ -176,61 +165,6 @@ class LayoutReader(Protocol):
         """Return the topic's layout. Raises UnknownTopic, CorruptState, StateUnavailable."""
 
 
-class Metadata(Protocol):
-    """Kafka's cluster as its brokers describe it. No method creates a topic.
-
-    All methods raise LogUnavailable, and LogRefused with Kafka's name of the error.
-    """
-
-    def cluster(self, deadline: Deadline) -> KafkaCluster:
-        """Return the cluster and its brokers."""
-
-    def api_versions(self, broker: Broker, deadline: Deadline) -> tuple[ApiVersion, ...]:
-        """Return what a broker of the cluster supports, in the order of the APIs' keys."""
-
-    def topics(self, deadline: Deadline) -> dict[str, int]:
-        """Return all topics: name -> partition count."""
-
-    def topic(self, topic: str, deadline: Deadline) -> KafkaTopic:
-        """Return one topic. Raises UnknownTopic."""
-
-
-class TopicDetails(Protocol):
-    """What Kafka's brokers know of topics. Both methods raise LogUnavailable and LogRefused."""
-
-    def describe(self, topics: Sequence[str], deadline: Deadline) -> dict[str, KafkaTopic]:
-        """Return the topics that exist, by name."""
-
-    def settings(self, topic: str, deadline: Deadline) -> dict[str, str | None]:
-        """Return a topic's settings by Kafka's names, the brokers' for it too. Raises UnknownTopic."""
-
-
-class DetailedMetadata(Metadata, TopicDetails, Protocol):
-    """Both in one: Kafka's cluster, and all that it knows of topics."""
-
-
-class ClusterMetadata(DetailedMetadata, Protocol):
-    """All of that, and the settings and consumer groups of one cluster.
-
-    All methods raise LogUnavailable and LogRefused.
-    """
-
-    def all_settings(self, owner: SettingOwner, deadline: Deadline) -> list[KafkaSetting]:
-        """Return the settings of a topic or broker, by name. Raises UnknownTopic."""
-
-    def groups(self, deadline: Deadline) -> list[str]:
-        """Return the ids of the consumer groups."""
-
-    def describe_groups(self, groups: Sequence[str], deadline: Deadline) -> list[ConsumerGroup]:
-        """Return those groups that exist."""
-
-    def committed(self, group: str, deadline: Deadline) -> dict[TopicPartition, int]:
-        """Return the offsets that a group has committed."""
-
-    def ends(self, partitions: Sequence[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
-        """Return the end of each partition that exists, below which all transactions have ended."""
-
-
 class LogReader(Protocol):
     """Kafka, as a consumer without a group sees it. Raises UnknownTopic, LogUnavailable, LogRefused."""
 
@@ -251,26 +185,6 @@ class LogReader(Protocol):
 
         Raises OffsetOutOfRange where retention removed the first record meanwhile.
         """
-
-
-class Claimed(NamedTuple):
-    """A request's claim on its idempotency key, and the saved response if the key has one."""
-
-    token: bytes
-    response: bytes | None
-
-
-class IdempotencyStore(Protocol):
-    """The saved responses of idempotency keys; `name` stands for a key and its caller."""
-
-    def claim(self, name: str, fingerprint: bytes) -> Claimed:
-        """Return the saved response, or claim the key for this request.
-
-        Raises IdempotencyKeyReused, RequestInProgress, StateUnavailable.
-        """
-
-    def settle(self, name: str, token: bytes, response: bytes | None) -> None:
-        """Save the response to the request that has the claim; None frees the key."""
 
 
 @dataclass(frozen=True, slots=True)

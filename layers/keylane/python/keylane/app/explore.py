@@ -6,7 +6,7 @@ from functools import partial
 from keylane.api.http.request import Request, id_of, topic_of
 from keylane.api.http.response import Response
 from keylane.api.http.router import Application, Operations
-from keylane.api.reads import explore, log_records, topics
+from keylane.api.reads import clusters, explore, log_records, topics
 from keylane.api.rest_proxy import v2_documents as v2
 from keylane.api.rest_proxy import v3_documents as v3
 from keylane.api.rest_proxy.compatibility import COMPATIBLE
@@ -151,14 +151,14 @@ def get_records(app: ExploreApp, request: Request, topic: str, partition: str) -
     return log_records.render_records(wanted, page, show_key)
 
 
-@OPERATIONS.operation(explore.CLUSTERS_SCHEMA, parameters=explore.CLUSTERS, refusals=(403, 502))
+@OPERATIONS.operation(clusters.CLUSTERS_SCHEMA, parameters=clusters.CLUSTERS, refusals=(403, 502))
 def get_clusters(app: ExploreApp, request: Request) -> Response[str]:
     """Answer with the Kafka clusters and their brokers."""
     use = app.parts()
-    has_versions, deadline = explore.parse_clusters(request), use.deadline
+    has_versions, deadline = clusters.parse_clusters(request), use.deadline
     found = describe_clusters(use.clusters, deadline)
     versions = describe_api_versions(use.clusters, found, deadline) if has_versions else None
-    return explore.render_clusters(found, versions)
+    return clusters.render_clusters(found, versions)
 
 
 @OPERATIONS.operation(v3.CLUSTER.list_schema, **_V3)
@@ -341,13 +341,13 @@ def get_v3_lags(app: ExploreApp, request: Request, cluster: str, group: str) -> 
     return v3.LAG.render_list(Links.of(request), cluster_id, lags, consumer_group_id=group_id)
 
 
-@OPERATIONS.operation(explore.HEALTH_SCHEMA, also={503: "a part is not ready"})
+@OPERATIONS.operation(clusters.HEALTH_SCHEMA, also={503: "a part is not ready"})
 def get_health(app: ExploreApp, request: Request) -> Response[str]:
     """Answer whether Kafka and the state can be reached, and why not."""
     use = app.parts()
     state = use.store.state if use.store else None
     timeouts_ms = use.settings.health_timeout_ms, use.settings.state_timeout_ms
-    return explore.render_health(check_health(use.clusters, state, use.clock, *timeouts_ms))
+    return clusters.render_health(check_health(use.clusters, state, use.clock, *timeouts_ms))
 
 
 def _placement(use: ExploreParts, topic: str) -> TopicPlacement:

@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from keylane.errors import KeylaneError, UnknownCluster, UnknownTopic
+from keylane.explore.ports import ClusterMetadata, DetailedMetadata
 from keylane.explore.topics import describe_clusters, list_names
 from keylane.model.kafka import KafkaCluster, KafkaTopic
 from keylane.model.served_topics import ServedTopics
-from keylane.ports import ClusterMetadata, Deadline, DetailedMetadata
+from keylane.ports import Deadline
 
 
 @dataclass(frozen=True, slots=True)

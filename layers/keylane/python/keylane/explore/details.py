@@ -11,9 +11,10 @@ from keylane.model.kafka_groups import BROKER, TOPIC, ConsumerGroup, GroupLag, K
 
 if TYPE_CHECKING:
     from keylane.explore.clusters import ClusterDirectory
+    from keylane.explore.ports import ClusterMetadata
     from keylane.model.kafka import Broker, KafkaTopic
     from keylane.model.served_topics import ServedTopics
-    from keylane.ports import ClusterMetadata, Deadline
+    from keylane.ports import Deadline
 
 
 def list_brokers(directory: ClusterDirectory, cluster_id: str, deadline: Deadline) -> tuple[Broker, ...]:

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from keylane import routing
 from keylane.errors import KeylaneError
+from keylane.explore.ports import Metadata
 from keylane.model.clusters import DEFAULT
-from keylane.ports import Call, Clock, Deadline, Metadata, State
+from keylane.ports import Call, Clock, Deadline, State
 from keylane.state import redis_keys
 
 _SLOTS_STEP = routing.SLOTS // 256

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from keylane.errors import OffsetOutOfRange
+from keylane.explore.ports import Metadata
 from keylane.explore.topics import check_partition
 from keylane.model.kafka import (
     EARLIEST,
@@ -15,7 +16,7 @@ from keylane.model.kafka import (
     OffsetFound,
     OffsetQuery,
 )
-from keylane.ports import Deadline, LogReader, Metadata
+from keylane.ports import Deadline, LogReader
 
 
 @dataclass(frozen=True, slots=True)

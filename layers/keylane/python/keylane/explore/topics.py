@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from keylane import routing
 from keylane.errors import CorruptState, KeylaneError, StateUnavailable, UnknownPartition, UnknownTopic
+from keylane.explore.ports import DetailedMetadata, Metadata
 from keylane.model.kafka import ApiVersion, KafkaCluster, KafkaTopic
 from keylane.model.records import MAX_LANES, Layout
 from keylane.model.served_topics import ServedTopics
-from keylane.ports import Deadline, DetailedMetadata, Metadata
+from keylane.ports import Deadline
 from keylane.query.store import Store
 from keylane.state import lanes
 

@@ -2,12 +2,32 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 from keylane.access.callers import SOURCES
 from keylane.metrics.meter import NO_METER, Meter
-from keylane.ports import IdempotencyStore
 from keylane.produce.rate_limits import RateLimits
 from keylane.produce.topic_formats import TopicFormats
+
+
+class Claimed(NamedTuple):
+    """A request's claim on its idempotency key, and the saved response if the key has one."""
+
+    token: bytes
+    response: bytes | None
+
+
+class IdempotencyStore(Protocol):
+    """The saved responses of idempotency keys; `name` stands for a key and its caller."""
+
+    def claim(self, name: str, fingerprint: bytes) -> Claimed:
+        """Return the saved response, or claim the key for this request.
+
+        Raises IdempotencyKeyReused, RequestInProgress, StateUnavailable.
+        """
+
+    def settle(self, name: str, token: bytes, response: bytes | None) -> None:
+        """Save the response to the request that has the claim; None frees the key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,8 +147,8 @@ def read_changed(
     for each in lanes:
         answers |= each.rows()
         is_outdated = each.watermark.next_offset < seen.get(each.lane, 0)
-        told = frozenset(() if is_outdated else (each.lane.partition,))
-        unsure |= {key: rest for key in each.keys if (rest := found.keys[key] - told)}
+        reported = frozenset(() if is_outdated else (each.lane.partition,))
+        unsure |= {key: rest for key in each.keys if (rest := found.keys[key] - reported)}
         if not is_outdated:
             seen[each.lane] = each.watermark.next_offset
     for each in _read_from_primaries(store, topic, list(unsure), terms):

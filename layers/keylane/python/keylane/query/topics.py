@@ -80,12 +80,12 @@ def _describe_next(store: Store, record: bytes | None, deadline: Deadline) -> Ne
         return None
     lanes = lanes_of_topic(building)
     found = store.state.run([Call(lane.slot, (b"GET", lane.watermark_key)) for lane in lanes], deadline)
-    marks = [
+    watermarks = [
         decode_watermark(lane.watermark_key, data) for lane, data in zip(lanes, found, strict=True) if data
     ]
-    log_end = sum(mark.log_end for mark in marks)
-    applied = sum(min(mark.next_offset, mark.log_end) for mark in marks)
-    known = log_end and len(marks) == len(lanes)
+    log_end = sum(each.log_end for each in watermarks)
+    applied = sum(min(each.next_offset, each.log_end) for each in watermarks)
+    known = log_end and len(watermarks) == len(lanes)
     return NextGeneration(building.generation, 100 * applied // log_end if known else None)
 
 

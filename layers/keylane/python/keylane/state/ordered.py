@@ -11,7 +11,7 @@ A number is 0.d1d2d3... times 10 to the exponent, where d1 is not 0. The exponen
 254 as two bytes, each digit + 1. The decimal digits follow in pairs, each pair + 1, without zeros at the end.
 
 No value contains the byte 00, so one 00 ends it: values of unequal lengths compare correctly, and several can
-follow one another. A value has exactly one form, whatever its spelling.
+follow one another. A value has exactly one form, however it is rendered.
 """
 
 import re

@@ -29,11 +29,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from keylane.adapters.kafka.admin import ReaderSettings
+    from keylane.explore.ports import ClusterMetadata, DetailedMetadata
     from keylane.explore.schemas import SubjectSchemas
     from keylane.metrics.meter import Meter
     from keylane.model.clusters import Clusters
     from keylane.model.records import Layout
-    from keylane.ports import ClusterMetadata, DetailedMetadata, LogReader, Schemas
+    from keylane.ports import LogReader, Schemas
     from keylane.query.summaries import TopicSummary
     from keylane.wiring.runtime import Runtime
 

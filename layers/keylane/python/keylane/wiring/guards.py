@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from keylane.metrics.meter import Meter
     from keylane.model.records import Layout
     from keylane.model.schema_rules import SchemaRule
-    from keylane.ports import Checks, Clock, Deadline, IdempotencyStore
+    from keylane.ports import Checks, Clock, Deadline
+    from keylane.produce.guards import IdempotencyStore
     from keylane.produce.rate_limits import RateLimits
     from keylane.query.layouts import Layouts
     from keylane.wiring.runtime import Runtime

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import TypeAlias
 
+    from keylane.explore.ports import DetailedMetadata
     from keylane.model.clusters import Clusters
     from keylane.model.kafka import (
         ApiVersion,
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
         OffsetFound,
     )
     from keylane.model.records import NewRecord
-    from keylane.ports import AppendResult, Deadline, DetailedMetadata, Log, LogReader
+    from keylane.ports import AppendResult, Deadline, Log, LogReader
 
     Results: TypeAlias = list[AppendResult]
 

@@ -16,7 +16,8 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from keylane.adapters.kafka.admin import AdminSession, KafkaAdmin, ReaderSettings
+from keylane.adapters.kafka.admin import KafkaAdmin, ReaderSettings
+from keylane.adapters.kafka.admin_session import AdminSession
 from keylane.adapters.kafka.clients import RejectionListener, make_client
 from keylane.adapters.kafka.errors import LOCAL_TIMED_OUT, translate_kafka_errors
 from keylane.errors import ConnectionRejected, LogRefused, LogUnavailable, OffsetOutOfRange

@@ -16,7 +16,8 @@ from typing import Any
 
 from keylane.adapters.redis.scripts import Run, Script, Scripts
 from keylane.errors import IdempotencyKeyReused, RequestInProgress, StateUnavailable
-from keylane.ports import Claimed, Clock, Deadline
+from keylane.ports import Clock, Deadline
+from keylane.produce.guards import Claimed
 
 CLAIM, RESPONSE = b"C", b"A"
 FINGERPRINT_BYTES = 32

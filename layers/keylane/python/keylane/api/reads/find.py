@@ -43,7 +43,8 @@ from keylane.config.functions import QuerySettings
 from keylane.errors import BadRequest
 from keylane.query.conditions import EQUAL, RANGE, Asked, Order
 from keylane.query.conditions import PREFIX as BEGINS
-from keylane.query.find import ANY_TYPES, FindCount, FindPage, FindScan
+from keylane.query.find import FindCount, FindPage
+from keylane.query.finder import ANY_TYPES, FindScan
 from keylane.query.store import ReadTerms
 
 MOST_CONDITIONS = 16

@@ -118,8 +118,8 @@ def render_topic(topic: TopicView, now_ms: int) -> Response[str]:
 def render_summary(summary: TopicSummary, now_ms: int) -> dict[str, Any]:
     """Return how a topic is: its totals, the end of its log, and what its keys take in Redis."""
     ends: dict[int, int] = {}
-    for lane, mark in summary.lanes:
-        ends[lane.partition] = max(ends.get(lane.partition, 0), mark.log_end if mark else 0)
+    for lane, watermark in summary.lanes:
+        ends[lane.partition] = max(ends.get(lane.partition, 0), watermark.log_end if watermark else 0)
     return {
         "generation": summary.layout.generation,
         **render_totals(summary.lanes, now_ms),
@@ -132,17 +132,17 @@ def render_summary(summary: TopicSummary, now_ms: int) -> dict[str, Any]:
 
 def render_totals(lanes: Sequence[tuple[Lane, Watermark | None]], now_ms: int) -> dict[str, Any]:
     """Return what all lanes say together: a topic is as old as its oldest lane."""
-    marks = [mark for _, mark in lanes if mark]
-    complete = [mark.complete_as_of_ms for mark in marks if mark.complete_as_of_ms]
+    watermarks = [watermark for _, watermark in lanes if watermark]
+    complete = [watermark.complete_as_of_ms for watermark in watermarks if watermark.complete_as_of_ms]
     is_building = len(complete) < len(lanes)
     # All stripes of a partition read the same records.
     behind: dict[int, int] = {}
-    for lane, mark in lanes:
-        behind[lane.partition] = max(mark.lag if mark else 0, behind.get(lane.partition, 0))
+    for lane, watermark in lanes:
+        behind[lane.partition] = max(watermark.lag if watermark else 0, behind.get(lane.partition, 0))
     return {
         "building": is_building,
-        "incomplete": any(mark.incomplete for mark in marks),
-        **({"missed_deletions": True} if any(mark.missed_deletions for mark in marks) else {}),
+        "incomplete": any(watermark.incomplete for watermark in watermarks),
+        **({"missed_deletions": True} if any(watermark.missed_deletions for watermark in watermarks) else {}),
         "lag": sum(behind.values()),
         **({} if is_building else {"age_ms": max(0, now_ms - min(complete))}),
     }

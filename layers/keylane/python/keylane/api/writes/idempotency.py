@@ -25,8 +25,7 @@ from keylane.api.http.parameters import HEADER, matching
 from keylane.api.http.request import Request
 from keylane.api.http.response import Response
 from keylane.errors import BadRequest
-from keylane.ports import IdempotencyStore
-from keylane.produce.guards import Guards
+from keylane.produce.guards import Guards, IdempotencyStore
 
 LONGEST_KEY = 255
 IDEMPOTENCY_KEY = matching(

@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.client import Client
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(1800)]
-SERVICES = {"kafka", "valkey-1", "valkey-2", "valkey-3", "job", "server"}
+SERVICES = {"kafka", "valkey-1", "valkey-2", "valkey-3", "registry", "job", "server"}
 
 
 def test_every_service_is_healthy_and_was_never_restarted(compose):

@@ -14,6 +14,8 @@ from pathlib import Path
 from keylane_build.release.versions import NotReleasable
 
 _COMMAND_S, _ANSWER_S = 900.0, 60.0
+_INSTALL_S = 2_400.0
+"""pip builds a wheel of PySpark, which takes a busy machine a quarter of an hour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class Installed:
         """The same environment, used in a folder of its folder."""
         return replace(self, folder=self.folder / folder)
 
-    def run(self, *command: str, exit_code: int = 0, **variables: str) -> str:
+    def run(self, *command: str, exit_code: int = 0, timeout_s: float = _COMMAND_S, **variables: str) -> str:
         """Run a program of the environment in the folder; return what it prints.
 
         Raises NotReleasable if it ends with another exit code.
@@ -49,7 +51,7 @@ class Installed:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=_COMMAND_S,
+            timeout=timeout_s,
             check=False,
         )
         if done.returncode != exit_code:
@@ -78,6 +80,7 @@ def install(name: str, built: Path, version: str, constraints: Path) -> Iterator
             f"{name}=={version}",
             "--constraint",
             str(constraints),
+            timeout_s=_INSTALL_S,
         )
         print(f"{name}: installed in {time.monotonic() - started_s:.0f} s", flush=True)
         yield here

@@ -1,4 +1,4 @@
-"""A Schema Registry without subjects, for the topics of tests/keylane-test.toml that need one; in a container."""
+"""A Schema Registry that has no subject, for topics of tests/keylane-test.toml; runs in a container."""
 
 from __future__ import annotations
 

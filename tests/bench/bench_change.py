@@ -50,7 +50,7 @@ class Api:
     def ask(self, path: str, method: str = "GET", status: int = 200, **more: Any) -> dict[str, Any]:
         """Return the body."""
         until_s = time.monotonic() + ANSWER_S
-        while (answer := self._client.request(method, path, timeout=60, **more)).status_code != status:
+        while (answer := self._client.request(method, path, **more)).status_code != status:
             if time.monotonic() > until_s:
                 sys.exit(f"{method} {path} is still {answer.status_code}: {answer.text}")
             time.sleep(POLL_S)

@@ -75,6 +75,13 @@ class Compose:
         """Remove everything but the images."""
         self.run("down", "--volumes", "--timeout", "5")
 
+    def restarts(self) -> list[int]:
+        """How often each container was started again."""
+        containers = self.run("ps", "--all", "--quiet").stdout.split()
+        command = ["docker", "inspect", "--format", "{{.RestartCount}}", *containers]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return list(map(int, done.stdout.split()))
+
     @property
     def url(self) -> str:
         """Where the server serves HTTP, of this machine's addresses."""

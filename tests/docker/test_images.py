@@ -17,6 +17,7 @@ def test_every_service_is_healthy_and_was_never_restarted(compose):
     services = {each["Service"]: each for each in map(json.loads, listed)}
     assert {name for name, each in services.items() if each["Health"] == "healthy"} == SERVICES
     assert services["cluster"]["ExitCode"] == 0
+    assert compose.restarts() == [0] * len(services)
 
 
 @pytest.mark.parametrize("service", ["job", "server"])

@@ -68,6 +68,21 @@ class Api:
         wanted = {"Keylane-Min-Position": position, "Prefer": "wait=20"}
         self.ask(f"/topics/{topic}/keys/k", headers=wanted)
 
+    def settle(self) -> None:
+        """Wait until the job has begun with all that it has: a flight of now is in its window."""
+        origin = f"A{time.monotonic_ns()}"
+        flight = {"origin": origin, "time_hour": "2013-07-04T10:00:00Z", "dep_delay": 1}
+        self.ask("/topics/flights/keys/N1", "PUT", 201, json=flight)
+        self.see("departures", origin)
+
+    def see(self, view: str, key: str) -> None:
+        """Wait until a view has a window of this key."""
+        until_s = time.monotonic() + ANSWER_S
+        while not self.ask(f"/views/{view}/keys/{key}?partial=true")["windows"]:
+            if time.monotonic() > until_s:
+                sys.exit(f"the view {view} still has no window of {key}")
+            time.sleep(POLL_S)
+
     def fill(self, topic: str) -> None:
         """Write many records, and read the last."""
         rows = [{"key": f"k{number}", "value": {"group": "g", "size": 2}} for number in range(RECORDS)]
@@ -75,9 +90,10 @@ class Api:
         self.read(topic, self.write(topic))
 
 
-def change(stack: Stack, text: str, answers: Callable[[], object]) -> dict[str, float]:
+def change(stack: Stack, api: Api, text: str, answers: Callable[[], object]) -> dict[str, float]:
     """Write a changed file, run `keylane up`, wait for the answer; return the seconds until each step."""
     assert stack.config
+    api.settle()
     stack.config.write_text(text, encoding="utf-8")
     given = "--config", str(stack.config), "--data-dir", str(stack.data)
     began_s, steps = time.monotonic(), {}
@@ -102,15 +118,15 @@ def measure(stack: Stack, api: Api, text: str, number: int) -> tuple[str, dict[s
     topic, view = f"added-{number}", f"sums-{number}"
     found = {}
     table = f"\n[topics.{topic}]\npartitions = 9\n"
-    found[TOPIC] = change(stack, text + table, lambda: api.read(topic, api.write(topic)))
+    found[TOPIC] = change(stack, api, text + table, lambda: api.read(topic, api.write(topic)))
     api.fill(topic)
     text += f"{table}index = true\n"
-    found[INDEX] = change(stack, text, lambda: api.ask(f"/topics/{topic}/keys?from=k&limit=1"))
+    found[INDEX] = change(stack, api, text, lambda: api.ask(f"/topics/{topic}/keys?from=k&limit=1"))
     text += f'[views.{view}]\ntopic = "{topic}"\nkey = "group"\ncolumns = {{ sum = "sum(size)" }}\n'
-    found[VIEW] = change(stack, text, lambda: api.ask(f"/views/{view}/keys/g"))
+    found[VIEW] = change(stack, api, text, lambda: api.see(view, "g"))
     job = "[job]\nheartbeat_ms = {}\n"
     text = job.format(501 + number) + text.removeprefix(job.format(500 + number))
-    found[PROCESS] = change(stack, text, lambda: api.read(topic, api.write(topic)))
+    found[PROCESS] = change(stack, api, text, lambda: api.read(topic, api.write(topic)))
     return text, found
 
 

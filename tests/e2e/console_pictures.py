@@ -1,12 +1,13 @@
 """The pictures of docs/use/console.md, into docs/images: `python -m tests.e2e.console_pictures`.
 
-They are of a stack of their own: the demo's flights with two consumer groups, and bookings, which are written
-meanwhile. Look at each before you commit it.
+They are of a stack of their own: some of the demo's flights with two consumer groups, and bookings, which are
+written meanwhile. Look at each before you commit it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import tempfile
 import threading
@@ -15,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from playwright.sync_api import expect
-from rich.console import Console
 from tests.e2e.client import Client
+from tests.servers.own import eventually
 from tests.support.browser import TIMEOUT_MS, ConsoleTab, chromium
 
-from keylane_local.demo import steps
+from keylane_local.demo import flights, steps
 from keylane_local.process.guard import guarded
 from keylane_local.stack.stack import Stack
 
@@ -49,7 +50,9 @@ BOOKED: tuple[dict[str, Any] | None, ...] = (
     {"customer": "ann", "to": "Chur", "price": 31.0, "seat": {"car": 3, "row": 9}},
     {"customer": "ann", "to": "Chur", "price": 28.5, "seat": {"car": 3, "row": 10}},
 )
-BEHIND = {"billing": 1_833, "nightly-export": 66_837}
+EACH = 8
+"""Which flights are written: every eighth."""
+BEHIND = {"billing": 1_833, "nightly-export": 16_837}
 """The consumer groups of the flights, and how many records each has not read."""
 PAUSE_S, SHOWN_MS = 0.02, 15_000
 
@@ -60,14 +63,37 @@ def filled_stack() -> Iterator[Stack]:
     with tempfile.TemporaryDirectory(prefix="keylane-pictures-") as folder:
         config = Path(folder) / "keylane.toml"
         config.write_text((ROOT / "keylane.toml").read_text("utf-8") + CONFIG, encoding="utf-8")
-        with guarded(Path(folder) / "data") as data, Stack(data, config) as stack:
-            steps.run(stack, Console())
+        with (
+            guarded(Path(folder) / "data") as data,
+            Stack(data, config) as stack,
+            contextlib.closing(Client(stack.http_url)) as client,
+        ):
+            fly(stack, client)
             for group, lag in BEHIND.items():
                 commit(stack, group, lag)
-            with contextlib.closing(Client(stack.http_url)) as client:
-                book(client)
+            book(client)
             with booking(stack):
                 yield stack
+
+
+def producer_of(stack: Stack) -> Producer:
+    return Producer({"bootstrap.servers": stack.kafka_bootstrap, "partitioner": "murmur2_random"})
+
+
+def fly(stack: Stack, client: Client) -> None:
+    """Write flights, and wait until the view has all of them."""
+    producer, written = producer_of(stack), 0
+    for key, value in itertools.islice(flights.records(), None, None, EACH):
+        producer.produce(steps.TOPIC, key=key, value=value)
+        producer.poll(0)
+        written += 1
+    assert producer.flush(120) == 0
+    eventually(lambda: view_offset(client) >= written, 600)
+
+
+def view_offset(client: Client) -> int:
+    """How many records the view has."""
+    return sum(sum(lane["offsets"]) for lane in client.request("GET", f"/views/{steps.VIEW}").json["lanes"])
 
 
 def commit(stack: Stack, group: str, lag: int) -> None:
@@ -91,7 +117,7 @@ def book(client: Client) -> None:
 @contextlib.contextmanager
 def booking(stack: Stack) -> Iterator[None]:
     """Write bookings of others, some fifty a second."""
-    ended, producer = threading.Event(), Producer({"bootstrap.servers": stack.kafka_bootstrap})
+    ended, producer = threading.Event(), producer_of(stack)
 
     def write() -> None:
         number = 0
@@ -113,7 +139,7 @@ def booking(stack: Stack) -> Iterator[None]:
 
 def take(browser: Browser, stack: Stack) -> None:
     """Take all pictures."""
-    light: dict[str, Any] = {"viewport": {"width": 1240, "height": 640}}
+    light: dict[str, Any] = {"viewport": {"width": 1240, "height": 510}}
     tab = ConsoleTab(browser, stack.http_url, **light)
     page = tab.open("topics")
     page.wait_for_timeout(SHOWN_MS)  # for the lines of rates and lags
@@ -122,9 +148,11 @@ def take(browser: Browser, stack: Stack) -> None:
     page = tab.open("lanes", topic=BOOKINGS)
     page.wait_for_timeout(SHOWN_MS)
     page.screenshot(path=IMAGES / "console-lanes.png")
+    page.set_viewport_size({"width": 1240, "height": 730})
     page = tab.open("groups", topic=steps.TOPIC)
     page.get_by_text("billing by partition").click()
     page.screenshot(path=IMAGES / "console-groups.png")
+    page.set_viewport_size({"width": 1240, "height": 1240})
     page = tab.open("key", topic=BOOKINGS, key=KEY.decode())
     expect(page.locator("#value")).to_contain_text("28.5", timeout=TIMEOUT_MS)
     expect(page.get_by_text("deleted")).to_be_visible(timeout=TIMEOUT_MS)

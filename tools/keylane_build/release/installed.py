@@ -39,7 +39,7 @@ class Installed:
         """The same environment, used in a folder of its folder."""
         return replace(self, folder=self.folder / folder)
 
-    def run(self, *command: str, exit_code: int = 0, timeout_s: float = _COMMAND_S, **variables: str) -> str:
+    def run(self, *command: str, exit_code: int = 0, **variables: str) -> str:
         """Run a program of the environment in the folder; return what it prints.
 
         Raises NotReleasable if it ends with another exit code.
@@ -51,7 +51,7 @@ class Installed:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=timeout_s,
+            timeout=_INSTALL_S if command[0] == "pip" else _COMMAND_S,
             check=False,
         )
         if done.returncode != exit_code:
@@ -80,7 +80,6 @@ def install(name: str, built: Path, version: str, constraints: Path) -> Iterator
             f"{name}=={version}",
             "--constraint",
             str(constraints),
-            timeout_s=_INSTALL_S,
         )
         print(f"{name}: installed in {time.monotonic() - started_s:.0f} s", flush=True)
         yield here

@@ -32,7 +32,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .PHONY: containers long databases spark-cluster spark-versions check example docs setup-docs setup-typescript
 .PHONY: lint-infra lint-code audit generate release layer layer-requirements image-requirements jar-checksums sizing package-job build
 .PHONY: up down status deploy-local clean soak fuzz-records fuzz-requests live-copies corpora torture torture-mutants model model-mutants under-fire upgrade compat
-.PHONY: bench bench-lookup bench-ingest bench-events bench-freshness bench-coldstart bench-read bench-write bench-wait bench-serve bench-idle bench-scale bench-peers bench-migrate bench-leaders bench-find bench-memory bench-snapshot bench-compare
+.PHONY: bench bench-lookup bench-ingest bench-events bench-freshness bench-coldstart bench-read bench-write bench-wait bench-serve bench-idle bench-scale bench-peers bench-migrate bench-leaders bench-find bench-memory bench-snapshot bench-change bench-compare
 
 help:  ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -182,7 +182,7 @@ status:  ## Show the local stack's parts
 bench: setup  ## Every benchmark beside its reference and its aim, in rounds (15 minutes; BENCH_ARGS='--rounds 3')
 	@$(BIN)/python tests/bench/suite.py $(BENCH_ARGS)
 
-bench-lookup bench-read bench-ingest bench-events bench-freshness bench-coldstart bench-wait bench-write bench-serve bench-idle bench-scale bench-peers bench-migrate bench-leaders bench-find bench-memory bench-snapshot: bench-%: setup
+bench-lookup bench-read bench-ingest bench-events bench-freshness bench-coldstart bench-wait bench-write bench-serve bench-idle bench-scale bench-peers bench-migrate bench-leaders bench-find bench-memory bench-snapshot bench-change: bench-%: setup
 	@$(BIN)/python tests/bench/bench_$*.py $(BENCH_ARGS)
 
 bench-compare: setup  ## Two commits in turns (OLD=v1 NEW=HEAD BENCH=lookup ROUNDS=3)

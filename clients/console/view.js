@@ -48,7 +48,7 @@ async function offerKeys(view, chosen, column, signal) {
   const all = [...new Set(windows.map((each) => each.key))];
   const keys = all.slice(0, KEYS);
   const links = keys.map((key) => element("li", {}, element("a", { class: "button", href: link({ view, key, column }), "aria-current": key === chosen ? "true" : null }, key)));
-  const why = windows.length < FIRST_WINDOWS && all.length <= KEYS ? "The keys of the view:" : `The first ${keys.length === 1 ? "key" : `${keys.length} keys`} of the view in order. It has more: enter any other above.`;
+  const why = windows.length < FIRST_WINDOWS && all.length <= KEYS ? "The keys of the view:" : `The first ${keys.length === 1 ? "key" : `${keys.length} keys`} of the view in order. It may have more: enter any other above.`;
   return { keys, list: element("div", {}, hint(why), element("ul", { class: "picks", "aria-label": "Keys" }, links)) };
 }
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 PROJECT = "keylane-test"
 NETWORK = f"{PROJECT}_default"
+REGISTRY = "http://registry:8081"
+"""The service of tests/docker/compose.yaml."""
 BUILD_TIMEOUT_S = 1500.0
 
 
@@ -73,6 +75,13 @@ class Compose:
         """Remove everything but the images."""
         self.run("down", "--volumes", "--timeout", "5")
 
+    def restarts(self) -> list[int]:
+        """How often each container was started again."""
+        containers = self.run("ps", "--all", "--quiet").stdout.split()
+        command = ["docker", "inspect", "--format", "{{.RestartCount}}", *containers]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return list(map(int, done.stdout.split()))
+
     @property
     def url(self) -> str:
         """Where the server serves HTTP, of this machine's addresses."""
@@ -99,7 +108,18 @@ def _sam_local(command: str, *arguments: str) -> list[str]:
     lambda_image = next(name for name in image_names() if name.startswith("public.ecr.aws/lambda/"))
     found = subprocess.run(["docker", "image", "inspect", lambda_image], capture_output=True, check=False)
     pulled = [] if found.returncode else ["--skip-pull-image"]
-    return [templates.program("sam"), "local", command, *arguments, "--docker-network", NETWORK, *pulled]
+    network = ("--docker-network", NETWORK, "--env-vars", str(_write_variables()))
+    return [templates.program("sam"), "local", command, *arguments, *network, *pulled]
+
+
+def _write_variables() -> Path:
+    """Write those of events/env.json, and the registry; return the file."""
+    variables = json.loads((ROOT / "events" / "env.json").read_text("utf-8"))
+    variables["Parameters"]["KEYLANE_SCHEMA_REGISTRY_URL"] = REGISTRY
+    file = ROOT / "build" / "sam-local-env.json"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps(variables), encoding="utf-8")
+    return file
 
 
 def invoke(function: str, event: Path) -> dict[str, object]:

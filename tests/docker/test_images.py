@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.client import Client
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(1800)]
-SERVICES = {"kafka", "valkey-1", "valkey-2", "valkey-3", "job", "server"}
+SERVICES = {"kafka", "valkey-1", "valkey-2", "valkey-3", "registry", "job", "server"}
 
 
 def test_every_service_is_healthy_and_was_never_restarted(compose):
@@ -17,6 +17,7 @@ def test_every_service_is_healthy_and_was_never_restarted(compose):
     services = {each["Service"]: each for each in map(json.loads, listed)}
     assert {name for name, each in services.items() if each["Health"] == "healthy"} == SERVICES
     assert services["cluster"]["ExitCode"] == 0
+    assert compose.restarts() == [0] * len(services)
 
 
 @pytest.mark.parametrize("service", ["job", "server"])

@@ -203,7 +203,7 @@ def test_the_page_names_the_services_in_which_the_stack_s_prefix_binds_nothing()
         for one in statements(of_stack=True)
         for each in listed(one["Action"])
         if any("${StackPrefix}" not in str(resource) for resource in listed(one["Resource"]))
-        and listed(one["Resource"]) != ["*"]
+        and (listed(one["Resource"]) != ["*"] or not re.search(r":(Describe|Get|List)", each))
     }
     page = (ROOT / "docs" / "operate" / "deploy.md").read_text("utf-8")
     [line] = re.findall(r"^- \*\*Without the prefix:\*\*.*", page, re.MULTILINE)

@@ -82,6 +82,7 @@ def test_the_job_starts_in_a_deployment_of_its_own(page):
     assert "Job=FARGATE" in first
     assert "JobRunning=false" in first
     assert any("JobRunning=true" in each for each in later)
+    assert all("JobRunning=" in each for each in later)
 
 
 def test_the_commands_of_the_page_list_every_secret_that_they_name():

@@ -14,6 +14,8 @@ from pathlib import Path
 from keylane_build.release.versions import NotReleasable
 
 _COMMAND_S, _ANSWER_S = 900.0, 60.0
+_INSTALL_S = 2_400.0
+"""pip builds a wheel of PySpark, which takes a busy machine a quarter of an hour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class Installed:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=_COMMAND_S,
+            timeout=_INSTALL_S if command[0] == "pip" else _COMMAND_S,
             check=False,
         )
         if done.returncode != exit_code:

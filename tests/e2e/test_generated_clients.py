@@ -1,4 +1,4 @@
-"""Clients that generators make of docs/openapi.json put, get, page and find on the stack, in five languages."""
+"""Clients that generators make of docs/openapi.json, in five languages: a put, a get, a page and a find."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ def openapi_generator(language: str, *options: str, **properties: str) -> tuple[
     return (*command, "-g", language, *options, "--additional-properties", named)
 
 
+OPENAPI_PYTHON_CLIENT = ("openapi-python-client", "generate", "--output-path", "made", "--meta", "none")
 NODE = (str(node_program()), "--experimental-transform-types", "--no-warnings")
 """Classes of typescript-fetch have parameters that are properties: more than types that can be left out."""
 KNOWN_ONLY = "disallowAdditionalPropertiesIfNotPresent"
@@ -50,16 +51,7 @@ KNOWN_ONLY = "disallowAdditionalPropertiesIfNotPresent"
 LANGUAGES = {
     "openapi-python-client": Language(
         (
-            (
-                "openapi-python-client",
-                "generate",
-                "--path",
-                DOCUMENT,
-                "--output-path",
-                "made",
-                "--meta",
-                "none",
-            ),
+            (*OPENAPI_PYTHON_CLIENT, "--path", DOCUMENT),
             ("python", "generated_client.py"),
         ),
         program="generated_client.py",
@@ -83,9 +75,8 @@ LANGUAGES = {
     ),
     "java": Language(
         (
-            openapi_generator(
-                "java", "--library", "native", useSingleRequestParameter="true", **{KNOWN_ONLY: "false"}
-            ),
+            # The library `native` sends the name of a file in place of its bytes.
+            openapi_generator("java", useSingleRequestParameter="true", **{KNOWN_ONLY: "false"}),
             ("mvn", "--quiet", "compile", "dependency:copy-dependencies"),
             ("java", "-cp", "target/classes:target/dependency/*", "generated_client.java"),
         ),

@@ -206,7 +206,7 @@ fuzz-requests: setup-tests  ## Changed requests of every route for the server an
 	@$(BIN)/python -m tests.requests --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 live-copies: N = 50
-live-copies: setup-tests  ## The TypeScript client's live copy through N=50 random schedules of failures (SEED=1; 12 minutes)
+live-copies: setup-tests  ## Both clients' live copies through N=50 random schedules of failures (SEED=1; 12 minutes)
 	@SCHEDULES=$(N) $(if $(SEED),SEED=$(SEED)) $(BIN)/python -m pytest tests/integration/server/test_live_copy_schedules.py $(PYTEST_ARGS)
 
 corpora: setup  ## Thousands of public schemas (JSON Schema, .proto, Avro) by us and by other libraries: what differs, beside what is known

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from keylane.access.policy import Policy
     from keylane.access.scopes import PermittedRows, Scope
+    from keylane.app.authorizer import AccessRequest
     from keylane.model.routes import Target
 
 STANDARD_INPUT = "-"
@@ -110,7 +111,12 @@ def _verify(policy: Policy, token: str) -> tuple[str, str]:
 
 
 def _explain_rules(
-    policy: Policy, claims: Mapping[str, Any], asked: Any, target: Target, head: _Explanation, fault: str
+    policy: Policy,
+    claims: Mapping[str, Any],
+    asked: AccessRequest,
+    target: Target,
+    head: _Explanation,
+    fault: str,
 ) -> _Explanation:
     from keylane.access.policy import scope_of, why_not  # noqa: PLC0415 - its imports take long
     from keylane.app.authorizer import decide_scoped  # noqa: PLC0415
@@ -131,9 +137,34 @@ def _explain_rules(
         lines += _rows_lines(scope, name, target)
     if fault:
         return _Explanation([*lines, f"401: {fault}"], is_allowed=False)
+    refusal = "no rule that applies names all that the request is about"
+    if decision.is_allowed:
+        refusal = _refusal_by_route(scope, asked, target) if decision.rules else ""
+    if refusal:
+        return _Explanation([*lines, f"403: {refusal}"], is_allowed=False)
     result = f"allowed by {', '.join(decision.rules) or 'any token'}: the rows decide further"
-    refused = "403: no rule that applies names all that the request is about"
-    return _Explanation([*lines, result if decision.is_allowed else refused], decision.is_allowed)
+    return _Explanation([*lines, result], is_allowed=True)
+
+
+def _refusal_by_route(scope: Scope, asked: AccessRequest, target: Target) -> str:
+    """Return why a route refuses a caller whose rules name what is asked, whatever rows; else ""."""
+    from keylane.api.http.common_parameters import AS_OF  # noqa: PLC0415 - its imports take long
+    from keylane.api.http.request import Request  # noqa: PLC0415
+    from keylane.app import explore, produce, query  # noqa: PLC0415
+    from keylane.errors import OutsideScope  # noqa: PLC0415
+
+    route = target.route
+    assert route is not None  # noqa: S101 - for the type checker
+    operation = (query.OPERATIONS | produce.OPERATIONS | explore.OPERATIONS)[route.name]
+    try:
+        operation.check_scope(Request(asked.method, asked.path, asked.query, {}, scope=scope), target)
+    except OutsideScope as error:
+        return str(error)
+    if route.name == "get_history" or AS_OF.name in asked.query:
+        names = map(unquote, target.names(asked.query) or ())
+        if any(all(rows.where for rows in scope.reads(name)) for name in names):
+            return "the rules that apply compare fields, and earlier records are kept without them"
+    return ""
 
 
 def _rows_lines(scope: Scope, name: str, target: Target) -> Iterator[str]:

@@ -7,8 +7,7 @@ import io
 import json
 import sys
 
-folder, url, key = sys.argv[1:]
-sys.path.insert(0, folder)
+url, key = sys.argv[1:]
 topic = "bookings"
 
 

@@ -1,7 +1,8 @@
 /** What openapi-generator's typescript-fetch has made: a put, a get, a page and a find. Prints what was found. */
 
-const [folder, basePath, key] = process.argv.slice(2) as [string, string, string];
-const { Configuration, ReadTheStateApi, WriteToKafkaApi } = await import(`${folder}/index.ts`);
+import { Configuration, ReadTheStateApi, WriteToKafkaApi } from "./index.ts";
+
+const [basePath, key] = process.argv.slice(2) as [string, string];
 const configuration = new Configuration({ basePath });
 const [reads, writes] = [new ReadTheStateApi(configuration), new WriteToKafkaApi(configuration)];
 const topic = "bookings";

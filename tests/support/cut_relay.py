@@ -26,6 +26,7 @@ class CutRelay:
     def __init__(self, target: int) -> None:
         self.target = target
         self.cut_after_bytes: int | None = None
+        self._is_refusing = False
         self.connections = 0
         self.asked: list[str] = []
         self._listener = socket.create_server((HOST, 0))
@@ -44,6 +45,16 @@ class CutRelay:
         for each in connections:
             _end(each)
 
+    @contextlib.contextmanager
+    def refusing(self) -> Iterator[None]:
+        """End all connections, and within the block each new one."""
+        self._is_refusing = True
+        try:
+            self.cut()
+            yield
+        finally:
+            self._is_refusing = False
+
     def close(self) -> None:
         _end(self._listener)
         self.cut()
@@ -54,6 +65,9 @@ class CutRelay:
                 client, _ = self._listener.accept()
             except OSError:
                 return
+            if self._is_refusing:
+                _end(client)
+                continue
             try:
                 server = socket.create_connection((HOST, self.target))
             except OSError:
@@ -61,6 +75,8 @@ class CutRelay:
                 continue
             with self._lock:
                 self._open |= {client, server}
+            if self._is_refusing:  # it was connected meanwhile
+                self.cut()
             self.connections += 1
             most = self.cut_after_bytes
             threading.Thread(target=self._pass_on, args=(client, server, None, True), daemon=True).start()

@@ -1,4 +1,4 @@
-"""The TypeScript client's live copy of a topic, in a process of Node."""
+"""Live copies of a topic: the TypeScript client's in a process of Node, and the Python client's."""
 
 from __future__ import annotations
 
@@ -6,24 +6,35 @@ import json
 import subprocess
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tests.support.node import node_program
+
+from keylane_client import Absent, Client, Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from keylane_client import SyncedTopic
+
 PROGRAM = Path(__file__).with_suffix(".ts")
 
 
-class LiveCopy:
+class Copy(Protocol):
     """What a copy has, and what a subscriber has made of its changes."""
+
+    def comes_to(self, records: dict[str, Any]) -> bool:
+        """Whether both are exactly these values by key, now."""
+
+
+class LiveCopy:
+    """The TypeScript client's."""
 
     def __init__(self, node: subprocess.Popen[str]) -> None:
         self._node = node
 
     def comes_to(self, records: dict[str, Any]) -> bool:
-        """Whether both are exactly these values by key, now."""
+        """See `Copy`."""
         assert self._node.stdin
         assert self._node.stdout
         self._node.stdin.write("\n")
@@ -46,3 +57,38 @@ def live_copy(url: str, topic: str, prefix: str = "") -> Iterator[LiveCopy]:
             assert node.wait(20) == 0
         finally:
             node.kill()
+
+
+class SyncedCopy:
+    """The Python client's. `heard`: what its subscriber has come to."""
+
+    def __init__(self, synced: SyncedTopic[Any], heard: dict[Any, Any]) -> None:
+        self._synced, self._heard = synced, heard
+
+    def comes_to(self, records: dict[str, Any]) -> bool:
+        """See `Copy`."""
+        found = {key: record.value for key, record in self._synced.copy().items()}
+        return found == self._heard == records
+
+
+@contextmanager
+def synced_copy(url: str, topic: str, prefix: str = "") -> Iterator[SyncedCopy]:
+    """Keep a copy during the block, of a topic that has no changes while the block begins."""
+    heard: dict[Any, Any] = {}
+
+    def hear(change: Record[Any] | Absent) -> None:
+        if isinstance(change, Record):
+            heard[change.key] = change.value
+        else:
+            heard.pop(change.key, None)
+
+    with Client(url) as client, client.topic(topic).sync(prefix=prefix or None, on_change=hear) as synced:
+        heard |= {key: record.value for key, record in synced.copy().items()}
+        yield SyncedCopy(synced, heard)
+
+
+@contextmanager
+def both_copies(url: str, topic: str, prefix: str = "") -> Iterator[dict[str, Copy]]:
+    """Keep a copy by each client during the block."""
+    with live_copy(url, topic, prefix) as live, synced_copy(url, topic, prefix) as synced:
+        yield {"TypeScript": live, "Python": synced}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Producer
+from confluent_kafka import OFFSET_END, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from tests.servers.own import create_topic
 from tests.support.builders import lane_of
 
@@ -18,6 +19,7 @@ class LoggedTopic:
     def __init__(self, served: Served, bootstrap: str) -> None:
         self.served = served
         self.name = served.topic
+        self._bootstrap = bootstrap
         self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
         create_topic(bootstrap, self.name, served.layout.partition_count)
 
@@ -25,3 +27,11 @@ class LoggedTopic:
         self._producer.produce(self.name, value, key, lane_of(self.served.layout, key)[0])
         assert self._producer.flush(30) == 0
         return self.served.put(key, value)
+
+    def truncate(self) -> None:
+        """Remove all records from the log, as retention does; the state keeps them."""
+        partitions = range(self.served.layout.partition_count)
+        ends = [TopicPartition(self.name, each, OFFSET_END) for each in partitions]
+        admin = AdminClient({"bootstrap.servers": self._bootstrap})
+        for done in admin.delete_records(ends, request_timeout=30).values():
+            done.result(30)

@@ -36,6 +36,7 @@ PATH, SERVED = "docs/openapi.json", "clients/console/openapi.json"
 OPERATIONS = (query.OPERATIONS, produce.OPERATIONS, explore.OPERATIONS)
 NOT_ACCEPTABLE, CONFLICT, TOO_MANY, INTERNAL_ERROR = 406, 409, 429, 500
 OCTETS = "application/octet-stream"
+INT32_MAX = 2**31 - 1
 _TYPES = {str: "string", int: "integer", bool: "boolean", type(None): "null"}
 _BINARY = {"type": "string", "format": "binary"}
 _PROBLEMS = (400, 403, 404, INTERNAL_ERROR, 503)
@@ -121,8 +122,13 @@ def _with_references(shape: Any, schemas: dict[str, Any]) -> Any:
 
 
 def _typed(shape: dict[str, Any]) -> dict[str, Any]:
-    """Return a shape with the types of its values: generators of clients do not look at those."""
+    """Return a shape with the types of its values: generators of clients do not look at those.
+
+    For an integer that has no format they take 32 bits, in which no time in milliseconds fits.
+    """
     values = shape.get("enum", [shape.get("const")])
+    if shape.get("type") in ("integer", ["integer", "null"]) and shape.get("maximum", 2**63) > INT32_MAX:
+        return {"format": "int64", **shape}
     if "type" in shape or not isinstance(values, list) or values == [None]:
         return shape
     types = list(dict.fromkeys(_TYPES[type(each)] for each in values))

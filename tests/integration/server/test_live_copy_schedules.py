@@ -1,7 +1,7 @@
-"""The TypeScript client's live copy equals the fold of the log through random schedules of failures.
+"""Live copies by both clients equal the fold of the log through random schedules of failures.
 
-Servers are killed and stopped, connections cut, also after some bytes, and the topic is built again, while
-writes go on. `make live-copies N=50 SEED=1` runs 50 of them.
+Servers are killed and stopped, connections cut, also after some bytes, the topic is built again, and its log
+is truncated while nobody listens; meanwhile writes go on. `make live-copies N=50 SEED=1` runs 50 of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 from tests.servers.own import eventually
 from tests.servers.standing import StandingServer, plain_variables
 from tests.support.cut_relay import CutRelay, relaying
-from tests.support.live_copy import live_copy
+from tests.support.live_copy import both_copies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 SEED, SCHEDULES = int(os.environ.get("SEED", "1")), int(os.environ.get("SCHEDULES", "1"))
 STEPS, KEYS, WRITES_BETWEEN, WITHIN_S = 10, 120, 25, 90
+ONCE, LOST_WRITES = "k-once-", 5
+"""Keys that are written in a truncated part of the log alone: only another snapshot has them."""
 FEW_BYTES = 200, 20_000
 """After how many bytes a connection is cut: within the head of an answer, a snapshot, or a stream."""
 
@@ -68,14 +70,26 @@ class Writes:
         self._topic, self._random = topic, random_of_run
 
     def write(self) -> None:
-        key, self.count = f"k{self._random.randrange(KEYS)}", self.count + 1
         with self.lock:
-            if self._random.random() < 0.3:
-                self._topic.put(key.encode(), None)
-                self.fold.pop(key, None)
-            else:
-                self._topic.put(key.encode(), b'{"n": %d}' % self.count)
-                self.fold[key] = {"n": self.count}
+            self._write(f"k{self._random.randrange(KEYS)}", is_deletion=self._random.random() < 0.3)
+
+    def write_and_truncate(self) -> None:
+        """Change keys that nothing else changes, and remove all records from the log before it is read."""
+        with self.lock:
+            for key in [each for each in self.fold if each.startswith(ONCE)][::2]:
+                self._write(key, is_deletion=True)
+            for _ in range(LOST_WRITES):
+                self._write(f"{ONCE}{self.count}")
+            self._topic.truncate()
+
+    def _write(self, key: str, *, is_deletion: bool = False) -> None:
+        self.count += 1
+        if is_deletion:
+            self._topic.put(key.encode(), None)
+            self.fold.pop(key, None)
+        else:
+            self._topic.put(key.encode(), b'{"n": %d}' % self.count)
+            self.fold[key] = {"n": self.count}
 
     @contextmanager
     def going_on(self) -> Iterator[None]:
@@ -106,7 +120,7 @@ def restarted(
 
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + SCHEDULES))
-def test_a_live_copy_equals_the_fold_through_a_schedule_of_failures(
+def test_live_copies_equal_the_fold_through_a_schedule_of_failures(
     restarted: RestartedServer, logged_topic: Callable[..., LoggedTopic], seed: int
 ):
     random_of_run = random.Random(seed)
@@ -116,23 +130,24 @@ def test_a_live_copy_equals_the_fold_through_a_schedule_of_failures(
         writes.write()
     with (
         relaying(restarted.running.port) as relay,
-        live_copy(relay.url, topic.name, random_of_run.choice(["", "k"])) as copy,
+        both_copies(relay.url, topic.name, random_of_run.choice(["", "k"])) as copies,
     ):
-        assert copy.comes_to(writes.fold)
+        assert all(copy.comes_to(writes.fold) for copy in copies.values())
         with writes.going_on():
             for _ in range(STEPS):
                 done, wanted = writes.count, random_of_run.randrange(WRITES_BETWEEN)
                 eventually(lambda done=done, wanted=wanted: writes.count > done + wanted)
                 fail(random_of_run, restarted, relay, writes, topic)
         relay.cut_after_bytes = None
-        eventually(lambda: copy.comes_to(writes.fold), WITHIN_S)
+        for copy in copies.values():
+            eventually(lambda copy=copy: copy.comes_to(writes.fold), WITHIN_S)
 
 
 def fail(
     random_of_run: random.Random, server: RestartedServer, relay: CutRelay, writes: Writes, topic: LoggedTopic
 ) -> None:
     """One failure, as the seed has it."""
-    kinds = {"cut": 4, "cut after some bytes": 3, "kill": 2, "stop": 1, "build again": 2}
+    kinds = {"cut": 4, "cut after some bytes": 3, "kill": 2, "stop": 1, "build again": 2, "truncate": 2}
     [kind] = random_of_run.choices([*kinds], [*kinds.values()])
     if kind == "cut":
         relay.cut_after_bytes = None
@@ -143,6 +158,9 @@ def fail(
     elif kind == "build again":
         with writes.lock:
             topic.served.build_again(is_created_again=random_of_run.random() < 0.5)
+    elif kind == "truncate":
+        with relay.refusing():
+            writes.write_and_truncate()
     else:
         server.restart(is_killed=kind == "kill")
         relay.target = server.running.port

@@ -232,3 +232,17 @@ def test_a_name_that_no_topic_has_is_refused_by_each_route(topic: str, parameter
 def test_a_read_of_keys_by_another_method_is_405_with_its_own():
     answer = ask("GET", "/topics/kept/keys:read")
     assert (problem_of(answer)[:2], headers_of(answer)["Allow"]) == ((405, "wrong-method"), "POST")
+
+
+@pytest.mark.parametrize(
+    ("query", "prefer", "problem", "applied"),
+    [
+        ({"min_offset": "5000"}, "wait=0.01", "position-not-reached", "wait=0.01"),
+        ({"max_age_ms": "1"}, "wait=0.01", "state-too-old", "wait=0.01"),
+        ({"max_age_ms": "1"}, "handling=strict", "state-too-old", None),
+    ],
+)
+def test_a_read_that_waited_in_vain_says_how_long_it_was_let(query, prefer, problem, applied):
+    answer = ask("GET", "/topics/kept/keys/a", query=query, headers={"Prefer": prefer})
+    assert problem_of(answer)[:2] == (412, problem)
+    assert headers_of(answer).get("Preference-Applied") == applied

@@ -81,6 +81,17 @@ def test_generators_of_clients_find_a_type_for_each_schema_and_a_name_for_each_o
     assert [name for name, count in names.items() if count > 1] == []
 
 
+def test_an_integer_that_does_not_fit_into_32_bits_has_64():
+    def walk(node: Any) -> None:
+        for each in node.values() if isinstance(node, dict) else node:
+            if isinstance(each, dict | list):
+                walk(each)
+        if isinstance(node, dict) and node.get("type") in ("integer", ["integer", "null"]):
+            assert node.get("format") == "int64" or node["maximum"] < 2**31, node
+
+    walk(openapi.document())
+
+
 def test_operations_have_unique_names_and_summaries():
     names = [operation["operationId"] for _, _, operation in operations()]
     assert len(names) == len(set(names))

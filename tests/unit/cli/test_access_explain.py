@@ -84,6 +84,27 @@ def test_a_request_that_is_refused_says_why_and_has_the_exit_code_1(explain, cha
     assert found.output.splitlines()[-1].startswith(said)
 
 
+@pytest.mark.parametrize(
+    ("subject", "path", "said"),
+    [
+        ("ann", "/topics/orders/keys/ann%2F7/history", "allowed by own, tenants"),
+        ("ann", "/topics/orders/keys/ann%2F7?event=true", "403: a change event has more than the row"),
+        ("", "/topics/orders/keys/7/history", "403: the rules that apply compare fields"),
+        ("", "/topics/orders/keys/7?as_of=2026-11-01T00:00:00Z", "403: the rules that apply compare fields"),
+        ("", "/topics/orders/keys/7", "allowed by tenants"),
+        ("ann", "/topics/orders/partitions", "403: rules of the access policy apply to this caller"),
+    ],
+)
+def test_what_no_rule_can_permit_is_said_as_the_route_says_it(explain, monkeypatch, subject, path, said):
+    if not subject:
+        changed = json.loads(policy())
+        changed["rules"] = [each for each in changed["rules"] if each["name"] != "own"]
+        monkeypatch.setenv("KEYLANE_ACCESS", json.dumps(changed))
+    found = explain(KEY.token(claims(tenant="t1")), "GET", path)
+    assert found.output.splitlines()[-1].startswith(said)
+    assert found.exit_code == (1 if said.startswith("403") else 0)
+
+
 def test_a_token_may_come_from_standard_input(explain):
     found = explain(
         f"Bearer {KEY.token(claims())}", "GET", "/join/ann%2F7?topics=orders,rates", from_input=True
@@ -103,12 +124,12 @@ def test_a_listed_token_is_told_by_its_name(explain):
 def test_a_signature_that_cannot_be_verified_here_is_said(explain, monkeypatch):
     with JwksServer(KEY) as issuer:
         monkeypatch.setenv("KEYLANE_ACCESS", policy(jwks_uri=issuer.uri))
-        assert "claims: verified" in explain(KEY.token(claims()), "GET", "/topics/orders").output
+        assert "claims: verified" in explain(KEY.token(claims()), "GET", "/topics/orders/keys").output
         thief = SigningKey("EdDSA")
-        found = explain(thief.token(claims()), "GET", "/topics/orders")
+        found = explain(thief.token(claims()), "GET", "/topics/orders/keys")
         assert found.exit_code == 1
         assert "refused: the token's signature is not valid" in found.output
-    found = explain(KEY.token(claims()), "GET", "/topics/orders")
+    found = explain(KEY.token(claims()), "GET", "/topics/orders/keys")
     assert "NOT verified here" in found.output
     assert found.exit_code == 0
 

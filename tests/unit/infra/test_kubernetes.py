@@ -18,6 +18,7 @@ import yaml
 from tests.support.cloudformation import ROOT
 
 from keylane.config import kafka_table
+from keylane.config.login import read_login
 from keylane.config.settings import SettingsTable
 from keylane.config.table import REDIS, SETTINGS
 from keylane.model.routes import EXPLORE, PRODUCE, QUERY, ROUTES
@@ -36,7 +37,7 @@ OF_CONSOLE = {pages.CONSOLE, pages.DOCS, pages.OPENAPI}
 KINDS = {"job": "StatefulSet", "server": "Deployment"}
 PARTS = {
     "job": {"job"},
-    "server": {QUERY, PRODUCE, EXPLORE, "authorizer", "all functions"},
+    "server": {QUERY, PRODUCE, EXPLORE, "authorizer", "all functions", "`keylane serve`"},
 }
 
 
@@ -58,7 +59,7 @@ def read(case: str) -> dict[tuple[str, str], dict[str, Any]]:
     return objects
 
 
-OBJECTS, EVERYTHING, ONE_POD = (read(case) for case in ("default", "all-options", "one-pod"))
+OBJECTS, EVERYTHING, ONE_POD, LOGIN = (read(case) for case in ("default", "all-options", "one-pod", "login"))
 VALUES = yaml.load((FOLDER / "values.yaml").read_text(encoding="utf-8"), Loader=UniqueKeys)  # noqa: S506 (safe)
 FILES = OBJECTS["ConfigMap", "keylane-job"]["data"]
 EXECUTOR = yaml.load(FILES["executor.yaml"], Loader=UniqueKeys)  # noqa: S506 (a SafeLoader)
@@ -226,6 +227,19 @@ def test_the_way_in_leads_to_the_paths_of_the_api_and_not_to_those_without_a_tok
     assert pages.METRICS not in paths
     targets = {json.dumps(each["backend"], sort_keys=True) for each in rule["http"]["paths"]}
     assert targets == {'{"service": {"name": "keylane-server", "port": {"name": "http"}}}'}
+
+
+def test_the_login_of_people_is_set_for_the_server_and_let_in_without_the_console():
+    pod = LOGIN["Deployment", "keylane-server"]["spec"]["template"]["spec"]
+    variables = {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
+    found = read_login(variables)
+    assert found is not None
+    assert found.document["issuer"] == "https://id.example.com/"
+    assert READ_BY["KEYLANE_LOGIN"] <= PARTS["server"]
+    [rule] = LOGIN["Ingress", "keylane"]["spec"]["rules"]
+    paths = {each["path"] for each in rule["http"]["paths"]}
+    assert pages.LOGIN in paths
+    assert not paths & OF_CONSOLE
 
 
 def test_policies_admit_clients_and_whoever_collects_metrics():

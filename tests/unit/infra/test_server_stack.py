@@ -24,9 +24,9 @@ def attributes(resource, key):
     return {each["Key"]: each["Value"] for each in RESOURCES[resource]["Properties"][key] if "Key" in each}
 
 
-def test_the_server_has_every_variable_of_the_functions_whose_handlers_it_runs():
+def test_the_server_has_its_own_variables_and_each_of_the_functions_whose_handlers_it_runs():
     main = template()["Resources"]
-    wanted = {"KEYLANE_ACCESS", "KEYLANE_METRICS_NAMESPACE"}
+    wanted = {"KEYLANE_ACCESS", "KEYLANE_LOGIN", "KEYLANE_METRICS_NAMESPACE"}
     for function in (QUERY, PRODUCE, EXPLORE):
         properties = main[f"{function.capitalize()}Function"]["Properties"]
         wanted |= properties["Environment"]["Variables"].keys()

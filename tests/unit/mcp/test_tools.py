@@ -146,6 +146,65 @@ def test_a_description_shows_a_caller_with_rules_their_records_and_fields_alone(
     assert [(each["key"], each["value"]) for each in found["sample"]] == [("b/1", {"amount": 1})]
 
 
+TRIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "get": ("get", {"key": "a/1"}),
+    "wait_for_change": ("wait_for_change", {"key": "absent"}),
+    "history": ("history", {"key": "a/1"}),
+    "find by prefix": ("find", {"prefix": "a"}),
+    "find by where, order and count": ("find", {"where": {"amount": 1}}),
+}
+OWN = ScopeRule(PermittedRows("own", key=KeyRule("a/", is_prefix=True)), read=("tools-asked",))
+OPEN = ScopeRule(PermittedRows("open", where=(("status", ("open",)),)), read=("tools-asked",))
+STATUS_ALONE = ScopeRule(PermittedRows("status", fields=("status",)), read=("tools-asked",))
+OTHER_FIELDS = ScopeRule(PermittedRows("other", fields=("note",)), read=("tools-asked",))
+OPEN_NOTES = ScopeRule(
+    PermittedRows("notes", where=(("status", ("open",)),), fields=("note",)), read=("tools-asked",)
+)
+NO_SUCH_FIELD = ScopeRule(PermittedRows("odd", where=(("tenant", ("t1",)),)), read=("tools-asked",))
+
+
+@pytest.mark.parametrize(
+    ("rules", "left_out"),
+    [
+        ([OWN], set()),
+        ([OPEN], {"history"}),
+        ([OWN, OPEN], set()),
+        ([OTHER_FIELDS], {"find by where, order and count"}),
+        ([OPEN_NOTES], {"history", "find by where, order and count"}),
+        ([NO_SUCH_FIELD, OPEN], {"history"}),
+        ([NO_SUCH_FIELD], {*TRIES}),
+    ],
+)
+def test_what_may_be_asked_of_a_topic_is_what_its_tools_do_not_refuse_the_caller(
+    rules: list[ScopeRule], left_out: set[str]
+):
+    state = a_state("tools-asked", a_record("a/1", {"amount": 1, "status": "open", "note": "n"}))
+    agent = an_agent(state, Scope("ann", tuple(rules)))
+    refused = {
+        name
+        for name, (tool, arguments) in TRIES.items()
+        if agent.call(tool, topic="tools-asked", **arguments)[0].get("problem") == "outside-scope"
+    }
+    [listed] = agent.ask("list_topics")["topics"]
+    assert TRIES.keys() - {*listed["ask"]} == refused == left_out
+    described, is_error = agent.call("describe_topic", topic="tools-asked")
+    if is_error:
+        assert (described["problem"], listed["ask"]) == ("outside-scope", [])
+    else:
+        assert described["ask"] == listed["ask"]
+        assert (described["history"] is None) == ("history" in left_out)
+
+
+def test_conditions_on_what_some_fields_hide_are_left_out_of_a_description():
+    state = a_state("tools-asked", a_record("a/1", {"amount": 1, "status": "open"}))
+    agent = an_agent(state, Scope("ann", (STATUS_ALONE,)))
+    found = agent.ask("describe_topic", topic="tools-asked")
+    assert [each["name"] for each in found["fields"]] == ["status"]
+    assert "find by where, order and count" in found["ask"]
+    refused, _ = agent.call("find", topic="tools-asked", where={"amount": 1})
+    assert refused["problem"] == "outside-scope"
+
+
 def test_get_returns_the_record_with_position_watermark_age_and_etag():
     state = a_state("tools-get", a_record("a/1", {"amount": 7, "status": "open"}, 41))
     found = an_agent(state).ask("get", topic="tools-get", key="a/1")

@@ -13,9 +13,10 @@ from keylane.api.reads import changes, find, many, pages, snapshot, topics, view
 from keylane.api.reads.change_conditions import ConditionedChanges, check_conditions
 from keylane.api.reads.change_sources import KeyChanges, TopicChanges
 from keylane.api.reads.envelope import Envelopes
-from keylane.api.reads.key import READ, RECORD_SCHEMA, parse_read_key, render_record
+from keylane.api.reads.key import READ, RECORD_SCHEMA, parse_read_key, render_record, render_refusal
 from keylane.api.reads.scoped_changes import ScopedChanges
 from keylane.app import build_application
+from keylane.errors import PositionNotReached, StateTooOld
 from keylane.model.routes import QUERY
 from keylane.ports import WaitBudget
 from keylane.query.find import count_found
@@ -56,10 +57,13 @@ def get_key(app: QueryApp, request: Request, topic: str, key: str) -> Response[A
     read, registry_wait = parse_read_key(request, topic, key, use.settings), use.registry_wait()
     reading = use.reading(read.topic)
     keys = (read.key,) if read.raw_keys else use.keys(registry_wait).keys_of(reading, read.key)
-    if read.as_of is None:
-        answer = read_newest(reading, keys, read.terms, read.wait)
-    else:
-        answer = read_newest_as_of(use.store, read.topic, keys, read.as_of, read.terms)
+    try:
+        if read.as_of is None:
+            answer = read_newest(reading, keys, read.terms, read.wait)
+        else:
+            answer = read_newest_as_of(use.store, read.topic, keys, read.as_of, read.terms)
+    except (PositionNotReached, StateTooOld) as error:
+        return render_refusal(error, read)
     decoder = use.decoder(registry_wait, as_bytes=read.as_bytes, events=read.events, raw_keys=read.raw_keys)
     return render_record(answer, read, decoder, use.now_ms)
 

@@ -151,17 +151,19 @@ class TopicScope:
             None if len(shown) < len(own) else tuple(dict.fromkeys(path for each in shown for path in each))
         )
 
-    def of_history(self) -> TopicScope:
-        """Return the rules by which earlier records can be judged: those have no fields in their envelopes.
+    @property
+    def reads_history(self) -> bool:
+        """Whether a rule can judge earlier records: those have no fields in their envelopes."""
+        return not self.judges_rows or any(not each.where for each in self.permits)
 
-        Raises OutsideScope where there are none.
-        """
-        permits = [each for each in self.permits if not each.where]
-        if self.judges_rows and not permits:
+    def of_history(self) -> TopicScope:
+        """Return the rules that can judge earlier records. Raises OutsideScope where there are none."""
+        if not self.reads_history:
             raise OutsideScope(
                 f"the caller's rules for {called(self.layout.topic)} compare fields, and its earlier records"
                 " are kept without them: only the latest ones can be read"
             )
+        permits = [each for each in self.permits if not each.where]
         return TopicScope(self.layout, permits, self._decode)
 
     def has_key(self, key: bytes) -> bool:

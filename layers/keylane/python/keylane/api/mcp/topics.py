@@ -11,7 +11,7 @@ from keylane.api.http.scope_checks import check_named
 from keylane.api.mcp.failures import failure_of
 from keylane.api.mcp.tool import MOST_RESULT_BYTES, OK, Tool, ToolResult, fields_of, result_of
 from keylane.api.reads.topics import render_totals
-from keylane.errors import OutsideScope
+from keylane.errors import OutsideScope, RegistryUnavailable
 from keylane.model.routes import PermissionKind
 from keylane.query.listed_names import list_kept_topics
 from keylane.query.store import least_offsets
@@ -23,10 +23,13 @@ if TYPE_CHECKING:
 
     from keylane.api.mcp.tool import ToolCall
     from keylane.model.records import Layout, Options
+    from keylane.query.row_scopes import TopicScope
     from keylane.state.field_index import Field
 
 PAGE_TOPICS, MOST_PAGE_TOPICS = 50, 100
 SAMPLE_RECORDS = 2
+HISTORY = "history"
+"""The tool's name, among those that take a topic."""
 _TEXT: dict[str, Any] = {"type": "string"}
 
 
@@ -45,7 +48,7 @@ def list_topics(call: ToolCall) -> ToolResult:
         return is_permitted and name.startswith(prefix) and reach.served.is_served(name)
 
     page = list_kept_topics(reach.store, is_wanted, after, limit, reach.state_timeout_ms)
-    topics = [{"topic": each.topic, "ask": list(_askable(each.options))} for each in page.layouts]
+    topics = [{"topic": each.topic, "ask": _permitted(call, each)} for each in page.layouts]
     last = None if page.next_after is None else page.next_after.encode()
     return ToolResult(json.dumps({"topics": topics, **cursors.render_next("", bounds, last)}))
 
@@ -60,15 +63,16 @@ def describe_topic(call: ToolCall) -> ToolResult:
     layout = found.layout
     lanes = [(each.lane, each.watermark) for each in found.lanes]
     watermarks = least_offsets((lane.partition, mark.next_offset if mark else 0) for lane, mark in lanes)
-    options, fields = layout.options, list(_shown_fields(call, layout))
+    options, rules = layout.options, _rules(call, layout)
+    fields, ask = list(_shown_fields(options, rules)), list(_askable(options, rules))
     described = {
         "topic": name,
-        "ask": list(_askable(options)),
+        "ask": ask,
         "keys": _keys_of(options),
         "fields": [{"name": field.name, "type": field.kind} for field in fields],
         "value_format": options.value_format,
         "history": {"records": options.history_count, "age_ms": options.history_age_ms}
-        if options.has_history
+        if HISTORY in ask
         else None,
         **render_totals(lanes, reach.store.clock.now_ms()),
         "watermarks": watermarks,
@@ -77,15 +81,29 @@ def describe_topic(call: ToolCall) -> ToolResult:
     return result_of(texts | _sample(call, options, fields))
 
 
-def _askable(options: Options) -> Iterator[str]:
-    """Yield the tools that take a topic with these options."""
+def _permitted(call: ToolCall, layout: Layout) -> list[str]:
+    """Return the tools that take a topic and do not refuse the caller."""
+    try:
+        return list(_askable(layout.options, _rules(call, layout)))
+    except (OutsideScope, RegistryUnavailable):
+        return []
+
+
+def _rules(call: ToolCall, layout: Layout) -> TopicScope | None:
+    """Return the caller's rules for a topic. Raises OutsideScope, RegistryUnavailable."""
+    scopes = call.reach.store.scopes
+    return None if scopes is None else scopes.of(layout)
+
+
+def _askable(options: Options, rules: TopicScope | None) -> Iterator[str]:
+    """Yield the tools that take a topic with these options, of a caller with these rules."""
     yield "get"
     yield "wait_for_change"
-    if options.has_history:
-        yield "history"
+    if options.has_history and (rules is None or rules.reads_history):
+        yield HISTORY
     if options.index:
         yield "find by prefix"
-    if options.fields:
+    if any(_shown_fields(options, rules)):
         yield "find by where, order and count"
 
 
@@ -96,11 +114,9 @@ def _keys_of(options: Options) -> dict[str, Any]:
     return {"form": "values of fields, as the sample shows" if options.has_typed_keys else "text"}
 
 
-def _shown_fields(call: ToolCall, layout: Layout) -> Iterator[Field]:
-    """Yield the fields by which the caller may find records. Raises OutsideScope."""
-    scopes = call.reach.store.scopes
-    rules = None if scopes is None else scopes.of(layout)
-    for field in indexes_of(layout.options).fields:
+def _shown_fields(options: Options, rules: TopicScope | None) -> Iterator[Field]:
+    """Yield the fields by which a caller with these rules may find records."""
+    for field in indexes_of(options).fields:
         try:
             if rules is not None:
                 rules.check_condition(field)

@@ -239,9 +239,18 @@ def render_record(
         response = problems.response_to(error, request.request_id, headers)
     if age_ms is not None:
         response.ages = ((answer.layout.topic, age_ms),)
-    if request.preference_applied:
-        response.headers["Preference-Applied"] = request.preference_applied
+    response.headers |= _applied(request)
     return response
+
+
+def render_refusal(error: KeylaneError, request: ReadKeyRequest) -> Response[str]:
+    """Render what a read has waited for, as long as the client prefers, and has not met: 412."""
+    return problems.response_to(error, request.request_id, _applied(request))
+
+
+def _applied(request: ReadKeyRequest) -> dict[str, str]:
+    """Return the header that says which preference was applied."""
+    return {"Preference-Applied": request.preference_applied} if request.preference_applied else {}
 
 
 def _render_found(

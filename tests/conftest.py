@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,6 +65,8 @@ They come before all folders, in an order in which few of these servers run that
 job of a stack takes a part of a core even if nothing happens.
 """
 TURNS = (["localstack"], ["localstack", "stack"], ["stack"], ["kafka_cluster"])
+LONG_VALUE = 60
+"""Characters, or bytes: more of a value a test's name need not have."""
 IN_PROCESSES = "PYTEST_XDIST_WORKER" in os.environ
 
 
@@ -92,13 +95,31 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         shuffle_within_files(items, seed)
     leave_out("long", config, items)
     for item in items:
-        if TESTS / "integration" in item.path.parents:
+        if item.nodeid.startswith("tests/integration/"):
             item.add_marker(pytest.mark.integration)
-        if {TESTS / "e2e", TESTS / "compat"} & set(item.path.parents):
+        if item.nodeid.startswith(("tests/e2e/", "tests/compat/")):
             item.add_marker(pytest.mark.e2e)
         item.add_marker(pytest.mark.xdist_group(_group(item)))
     if IN_PROCESSES:
         items.sort(key=_turn)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is collected stays until the end: the garbage collector need not walk through it, now or later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """A test's name has the beginning of a long value: processes send each other all names, many times."""
+    if isinstance(val, str | bytes) and len(val) > LONG_VALUE:
+        return f"{val[:LONG_VALUE]!a}-and-{len(val) - LONG_VALUE}-more"
+    return None
 
 
 def _file(item: pytest.Item) -> str:

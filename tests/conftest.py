@@ -58,13 +58,15 @@ LONGEST_FIRST = (
     "tests/contract",
 )
 """The order of folders where tests run side by side, so that no process is left with what takes longest."""
-SHARED = {"localstack": "servers", "stack": "servers", "kafka_cluster": "brokers"}
+SHARED = {"localstack": "servers", "stack": "servers", "kafka_cluster": "brokers", "spark_session": "spark"}
 """Servers that cost more to start twice than to wait for: the tests of a group stay in one process.
 
 They come before all folders, in an order in which few of these servers run that no test needs any more: the
 job of a stack takes a part of a core even if nothing happens.
 """
-TURNS = (["localstack"], ["localstack", "stack"], ["stack"], ["kafka_cluster"])
+TURNS = (["localstack"], ["localstack", "stack"], ["stack"], ["kafka_cluster"], ["spark_session"])
+ALONE = "spark_session"
+"""A process has only one: it ends with its group also where all tests run in one process."""
 LONG_VALUE = 60
 """Characters, or bytes: more of a value a test's name need not have."""
 IN_PROCESSES = "PYTEST_XDIST_WORKER" in os.environ
@@ -161,10 +163,9 @@ def pytest_runtest_teardown(item: pytest.Function, nextitem: pytest.Item | None)
     try:
         return (yield)
     finally:
-        if IN_PROCESSES and nextitem is not None and _group(nextitem) != _group(item):
-            while _running:
-                _, fixture = _running.popitem()
-                fixture.finish(item._request)  # with the fixtures that depend on it
+        if nextitem is not None and _group(nextitem) != _group(item):
+            for name in [each for each in _running if IN_PROCESSES or each == ALONE]:
+                _running.pop(name).finish(item._request)  # with the fixtures that depend on it
 
 
 @pytest.fixture(scope="session")

@@ -108,12 +108,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """What is collected stays until the end: the garbage collector need not walk through it, now or later."""
+    """What is collected stays until the end: the garbage collector need not walk through it, now or later.
+
+    Nor need it look after each 700 objects, Python's default: that took 7 % of the unit tests' time.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(20_000, 20, 20)
         gc.enable()
 
 

@@ -7,8 +7,6 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from mcp import Client as McpClient
-from mcp.shared.exceptions import MCPError
 
 from keylane.api.mcp.protocol import TOOLS
 from keylane.api.mcp.versions import STATELESS
@@ -16,6 +14,7 @@ from keylane.api.mcp.versions import STATELESS
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from mcp import Client as McpClient
     from tests.e2e.client import Client
 
 READING = [tool.name for tool in TOOLS if not tool.is_write]
@@ -25,6 +24,7 @@ MODES = ["legacy", "auto", STATELESS]
 
 def as_agent(client: Client, mode: str, use: Callable[[McpClient], Coroutine[Any, Any, Any]]) -> Any:
     """Return what a program does with the tools of an API."""
+    from mcp import Client as McpClient  # noqa: PLC0415 (it loads for seconds, and few tests need it)
 
     async def run() -> Any:
         async with McpClient(f"{client.url}/mcp", mode=mode) as agent:
@@ -82,6 +82,8 @@ def test_an_agent_reads_what_went_wrong_and_what_to_ask_instead(client):
         assert result.is_error
         assert result.structured_content["problem"] == "unknown-topic"
         assert "list_topics" in result.structured_content["instead"]
+        from mcp.shared.exceptions import MCPError  # noqa: PLC0415 (see `as_agent`)
+
         with pytest.raises(MCPError, match="Unknown tool: put"):
             await agent.call_tool("put", {"topic": "bookings", "key": "a", "value": 1})
 

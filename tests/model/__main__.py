@@ -31,7 +31,10 @@ def main(arguments: list[str] | None = None) -> int:
     shorten_jvm_starts()
     limits = Limits(time.monotonic() + given.seconds, given.broken)
     broken: list[tuple[str, ...]] = []
-    with tempfile.TemporaryDirectory(prefix="model-") as folder, own_cluster(Path(folder)) as cluster:
+    with (
+        tempfile.TemporaryDirectory(prefix="model-") as folder,
+        own_cluster(Path(folder), replicas=0) as cluster,
+    ):
         with World(cluster.addresses) as world:
             for space in map(space_named, given.spaces):
                 began_s = time.monotonic()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import pickle
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,13 @@ ROOT = Path(__file__).parents[2]
 
 def template(path: str = "template.yaml") -> dict[str, Any]:
     """A template of the project; whoever changes it changes a copy."""
-    return copy.deepcopy(_loaded(path))
+    copy: dict[str, Any] = pickle.loads(_loaded(path))  # noqa: S301 (ours, and a fifth of `deepcopy`'s time)
+    return copy
 
 
 @cache
-def _loaded(path: str) -> dict[str, Any]:
-    return load_template(ROOT / path)
+def _loaded(path: str) -> bytes:
+    return pickle.dumps(load_template(ROOT / path))
 
 
 def of_type(found: dict[str, Any], kind: str) -> dict[str, dict[str, Any]]:

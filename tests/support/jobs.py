@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 NUMBERS = itertools.count()
 JARS = jars_dir(pyspark.__version__)
 """Those of the Spark with which the tests run: see `make spark-versions`."""
+SELDOM = '"spark.sql.streaming.pollingDelay" = "200ms"\n'
+"""A query of Spark asks Kafka so often, and not every 10 ms: a job that waits, and its broker, take less."""
 
 
 class RunningJob:
@@ -147,7 +149,8 @@ def start(
     **environment: str,
 ) -> RunningJob:
     """Start a job with this config and its own checkpoint folder. `command`: another one than Python's."""
-    (folder / "keylane.toml").write_text(config)
+    before, _, after = config.partition("[spark]\n")
+    (folder / "keylane.toml").write_text(f"{before}\n[spark]\n{SELDOM}{after}")
     addresses = {
         "KEYLANE_KAFKA_BOOTSTRAP": kafka,
         "KEYLANE_REDIS_NODES": redis_cluster,

@@ -12,7 +12,9 @@ def leave_out(marker: str, config: pytest.Config, items: list[pytest.Item]) -> N
     """Leave the tests with this marker out, unless `-m` names it; for `pytest_collection_modifyitems`."""
     if marker in config.option.markexpr:
         return
-    left_out = [item for item in items if item.get_closest_marker(marker)]
+    kept, left_out = [], []
+    for item in items:
+        (left_out if item.get_closest_marker(marker) else kept).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+        items[:] = kept

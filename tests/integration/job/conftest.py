@@ -15,9 +15,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """A session of Spark in this process, with the Kafka connector."""
+@pytest.fixture(scope="session")
+def spark_session() -> Iterator[SparkSession]:
+    """A session of Spark in this process, with the Kafka connector; it ends with the tests of its group."""
     running = session.start(JARS, {"spark.master": "local[2]"})
     yield running
     running.stop()
+
+
+@pytest.fixture(scope="session")
+def spark(spark_session: SparkSession) -> SparkSession:
+    """That session. Whoever changes its settings changes them back."""
+    return spark_session

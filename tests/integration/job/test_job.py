@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import OFFSET_END, Producer, TopicPartition
@@ -21,9 +22,12 @@ from keylane.model.records import Layout
 from keylane_spark.lanes.lane import LaneTarget
 from keylane_spark.lanes.layout_store import LayoutStore
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 NUMBERS = itertools.count()
 PARTITIONS = 3
-JOB = "[job]\nmax_batch_records = 40000\nheartbeat_ms = 100\nsmall_batch_records = "
+JOB = "[job]\nmax_batch_records = 10000\nheartbeat_ms = 100\nsmall_batch_records = "
 BY_SPARK = '\nreader = "spark"'
 SMALL_BATCH_RECORDS = {
     "driver": "1_000_000",
@@ -55,7 +59,7 @@ def shared(request, kafka, redis_cluster, tmp_path_factory):
     kinds = {"stripes-1": 1, "stripes-4": 4, "mixed": 1, "crc32": 1, "idle": 1}
     topics = {kind: a_topic(kafka) for kind in kinds}
     logs = {
-        kind: produce(kafka, topics[kind], some_records(1, 60_000, 3_000))
+        kind: produce(kafka, topics[kind], some_records(1, 15_000, 3_000))
         for kind in ("stripes-1", "stripes-4")
     }
     tables = "".join(f"[topics.{topics[kind]}]\nstripes = {stripes}\n" for kind, stripes in kinds.items())
@@ -82,7 +86,7 @@ def job(kafka, redis_cluster, topic, tmp_path):
     started = []
 
     def start(**environment) -> RunningJob:
-        config = f"{JOB}20000\n[topics.{topic}]\n"
+        config = f"{JOB}5000\n[topics.{topic}]\n"
         started.append(jobs.start(kafka, redis_cluster, tmp_path, config, **environment))
         return started[-1]
 
@@ -262,10 +266,12 @@ def reached(redis_cluster: str, lane: LaneTarget) -> int:
 class Killed:
     """A job that was killed and came back without its checkpoint, over two topics.
 
+    `checkpoint`: the folder that it has now, in which somebody else has a file, too.
     `behind` had more records meanwhile. So had `cut`, but they were removed before the job came back.
     """
 
     again: RunningJob
+    checkpoint: Path
     behind: str
     first: dict[int, list[Event]]
     second: dict[int, list[Event]]
@@ -276,8 +282,8 @@ class Killed:
 @pytest.fixture(scope="module")
 def killed(kafka, redis_cluster, tmp_path_factory):
     behind, cut, folder = a_topic(kafka), a_topic(kafka), tmp_path_factory.mktemp("killed")
-    config = f"{JOB}20000\n[topics.{behind}]\n[topics.{cut}]\n"
-    first = produce(kafka, behind, some_records(2, 30_000, 500))
+    config = f"{JOB}5000\n[topics.{behind}]\n[topics.{cut}]\n"
+    first = produce(kafka, behind, some_records(2, 8_000, 500))
     log = produce(kafka, cut, some_records(4, 300, 50))
     with jobs.running(kafka, redis_cluster, folder, config) as running:
         wait_until_written(redis_cluster, Layout(behind, PARTITIONS), first)
@@ -287,8 +293,11 @@ def killed(kafka, redis_cluster, tmp_path_factory):
     produce(kafka, cut, some_records(5, 300, 50))
     remove_all(kafka, cut)
     later = produce(kafka, cut, some_records(6, 300, 50))
-    with jobs.running(kafka, redis_cluster, folder, config) as again:
-        yield Killed(again, behind, first, second, cut, later)
+    checkpoint = folder / "elsewhere"
+    checkpoint.mkdir()
+    (checkpoint / "precious").write_text("mine")
+    with jobs.running(kafka, redis_cluster, folder, config, KEYLANE_CHECKPOINT=str(checkpoint)) as again:
+        yield Killed(again, checkpoint, behind, first, second, cut, later)
 
 
 def remove_all(kafka: str, topic: str) -> None:
@@ -315,15 +324,14 @@ def test_records_that_retention_removed_leave_lanes_marked_incomplete(killed, re
     assert not t.held(redis_cluster, LaneTarget.of(Layout(killed.behind, PARTITIONS), 0, 0), [])[1].incomplete
 
 
-def test_sigterm_stops_it_gracefully_and_what_else_lies_in_the_checkpoint_folder_stays(job, tmp_path):
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / "precious").write_text("mine")
-    running = job(KEYLANE_CHECKPOINT=str(tmp_path / "elsewhere"))
-    running.wait_for("keylane: ready")
-    running.process.terminate()
-    assert running.exit_code() == 0
-    running.wait_for("keylane: stopped")
-    assert (tmp_path / "elsewhere" / "precious").read_text() == "mine"
+@pytest.mark.last
+def test_sigterm_stops_it_gracefully_and_what_else_lies_in_the_checkpoint_folder_stays(killed):
+    killed.again.wait_for("keylane: ready")
+    assert len(list(killed.checkpoint.iterdir())) > 1
+    killed.again.process.terminate()
+    assert killed.again.exit_code() == 0
+    killed.again.wait_for("keylane: stopped")
+    assert (killed.checkpoint / "precious").read_text() == "mine"
 
 
 @pytest.mark.parametrize(

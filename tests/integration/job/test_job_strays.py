@@ -75,7 +75,7 @@ class MixedTopic:
 @pytest.fixture(scope="module")
 def topics(kafka, redis_cluster, tmp_path_factory) -> Iterator[dict[str, MixedTopic]]:
     made = {kind: MixedTopic(kafka, redis_cluster, kind) for kind in TABLES}
-    config = "[job]\nheartbeat_ms = 100\nmax_batch_records = 2000\n"
+    config = "[job]\nheartbeat_ms = 100\nmax_batch_records = 500\n"
     config += "".join(f"[topics.{made[kind].name}]\n{table}\n" for kind, table in TABLES.items())
     with jobs.running(kafka, redis_cluster, tmp_path_factory.mktemp("strays"), config) as job:
         for each in made.values():
@@ -116,7 +116,7 @@ def test_a_lane_that_was_emptied_is_complete_only_once_its_strays_are_there_agai
     """Its own record is read again at once. The stray, which is newer, is the last of a long partition."""
     topic = topics["long"]
     topic.put(1, (topic.key, b"old"))
-    topic.put(0, *((key, b"x") for key in topic.keys_of(0, 30_000)))
+    topic.put(0, *((key, b"x") for key in topic.keys_of(0, 7_500)))
     topic.put(0, (topic.key, b"new"))
     eventually(lambda: topic.held()[0] == b"new" and topic.is_complete(1, 1))
     for emptied in ((1,), (0, 1)):

@@ -169,19 +169,25 @@ def test_numbers_of_many_digits_are_keys_of_their_own(spark):
     assert {each.key: each.states[1] for each in found}[f"0.{LONG}".encode()] == "0.111111111"
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        '{"id": 1} OK',
-        '{"id": 1}\n{"id": 2}',
-        b'{"id": "caf\xe9"}',
-        '{"id": NaN}',
-        '{"id": "\\ud83d"}',
-        "\ufeff{}",
-    ],
-)
-def test_what_reads_show_as_text_is_invalid(spark, value):
-    [found] = partials_of(spark, KEYS, value)
+TEXTS = [
+    '{"id": 1} OK',
+    '{"id": 1}\n{"id": 2}',
+    b'{"id": "caf\xe9"}',
+    '{"id": NaN}',
+    '{"id": "\\ud83d"}',
+    "\ufeff{}",
+]
+
+
+@pytest.fixture(scope="module")
+def texts(spark):
+    """The partial windows of one record of each of TEXTS."""
+    return dict(zip(TEXTS, partials_of_each(spark, KEYS, [[value] for value in TEXTS]), strict=True))
+
+
+@pytest.mark.parametrize("value", TEXTS)
+def test_what_reads_show_as_text_is_invalid(texts, value):
+    [found] = texts[value]
     assert (found.key, found.records, found.failed) == (None, 1, False)
 
 

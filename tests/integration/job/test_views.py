@@ -32,8 +32,6 @@ MINUTE_MS = 60_000
 BEGIN_MS = int(time.time()) // 3600 * 3_600_000 - 3_600_000
 PARTITIONS = 3
 JOB = "[job]\nheartbeat_ms = 100\n"
-SELDOM = "[spark]\n'spark.sql.streaming.pollingDelay' = '200ms'\n"
-"""Each of its many queries asks Kafka so often, and not every 10 ms, which takes a core."""
 METRICS = "metrics = 'openmetrics'\nmetrics_port = {port}\n"
 BY_USER = 'topic = "{topic}"\nkey = "user"\ntime = "at"\nlateness = "1d"\n'
 SOON_FINAL = "topic = '{topic}'\nkey = 'user'\ntime = 'at'\nlateness = '10s'\n"
@@ -138,7 +136,7 @@ def shared(kafka, redis_cluster, tmp_path_factory):
     compact(kafka, named("compacted")[0], 1)
     port = Ports().any()
     tables = "".join(filled(tables, *named(kind)) for kind, tables in VIEWS.items())
-    config = SELDOM + JOB + METRICS.format(port=port) + tables
+    config = JOB + METRICS.format(port=port) + tables
     with jobs.running(kafka, redis_cluster, tmp_path_factory.mktemp("views"), config) as running:
         for kind in VIEWS.keys() - {"failing", "early"}:
             running.wait_for(f"view {named(kind)[1]!r} is ready")

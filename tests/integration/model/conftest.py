@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A cluster that holds nothing else: each world leaves it empty."""
-    with own_cluster(tmp_path_factory.mktemp("model")) as cluster:
+    """A cluster without replicas, for the model has failovers of its own. Each world leaves it empty."""
+    with own_cluster(tmp_path_factory.mktemp("model"), replicas=0) as cluster:
         yield cluster.addresses
         cluster.stop()
 

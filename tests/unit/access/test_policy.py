@@ -171,13 +171,19 @@ ROWS = st.builds(
     PIECES,
     st.none() | st.builds(KeyRule, PIECES, st.booleans()),
     st.lists(
-        st.tuples(PIECES, st.lists(PIECES | st.integers() | st.booleans() | st.floats(-1e9, 1e9)).map(tuple))
+        st.tuples(
+            PIECES,
+            st.lists(PIECES | st.integers() | st.booleans() | st.floats(-1e9, 1e9), max_size=3).map(tuple),
+        ),
+        max_size=2,
     ).map(tuple),
-    st.none() | st.lists(PIECES).map(tuple),
+    st.none() | st.lists(PIECES, max_size=3).map(tuple),
 )
 TEXTS = st.lists(PIECES, max_size=2).map(tuple)
 SCOPES = st.builds(
-    Scope, PIECES, st.lists(st.builds(ScopeRule, ROWS, TEXTS, TEXTS, TEXTS, st.none() | PIECES)).map(tuple)
+    Scope,
+    PIECES,
+    st.lists(st.builds(ScopeRule, ROWS, TEXTS, TEXTS, TEXTS, st.none() | PIECES), max_size=3).map(tuple),
 )
 
 

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
         ValueNotReadable,
         ViewNotOpened,
     )
+    from keylane_client.json_text import parse_exactly, parse_json
     from keylane_client.snapshots import SnapshotPart
     from keylane_client.synced_topics import AsyncSyncedTopic, SyncedTopic
     from keylane_client.wire import Exchange, Hook
@@ -144,10 +145,12 @@ __all__ = [
     "Written",
     "all_of",
     "between",
+    "parse_exactly",
+    "parse_json",
     "starting_with",
 ]
 _MODULES = (
-    *("answers", "errors", "conditions", "wire", "context", "snapshots", "writes"),
+    *("answers", "errors", "conditions", "json_text", "wire", "context", "snapshots", "writes"),
     *("auth", "synced_topics", "client"),
 )
 """Where the names are. The last three import httpx, which takes longer than all the rest."""

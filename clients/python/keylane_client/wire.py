@@ -26,7 +26,7 @@ AskedKey = Key | int | Mapping[str, Any]
 Moment = datetime | int | str | Position
 """A time (a datetime, milliseconds since 1970, ISO 8601), or a position."""
 Loads = Callable[[str | bytes], Any]
-"""Parses JSON, as `json.loads` does."""
+"""Parses JSON, as `json.loads` and `parse_json` do."""
 EVENT_STREAM = "text/event-stream"
 STREAM_SILENCE_S = 45.0
 """A server sends a comment every 15 s: one that is silent for that long is gone."""

@@ -40,6 +40,8 @@ from keylane_spark.config.views import ViewConfig
 
 SparkValue = str | int | float | bool
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+SHOWN = 1_000
+"""Characters of a value that is wrong."""
 DEFAULT_PARTITIONS = 9
 """Of a topic that is created."""
 
@@ -68,7 +70,7 @@ def _field_types(tables: Any) -> dict[str, str]:
     for name, given in tables.items():
         if isinstance(given, dict):
             types |= {f"{name}.{inner}": kind for inner, kind in _field_types(given).items()}
-        elif given in FIELD_TYPES:
+        elif isinstance(given, str) and given in FIELD_TYPES:
             types[name] = given
         else:
             raise ValueError(f"the field {name} is one of {', '.join(FIELD_TYPES)}, not {given!r}")
@@ -322,6 +324,13 @@ class InvalidConfigFile(BadConfig):
 def load(path: Path) -> Config:
     """Read and validate the file. Raises InvalidConfigFile, which names line and field of every fault."""
     try:
+        return _load(path)
+    except RecursionError as error:
+        raise InvalidConfigFile([ConfigFault(str(path), "is nested too deeply")]) from error
+
+
+def _load(path: Path) -> Config:
+    try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidConfigFile([ConfigFault(str(path), f"can't be read: {error}")]) from error
@@ -345,7 +354,7 @@ def _fault_of(path: Path, text: str, field: list[str], what: str) -> ConfigFault
 
 def _fault(path: Path, text: str, fault: Any) -> ConfigFault:
     field = [str(part) for part in fault["loc"] if part != "[key]"]
-    given = "" if fault["type"] == "missing" else f", not {fault['input']!r}"
+    given = "" if fault["type"] == "missing" else f", not {repr(fault['input'])[:SHOWN]}"
     reason = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "extra_forbidden":
         reason, given = f"there is no such field{_nearest(field)}", ""

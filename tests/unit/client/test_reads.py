@@ -33,6 +33,7 @@ from keylane_client import (
     ClientOptions,
     HistoryTooShort,
     InvalidAnswer,
+    InvalidArgument,
     KeyAbsent,
     Position,
     Topic,
@@ -107,6 +108,28 @@ def test_numbers_keep_their_digits_with_a_parser_of_ones_own():
 def test_an_integer_of_any_length_is_a_number():
     api = ApiDouble(found_bytes(b'{"n": %b, "m": -7}' % (b"9" * 5_000)))
     assert api.topic()["k"].value == {"n": Decimal("9" * 5_000), "m": -7}
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda topic: topic.get("\ud800"),
+        lambda topic: topic.get_many(["a", "\ud800"]),
+        lambda topic: topic.get("x" * 70_000),
+        lambda topic: list(topic.scan(prefix="\ud800")),
+        lambda topic: list(topic.find({"name": "\ud800"})),
+        lambda topic: topic.reading(fields=["\ud800"]).get("k"),
+        lambda topic: topic.put("k", "a\ud800"),
+        lambda topic: topic.put("k", {"a": "\ud800"}),
+        lambda topic: topic.put("k", "v", idempotency_key="a\r\nb"),
+        lambda topic: topic.put("k", "v", idempotency_key="\ud800"),
+    ],
+)
+def test_what_no_request_can_have_is_an_argument_that_is_wrong(call):
+    api = ApiDouble(found(1))
+    with pytest.raises(InvalidArgument):
+        call(api.topic())
+    assert not api.requests
 
 
 def test_conditions_and_positions_are_sent_as_headers():

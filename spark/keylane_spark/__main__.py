@@ -30,7 +30,15 @@ from keylane.config import kafka as kafka_config
 from keylane.config.functions import renewable_redis, renewable_registry
 from keylane.config.settings import is_set
 from keylane.config.table import SETTINGS
-from keylane.errors import BadConfig, EngineEnded, Fenced, KeylaneError, SettingsError, SettingsUnavailable
+from keylane.errors import (
+    BadConfig,
+    EngineEnded,
+    Fenced,
+    KeylaneError,
+    SettingsError,
+    SettingsUnavailable,
+    UnknownTopic,
+)
 from keylane.ports import Clock
 from keylane.wiring.tracing import open_tracing
 from keylane_spark import job
@@ -154,15 +162,17 @@ def _run(config: Path, environment: Mapping[str, str], signals: Signals, hook: S
         security = given.connection.security
         _warn_of_readable(spark, given.redis.password, security.password, security.key)
         claims = ClaimClock(clock)
+        former: Inputs | None = None
         while True:
             renewed = given.kafka if references.has_references(environment) else None
             broker = JobKafka(given.connection, renewed=renewed)
             outside = spark, broker, given.redis, Path(checkpoint), clock, claims
             context = JobContext(given.config, *outside, _say, metrics, spans, given.registry)
-            job.run(context, signals.stop)
-            if not signals.go_on():
+            is_served, is_again = _serve(context, signals, former), signals.go_on()
+            if signals.asked.is_set() or (is_served and not is_again):
                 break
-            given = _read_again(config, environment, given)
+            former, given = (given, given) if is_served or former is None else (None, former)
+            given = _read_again(config, environment, given) if is_again else given
     except Fenced as error:
         _say(f"stops: {error}")
         raise
@@ -182,6 +192,19 @@ def _run(config: Path, environment: Mapping[str, str], signals: Signals, hook: S
             session.stop(spark)
     _say("stopped")
     return 0
+
+
+def _serve(context: JobContext, signals: Signals, former: Inputs | None) -> bool:
+    """Run the job. Returns False where it can't serve what was read again, so that `former` is next."""
+    try:
+        job.run(context, signals.stop)
+    except (UnknownTopic, *session.REFUSALS) as error:  # at the beginning alone
+        if former is None:
+            raise
+        reason = error if isinstance(error, UnknownTopic) else f"Spark refuses: {session.words_of(error)}"
+        _say(f"goes on as before: {reason}")
+        return False
+    return True
 
 
 def _read(config: Path, environment: Mapping[str, str]) -> Inputs:

@@ -60,11 +60,12 @@ def find_event_faults(values: Collection[bytes]) -> Iterator[str]:
 
 def explain_events(values: Collection[bytes]) -> str:
     """Return why not all values are a table's; "" where they are, and where no value is."""
-    faults = list(find_event_faults(values))
-    has_events = len(faults) < len(values) or any(b'"updateDescription"' in value for value in values)
+    judged = [value for value in values if value[:1] != b"\0"]
+    faults = list(find_event_faults(judged))
+    has_events = len(faults) < len(judged) or any(b'"updateDescription"' in value for value in judged)
     if not faults or not has_events:
         return ""
-    return f"{len(faults)} of {len(values)} values are not change events: {faults[0]}"
+    return f"{len(faults)} of {len(judged)} values are not change events: {faults[0]}"
 
 
 _FROM_S, _TO_S = 946_684_800, 4_102_444_800

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         ValueNotReadable,
         ViewNotOpened,
     )
+    from keylane_client.json_text import parse_exactly, parse_json
     from keylane_client.snapshots import SnapshotPart
     from keylane_client.synced_topics import AsyncSyncedTopic, SyncedTopic
     from keylane_client.topics import AsyncFind, AsyncSnapshot, AsyncTopic, Find, Snapshot, Topic
@@ -139,10 +140,12 @@ __all__ = [
     "Written",
     "all_of",
     "between",
+    "parse_exactly",
+    "parse_json",
     "starting_with",
 ]
 _MODULES = (
-    *("answers", "errors", "conditions", "wire", "context", "snapshots", "writes"),
+    *("answers", "errors", "conditions", "json_text", "wire", "context", "snapshots", "writes"),
     *("auth", "synced_topics", "topics", "client"),
 )
 """Where the names are. The last four import httpx, which takes longer than all the rest."""

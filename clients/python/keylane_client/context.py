@@ -1,6 +1,5 @@
 """What requests have in common: a client's options, a session's writes, and the terms of a topic's reads."""
 
-import json
 import random
 import uuid
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -17,6 +16,7 @@ from keylane_client.errors import (
     Unavailable,
     Unreachable,
 )
+from keylane_client.json_text import parse_json
 from keylane_client.models import to_model
 from keylane_client.wire import (
     ApiRequest,
@@ -103,15 +103,14 @@ class ClientOptions:
 
     `idempotent_writes`: each write has an idempotency key of its own, so it can be sent again.
 
-    The service needs an idempotency store for that. `loads` parses JSON: with
-    `functools.partial(json.loads, parse_float=decimal.Decimal)` no digit of a number is lost. `hooks`: each
-    is entered around each request, the first one outermost; see `Exchange`.
+    The service needs an idempotency store for that. `loads` parses JSON: with `parse_exactly` no digit of a
+    number is lost. `hooks`: each is entered around each request, the first one outermost; see `Exchange`.
     """
 
     timeout_s: float = 35.0
     retries: RetryPolicy = field(default_factory=RetryPolicy)
     idempotent_writes: bool = False
-    loads: Loads = json.loads
+    loads: Loads = parse_json
     hooks: Sequence[Hook] = ()
 
 

@@ -134,20 +134,28 @@ class _Driver(Generic[H]):
         """Return the request as httpx has it. The path is percent-encoded already, and stays as it is.
 
         `silence_s`: the longest time without a byte, None for the client's own timeout.
+
+        Raises InvalidArgument for what no request can have.
         """
+        for name, value in headers.items():
+            if not (value.isascii() and value.isprintable()):
+                raise InvalidArgument(f"{name} has characters that a header can't have")
         timeout = self.http.timeout
         if silence_s is not None:
             timeout = httpx.Timeout(
                 silence_s, connect=timeout.connect, write=timeout.write, pool=timeout.pool
             )
-        return self.http.build_request(
-            request.method,
-            str(self.http.base_url).rstrip("/") + request.path,
-            params=dict(request.query) or None,
-            headers=dict(headers),
-            content=request.body,
-            timeout=timeout,
-        )
+        try:
+            return self.http.build_request(
+                request.method,
+                str(self.http.base_url).rstrip("/") + request.path,
+                params=dict(request.query) or None,
+                headers=dict(headers),
+                content=request.body,
+                timeout=timeout,
+            )
+        except (httpx.InvalidURL, UnicodeEncodeError) as error:
+            raise InvalidArgument(f"no request can have this key, name or condition: {error}") from error
 
 
 class Halt:

@@ -1,7 +1,6 @@
 """Answers and events from responses. What lacks something is InvalidAnswer: of another server, or version."""
 
 import base64
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from keylane_client.answers import (
     Window,
 )
 from keylane_client.errors import InvalidAnswer
+from keylane_client.json_text import parse_json
 from keylane_client.wire import ApiResponse, Key, Loads, normal_key
 
 
@@ -35,7 +35,7 @@ def expect_keylane() -> Iterator[None]:
         ) from error
 
 
-def parse_document(response: ApiResponse, loads: Loads = json.loads) -> dict[str, Any]:
+def parse_document(response: ApiResponse, loads: Loads = parse_json) -> dict[str, Any]:
     """Parse a JSON object. Raises InvalidAnswer."""
     with expect_keylane():
         found = loads(response.body)

@@ -113,6 +113,7 @@ class SyncCalls:
             listening = listen_to_changes(path, self._chosen.query(), str(at), pause_s)
             try:
                 while chunk := (yield listening).body:
+                    received_s = time.monotonic()
                     for event in parser.feed(chunk):
                         if event.name == "gap":
                             return has_moved
@@ -125,7 +126,7 @@ class SyncCalls:
                             self.records.at, failures, has_moved, is_current = at, 0, True, True
                     self.records.expire()
                     if is_current:
-                        self.records.confirm(time.monotonic())
+                        self.records.confirm(received_s)
                 # The server is being stopped, or a proxy ends what takes long.
                 failures += 1
                 pause_s = self._retries.wait_s(None, failures)

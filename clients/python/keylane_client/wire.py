@@ -26,7 +26,7 @@ AskedKey = Key | int | Mapping[str, Any]
 Moment = datetime | int | str | Position
 """A time (a datetime, milliseconds since 1970, ISO 8601), or a position."""
 Loads = Callable[[str | bytes], Any]
-"""Parses JSON, as `json.loads` does."""
+"""Parses JSON, as `json.loads` and `parse_json` do."""
 EVENT_STREAM = "text/event-stream"
 STREAM_SILENCE_S = 45.0
 """A server sends a comment every 15 s: one that is silent for that long is gone."""
@@ -142,12 +142,20 @@ def stream_of(conversation: Conversation[T]) -> Stream[T]:
 
 
 def encode_key(key: Key) -> bytes:
-    """Return the key's bytes. Raises InvalidArgument for an empty one, and for what is not a key."""
+    """Return the key's bytes. Raises InvalidArgument for an empty one, and what is no key or no Unicode."""
     if not isinstance(key, (str, bytes)):
         raise InvalidArgument(f"a key is a string or bytes, not {type(key).__name__}")
     if not key:
         raise InvalidArgument("the key is empty: records without a key cannot be read by key")
-    return key.encode() if isinstance(key, str) else key
+    return _utf8(key, "the key") if isinstance(key, str) else key
+
+
+def _utf8(text: str, what: str) -> bytes:
+    """Return a text's bytes. Raises InvalidArgument for half of a surrogate pair."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(f"{what} is not valid Unicode: {error.reason}") from error
 
 
 def plain_key(key: AskedKey) -> Key:
@@ -171,7 +179,7 @@ def normal_key(key: AskedKey) -> Key:
 
 def segment(name: str) -> str:
     """Return a name as one segment of a path."""
-    return quote(name, safe="")
+    return quote(_utf8(name, "the name"), safe="")
 
 
 def key_segment(key: Key) -> tuple[str, dict[str, str]]:
@@ -205,15 +213,15 @@ def encode_value(value: Any) -> tuple[bytes, str]:
     """Return the value's bytes and their content type: bytes and strings as they are, all else as JSON.
 
     Dataclasses and models of pydantic are JSON, too. Raises InvalidArgument for None, which could be JSON's
-    null or a deletion, and for what is not JSON.
+    null or a deletion, for what is not JSON, and for what is not valid Unicode.
     """
     if value is None:
         raise InvalidArgument("None is not a value: delete the key, or write b'null' for JSON's null")
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value), "application/octet-stream"
     if isinstance(value, str):
-        return value.encode(), "text/plain; charset=utf-8"
-    return to_json(value).encode(), "application/json"
+        return _utf8(value, "the value"), "text/plain; charset=utf-8"
+    return _utf8(to_json(value), "the value"), "application/json"
 
 
 def encode_moment(moment: Moment) -> str:

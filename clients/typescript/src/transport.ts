@@ -15,6 +15,7 @@ import {
   Unreachable,
 } from "./problems.ts";
 import type { Query } from "./wire.ts";
+import { encodeText } from "./wire.ts";
 
 /** The first type asks for Keylane's own documents where the service has others for clients of REST Proxy. */
 const ACCEPT = "application/vnd.keylane+json, application/json, */*;q=0.5";
@@ -179,7 +180,10 @@ export async function pause(seconds: number, signal?: AbortSignal): Promise<void
 function queryText(query: Query = {}): string {
   const parameters = new URLSearchParams();
   for (const [name, given] of Object.entries(query)) {
-    for (const value of typeof given === "string" ? [given] : given) parameters.append(name, value);
+    for (const value of typeof given === "string" ? [given] : given) {
+      encodeText(name + value); // a query would ask for another text instead of one that UTF-8 does not have
+      parameters.append(name, value);
+    }
   }
   return parameters.size ? `?${parameters}` : "";
 }

@@ -24,9 +24,9 @@ export function encodeKey(key: Key): Uint8Array {
 }
 
 /** A text as UTF-8. Throws InvalidArgument for half of a surrogate pair, which UTF-8 does not have. */
-function encodeText(text: string): Uint8Array {
+export function encodeText(text: string): Uint8Array {
   const data = encodeUtf8(text);
-  if (text.includes("\ufffd") || decodeUtf8(data) === text) return data;
+  if (decodeUtf8(data) === text) return data;
   throw new InvalidArgument("the text has half of a surrogate pair, which no UTF-8 has");
 }
 

@@ -114,6 +114,11 @@ test("half of a surrogate pair is no key and no value", async () => {
   const topic = clientOf(new Double()).topic("t");
   await assert.rejects(topic.read("\ud800"), InvalidArgument);
   await assert.rejects(topic.put("k", "\udc00"), InvalidArgument);
+  await assert.rejects(topic.read("\ufffd\ud800"), InvalidArgument);
+  await assert.rejects(topic.find({ name: "\ud800" }).count(), InvalidArgument);
+  const double = new Double(record(1, "2:7"));
+  await clientOf(double).topic("t").read("\ufffd");
+  assert.match(double.asked[0]!.url.pathname, /keys\/%EF%BF%BD/);
 });
 
 test("what is not the URL of an API is refused, and one with a path is kept", () => {

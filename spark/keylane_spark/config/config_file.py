@@ -14,6 +14,9 @@ from keylane_spark.config.table import ConfigTable
 from keylane_spark.config.topics import Config, TopicConfig
 from keylane_spark.config.views import ViewConfig
 
+SHOWN = 1_000
+"""Characters of a value that is wrong."""
+
 
 class ConfigFault(NamedTuple):
     """What is wrong with a file. `where`: FILE:LINE, or FILE; `what`: FIELD: REASON, or the reason alone."""
@@ -32,6 +35,13 @@ class InvalidConfigFile(BadConfig):
 
 def load(path: Path) -> Config:
     """Read and validate the file. Raises InvalidConfigFile, which names line and field of every fault."""
+    try:
+        return _load(path)
+    except RecursionError as error:
+        raise InvalidConfigFile([ConfigFault(str(path), "is nested too deeply")]) from error
+
+
+def _load(path: Path) -> Config:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -56,7 +66,7 @@ def _fault_of(path: Path, text: str, field: list[str], what: str) -> ConfigFault
 
 def _fault(path: Path, text: str, fault: Any) -> ConfigFault:
     field = [str(part) for part in fault["loc"] if part != "[key]"]
-    given = "" if fault["type"] == "missing" else f", not {fault['input']!r}"
+    given = "" if fault["type"] == "missing" else f", not {repr(fault['input'])[:SHOWN]}"
     reason = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "extra_forbidden":
         reason, given = f"there is no such field{_nearest(field)}", ""

@@ -64,7 +64,7 @@ def _field_types(tables: Any) -> dict[str, str]:
     for name, given in tables.items():
         if isinstance(given, dict):
             types |= {f"{name}.{inner}": kind for inner, kind in _field_types(given).items()}
-        elif given in FIELD_TYPES:
+        elif isinstance(given, str) and given in FIELD_TYPES:
             types[name] = given
         else:
             raise ValueError(f"the field {name} is one of {', '.join(FIELD_TYPES)}, not {given!r}")

@@ -110,6 +110,8 @@ UPDATE = b'{"after":null,"updateDescription":{"updatedFields":"{}"},"op":"u"}'
         ([MONGO, UPDATE], "1 of 2 values are not change events: it is an update without its document"),
         ([UPDATE], "1 of 1 values are not change events: it is an update without its document"),
         ([b"{}", b"no"], ""),
+        ([b"{}", b"\0\1"], ""),
+        ([EVENT, b"\0\1", b"no"], "1 of 2 values are not change events: "),
         ([], ""),
     ],
 )

@@ -85,7 +85,7 @@ def test_a_table_of_csv_has_a_column_for_each_field_of_all_records(run, tmp_path
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["id", "n", "price", "ok", "more", "name", "mixed"]
     assert rows[0] == {
-        "id": "a", "n": "1.0", "price": "12.5", "ok": "true", "more": '{"x": [1]}', "name": "", "mixed": ""
+        "id": "a", "n": "1", "price": "12.5", "ok": "true", "more": '{"x": [1]}', "name": "", "mixed": ""
     }  # fmt: skip
     assert (rows[1]["name"], rows[1]["ok"], rows[2]["mixed"]) == ("Zoë", "", "4")
 
@@ -224,3 +224,51 @@ def test_a_line_that_is_no_record_says_why(run, tmp_path, line, fault):
 def test_numbers_keep_their_digits_in_values():
     line = {"key": "a", "value": {"fare": Decimal("12.50")}, "value_format": "json"}
     assert record_of_line(line).value == b'{"fare": 12.50}'
+
+
+HUGE = b'{"i": %b, "e": 1e99999999999999999999, "d": 0.1000000000000000055511151231257827, "l": 1e400}' % (
+    b"9" * 5_000
+)
+HALF = b'{"t": "\\ud83d!", "\\ud83d": 1}'
+
+
+def exported_values(run, path, *values: bytes) -> None:
+    """Export records with these values, as the service has them."""
+    rows = [a_row(f"k{number}", number) for number in range(len(values))]
+    content = lines(begun(1), *rows, lane(0), ended()).content
+    for number, value in enumerate(values):
+        assert b'"value": %d}' % number in content
+        content = content.replace(b'"value": %d}' % number, b'"value": %b}' % value)
+    answer = httpx.Response(200, headers={"Content-Type": "application/x-ndjson"}, content=content)
+    run(ApiDouble(answer)._answer, "export", "t", "-o", str(path))
+
+
+def test_any_number_is_in_a_file_with_its_digits(run, tmp_path):
+    exported_values(run, tmp_path / "t.jsonl", HUGE)
+    assert HUGE.decode().replace("1e400", "1E+400") in (tmp_path / "t.jsonl").read_text(encoding="utf-8")
+    exported_values(run, tmp_path / "t.csv", HUGE, b'{"d": 2}')
+    with (tmp_path / "t.csv").open(encoding="utf-8", newline="") as file:
+        huge, two = csv.DictReader(file)
+    assert huge == {
+        "key": "k0",
+        "i": "9" * 5_000,
+        "e": "1e99999999999999999999",
+        "d": "0.1000000000000000055511151231257827",
+        "l": "1E+400",
+    }
+    assert two["d"] == "2"
+    exported_values(run, tmp_path / "t.parquet", HUGE, b'{"d": 2}')
+    assert parquet.read_table(tmp_path / "t.parquet").to_pylist() == [
+        {"key": "k0", "i": "9" * 5_000, "e": "1e99999999999999999999", "d": 0.1, "l": "1E+400"},
+        {"key": "k1", "i": None, "e": None, "d": 2.0, "l": None},
+    ]
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
+def test_half_of_a_surrogate_pair_is_an_escape_in_tables(run, tmp_path, name):
+    path = tmp_path / name
+    exported_values(run, path, HALF)
+    if name == "t.parquet":
+        assert parquet.read_table(path).to_pylist() == [{"key": "k0", "t": "\\ud83d!", "\\ud83d": 1}]
+    else:
+        assert path.read_bytes() == b"key,t,\\ud83d\r\nk0,\\ud83d!,1\r\n"

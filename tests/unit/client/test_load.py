@@ -227,3 +227,18 @@ def test_a_key_that_is_no_column_is_told_with_the_columns_that_there_are(tmp_pat
     rows = rows_of(tmp_path, "order_id,city\n1,Bern\n")
     with pytest.raises(BadArgument, match="it has no 'id', which is to be the key: it has order_id, city"):
         Topics().loader().write(rows)
+
+
+def test_json_lines_keep_the_digits_of_their_numbers(tmp_path):
+    numbers = f'"n": 0.1000000000000000055511151231257827, "i": {"9" * 5_000}, "e": 1e99999999999999999999'
+    line = f'{{"id": "a", {numbers}}}'
+    (row,) = rows_of(tmp_path, line + "\n", read_json_lines)
+    assert render_value(row.values).decode() == line
+
+
+def test_a_cell_of_csv_may_be_as_long_as_a_value(tmp_path):
+    cell = "one line\n" * 30_000
+    assert [row.values for row in rows_of(tmp_path, f'id,t\n1,"{cell}"\n2,b\n')] == [
+        {"id": "1", "t": cell},
+        {"id": "2", "t": "b"},
+    ]

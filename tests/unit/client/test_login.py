@@ -8,6 +8,7 @@ import re
 import stat
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -189,6 +190,24 @@ def test_a_refresh_token_that_was_used_by_another_is_no_login_for_long(run, api,
         kept_logins.kept_token(api.url)
 
 
+def test_commands_that_run_at_once_use_a_refresh_token_once(run, api, issuer):
+    issuer.life_s = 0.0
+    run("login")
+    issuer.life_s, before = 600.0, len(issuer.asked)
+    with ThreadPoolExecutor(4) as threads:
+        tokens = set(threads.map(lambda _: kept_logins.kept_token(api.url), range(4)))
+    assert len(tokens) == len(issuer.asked) - before == 1
+
+
+@pytest.mark.parametrize("life", ["1e400", "NaN", "1e300", -1e300, 10**400])
+def test_a_life_that_no_clock_has_is_no_reason_to_fail(run, api, issuer, monkeypatch, life):
+    give = issuer.give
+    monkeypatch.setattr(issuer, "give", lambda asked: (200, give(asked)[1] | {"expires_in": life}))
+    printed = run("login")
+    assert printed.exit_code == 0, printed.exception
+    assert kept_logins._read()[api.url]["tokens"][1] < time.time() + 10 * 366 * 86_400
+
+
 @pytest.mark.parametrize(
     ("answer", "claims", "text"),
     [
@@ -286,6 +305,8 @@ def test_a_configuration_of_another_issuer_is_refused(issuer, monkeypatch):
         ({"issuer": "https://another.example.org"}, "of another issuer"),
         ({"token_endpoint": "http://id.example.org/token"}, "not an https URL"),
         ({"token_endpoint": None}, "not an https URL"),
+        ({"authorization_endpoint": "https://id.example.org/\x1b]0;title\x07"}, "not an https URL"),
+        ({"authorization_endpoint": "https://id.example.org/\u202eauth"}, "not an https URL"),
     ):
         monkeypatch.setattr(issuer, "show", lambda _, changed=changed: shown | changed)
         with pytest.raises(oidc.LoginFailed, match=re.escape(text)):

@@ -7,7 +7,6 @@ import os
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import ClassVar
@@ -34,10 +33,12 @@ from keylane_client import (
     ClientOptions,
     HistoryTooShort,
     InvalidAnswer,
+    InvalidArgument,
     KeyAbsent,
     Position,
     Topic,
     Unavailable,
+    parse_exactly,
 )
 
 
@@ -98,9 +99,37 @@ def test_a_value_is_read_by_its_content_type(content_type, body, value):
 
 
 def test_numbers_keep_their_digits_with_a_parser_of_ones_own():
-    options = ClientOptions(loads=partial(json.loads, parse_float=Decimal))
-    api = ApiDouble(found_bytes(b'{"fare": 12.50}'))
-    assert str(api.topic(options)["k"].value["fare"]) == "12.50"
+    options = ClientOptions(loads=parse_exactly)
+    api = ApiDouble(found_bytes(b'{"fare": 12.50, "far": 1e99999999999999999999}'))
+    found = api.topic(options)["k"].value
+    assert (str(found["fare"]), found["far"].digits) == ("12.50", "1e99999999999999999999")
+
+
+def test_an_integer_of_any_length_is_a_number():
+    api = ApiDouble(found_bytes(b'{"n": %b, "m": -7}' % (b"9" * 5_000)))
+    assert api.topic()["k"].value == {"n": Decimal("9" * 5_000), "m": -7}
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda topic: topic.get("\ud800"),
+        lambda topic: topic.get_many(["a", "\ud800"]),
+        lambda topic: topic.get("x" * 70_000),
+        lambda topic: list(topic.scan(prefix="\ud800")),
+        lambda topic: list(topic.find({"name": "\ud800"})),
+        lambda topic: topic.reading(fields=["\ud800"]).get("k"),
+        lambda topic: topic.put("k", "a\ud800"),
+        lambda topic: topic.put("k", {"a": "\ud800"}),
+        lambda topic: topic.put("k", "v", idempotency_key="a\r\nb"),
+        lambda topic: topic.put("k", "v", idempotency_key="\ud800"),
+    ],
+)
+def test_what_no_request_can_have_is_an_argument_that_is_wrong(call):
+    api = ApiDouble(found(1))
+    with pytest.raises(InvalidArgument):
+        call(api.topic())
+    assert not api.requests
 
 
 def test_conditions_and_positions_are_sent_as_headers():

@@ -18,7 +18,7 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from keylane_client import InvalidArgument, Position, Record, ValueMismatch
+from keylane_client import InvalidArgument, Position, Record, ValueMismatch, parse_exactly
 from keylane_client.spark.columns import TableColumns
 
 NOON = datetime(2026, 11, 29, 12, tzinfo=UTC)
@@ -126,6 +126,21 @@ def test_a_value_is_its_text_or_its_bytes(record: Record, kind: str, expected: A
 def test_a_value_that_is_not_there_or_no_object_is_an_error(record: Record, kind: DataType | str, fault: str):
     with pytest.raises(ValueMismatch, match=fault):
         column(record, kind)
+
+
+def test_a_string_has_the_digits_of_its_numbers():
+    exact = [StringType(), StructType().add("x", "string"), StructType().add("x", DecimalType(3, 1))]
+    rounded = [StructType().add("x", kind) for kind in ("double", "integer")]
+    schemas = [StructType().add("key", "string").add("value", kind) for kind in (*exact, *rounded)]
+    assert [TableColumns(each).is_exact for each in schemas] == [True] * 3 + [False] * 2
+    value = parse_exactly(text := '{"a": 12345678901234567.891, "b": 1e99999999999999999999}')
+    assert column(a_record(value), "string") == text
+    assert column(a_record({"x": value}), StructType().add("x", "string")) == {"x": text}
+
+
+def test_half_of_a_surrogate_pair_names_its_record():
+    with pytest.raises(ValueMismatch, match=r"the value of the record 2:7 .*surrogates"):
+        column(a_record({"x": "\ud83d"}), StructType().add("x", "string"))
 
 
 def test_keys_times_and_positions():

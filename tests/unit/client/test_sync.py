@@ -27,6 +27,7 @@ from tests.unit.client.snapshot_answers import (
 
 from keylane_client import Absent, AccessDenied, AsyncClient, Position, ServiceFailed, SyncFailed, Unavailable
 from keylane_client.syncing import BEGINNINGS
+from keylane_client.wire import ApiResponse, Items
 
 GAP = named("gap", {"partition": 0, "from": 3, "to": 9})
 
@@ -123,6 +124,25 @@ def test_age_grows_and_trouble_says_why_while_the_service_cannot_be_reached():
         before = records.age
         last.send(reached("0:6,1:6@7"))
         eventually(lambda: records.trouble is None and records.age < before)
+
+
+def test_the_time_that_a_hook_takes_is_no_news_of_the_service(monkeypatch):
+    ahead_s, now_s = [0.0], time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: now_s() + ahead_s[0])
+
+    def take_long(_: object) -> None:
+        ahead_s[0] += 100
+
+    records = ApiDouble().topic().sync(on_change=take_long)
+    stream = records._calls.stream()
+    next(stream)
+    snapshot = snapshot_of({"a": 1}).content
+    while not isinstance(stream.send(ApiResponse(200, {}, snapshot)), Items):
+        snapshot = b""
+    next(stream)
+    stream.send(ApiResponse(200, {}, (changed("a", 2, 8) + reached("0:9,1:9@7")).encode()))
+    assert (records["a"].value, str(records.at)) == (2, "0:9,1:9@7")
+    assert records.age >= timedelta(seconds=100)
 
 
 def test_after_a_gap_the_mapping_is_replaced_and_what_differs_is_reported():

@@ -209,7 +209,12 @@ def test_a_fault_of_a_toml_file_has_its_line(tmp_path, old, new, line):
 def test_a_file_that_is_missing_or_no_toml_is_an_error_of_the_setting(tmp_path):
     with pytest.raises(SettingsUnavailable, match="can't be read: No such file"):
         read_policy({"KEYLANE_ACCESS": f"file:{tmp_path}/none.toml"})
-    for text, said in (("a = ", "is not valid TOML"), ("a = 1", r"has one table, \[access\]")):
+    deep = "[access.rules]\nx = " + "[" * 1_000 + "]" * 1_000
+    for text, said in (
+        ("a = ", "is not valid TOML"),
+        ("a = 1", r"has one table, \[access\]"),
+        (deep, "is nested too deeply"),
+    ):
         (tmp_path / "a.toml").write_text(text)
         with pytest.raises(SettingsError, match=said):
             read_policy({"KEYLANE_ACCESS": f"file:{tmp_path}/a.toml"})

@@ -239,6 +239,18 @@ def test_find_takes_conditions_of_every_json_type_order_and_count():
     assert (counted["count"], counted.keys() >= FRESHNESS) == (3, True)
 
 
+def test_a_number_is_found_by_all_of_its_digits():
+    near = b'{"amount": 12345678901234567.891}', b'{"amount": 12345678901234568}'
+    state = a_state("tools-digits", *(a_record(f"k{n}", value) for n, value in enumerate(near)))
+    where = {"topic": "tools-digits", "where": {"amount": 7}}
+    body = json.dumps(a_message("tools/call", name="find", arguments=where))
+    found = {"12345678901234567.891": ["k0"], "1.2345678901234568e16": ["k1"], "[12345678901234567.9]": []}
+    for amount, keys in found.items():
+        response = an_agent(state).post(body.replace("7}", f"{amount}}}").encode())
+        result = json.loads(response.body)["result"]["structuredContent"]
+        assert [each["key"] for each in result["records"]] == keys
+
+
 @pytest.mark.parametrize("arguments", [{}, {"order": "amount"}, {"where": {"amount": "0.."}}])
 def test_pages_of_find_follow_one_another_to_the_end(arguments: dict[str, Any]):
     keys = [f"k{n:02}" for n in range(23)]

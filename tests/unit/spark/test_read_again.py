@@ -7,8 +7,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from pyspark.errors import AnalysisException
 from tests.servers.own import eventually
 
+from keylane.errors import UnknownTopic
 from keylane_spark import __main__ as job
 
 ADDRESSES = {"KEYLANE_KAFKA_BOOTSTRAP": "127.0.0.1:9", "KEYLANE_REDIS_NODES": "127.0.0.1:9"}
@@ -21,6 +23,7 @@ class RunningJob:
         self.signals, self.served, self.sessions = job.Signals(), [], 0
         self.config = config
         self.exit_code = None
+        self.refusal = UnknownTopic("refused")
 
     def run(self):
         self.exit_code = job.until_ended(self.config, ADDRESSES, self.signals)
@@ -28,6 +31,9 @@ class RunningJob:
     def serve(self, context, stop):
         """Stands for `keylane_spark.job.run`, which sets `stop` at its end, too."""
         self.served.append(sorted(context.config.topics))
+        if "refused" in context.config.topics:
+            stop.set()
+            raise self.refusal
         stop.wait()
         stop.set()
 
@@ -45,7 +51,7 @@ class RunningJob:
 
 
 @pytest.fixture
-def running(monkeypatch, tmp_path):
+def starting(monkeypatch, tmp_path):
     config = tmp_path / "keylane.toml"
     config.write_text("[topics.a]")
     found = RunningJob(config)
@@ -53,6 +59,12 @@ def running(monkeypatch, tmp_path):
     monkeypatch.setattr(job.session, "stop", lambda _: None)
     monkeypatch.setattr(job, "JobContext", lambda config, *_: SimpleNamespace(config=config))
     monkeypatch.setattr(job.job, "run", found.serve)
+    return found
+
+
+@pytest.fixture
+def running(starting):
+    found = starting
     thread = threading.Thread(target=found.run, daemon=True)
     thread.start()
     eventually(lambda: bool(found.served))
@@ -83,6 +95,32 @@ def test_a_file_that_can_not_be_served_leaves_everything_as_it_was(running, caps
     running.reads(text, ["a"])
     assert "goes on as before" in (printed := capsys.readouterr().out)
     assert said in printed
+
+
+@pytest.mark.parametrize(
+    ("refusal", "said"),
+    [
+        (UnknownTopic("refused"), "topic 'refused' is unknown"),
+        (AnalysisException("no function `f`"), "Spark refuses: no function `f`"),
+    ],
+    ids=["topic", "SQL"],
+)
+def test_what_can_not_be_served_after_all_leaves_everything_as_it_was(running, capsys, refusal, said):
+    running.refusal = refusal
+    runs = len(running.served)
+    running.config.write_text("[topics.a]\n[topics.refused]")
+    running.signals.read_again()
+    eventually(lambda: len(running.served) > runs + 1)
+    assert running.served[runs:] == [["a", "refused"], ["a"]]
+    assert f"goes on as before: {said}" in capsys.readouterr().out
+    running.reads("[topics.b]", ["b"])
+    assert running.exit_code is None
+
+
+def test_what_is_refused_at_the_start_ends_the_job(starting):
+    starting.config.write_text("[topics.refused]")
+    starting.run()
+    assert starting.exit_code == 4
 
 
 def test_a_stop_is_not_lost_behind_a_signal_to_read_again(running):

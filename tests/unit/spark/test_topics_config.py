@@ -111,6 +111,26 @@ def test_a_fault_names_line_and_field(tmp_path, text, faults):
         assert fault in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[topics.a.fields]\ntags = ["texts"]',
+        "[topics.a.fields]\ntags = 5",
+        "x = " + "[" * 1_000 + "]" * 1_000,
+        "[topics.a.fields]\n" + "a." * 1_000 + 'b = "text"',
+        "[" + "a." * 1_000 + "b]",
+        f"[topics.a]\nwhere = [{', '.join(['1'] * 10_000)}]",
+    ],
+    ids=["list", "number", "arrays", "field", "table", "long"],
+)
+def test_a_value_of_any_type_depth_and_length_is_a_fault_with_a_sentence(tmp_path, text):
+    path = tmp_path / "keylane.toml"
+    path.write_text(text)
+    with pytest.raises(BadConfig, match=re.escape(str(path))) as raised:
+        load(path)
+    assert len(str(raised.value)) < len(str(path)) + 3_000
+
+
 def test_fields_are_named_by_dotted_keys_and_imply_an_index(tmp_path):
     path = tmp_path / "keylane.toml"
     path.write_text(

@@ -15,7 +15,7 @@ import click
 
 import keylane_client as api
 from keylane_client.cli.errors import ApiFailed, BadArgument
-from keylane_client.cli.printing import line_of, load_exactly, print_json
+from keylane_client.cli.printing import line_of, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,7 +49,7 @@ class Remote:
     @contextmanager
     def client(self, options: api.ClientOptions | None = None) -> Iterator[api.Client]:
         """Give a client. An error of the API becomes ApiFailed, a wrong argument BadArgument."""
-        options = options or api.ClientOptions(loads=load_exactly)
+        options = options or api.ClientOptions(loads=api.parse_exactly)
         with translate_api_errors(), api.Client(self.url, self.auth, options=options) as client:
             yield client
 

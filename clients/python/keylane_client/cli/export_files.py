@@ -2,18 +2,18 @@
 
 import base64
 import csv
-import json
 import tempfile
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from itertools import islice
+from math import isfinite
 from pathlib import Path
 from typing import Any, Protocol
 
-from keylane_client import Record
+from keylane_client import Record, parse_exactly
 from keylane_client.cli.errors import BadArgument, CommandFailed
 from keylane_client.cli.parquet import require_pyarrow
-from keylane_client.cli.printing import load_exactly, render_json
+from keylane_client.cli.printing import render_json
 
 MOST_COLUMNS = 2_000
 """Of a table: a field each, of all records."""
@@ -108,25 +108,23 @@ class TableRows:
 
     def add(self, row: dict[str, Any]) -> None:
         """Keep a row. Raises CommandFailed for more columns than a table may have."""
+        row = {_unicode(name): _plain(value) for name, value in row.items()}
         for name, value in row.items():
             if value is not None:
                 self.kinds[name] = _kind_of_both(self.kinds.get(name), _kind_of(value))
         if len(self.kinds) > MOST_COLUMNS:
             raise CommandFailed(f"the values have more than {MOST_COLUMNS} fields: choose some with --fields")
-        self._file.write(render_json({name: _plain(value) for name, value in row.items()}) + "\n")
+        self._file.write(render_json(row) + "\n")
 
     def close(self) -> None:
         """Let go of the rows."""
         self._file.close()
 
     def batches(self) -> Iterator[list[dict[str, Any]]]:
-        """Return the rows, some at a time; each has what its columns' kinds say."""
+        """Return the rows, some at a time."""
         self._file.seek(0)
         while lines := list(islice(self._file, _BATCH_ROWS)):
-            rows = map(load_exactly, lines)
-            yield [
-                {name: _as_kind(value, self.kinds.get(name)) for name, value in row.items()} for row in rows
-            ]
+            yield list(map(parse_exactly, lines))
 
 
 def write_csv(path: Path, rows: TableRows) -> None:
@@ -145,7 +143,10 @@ def write_parquet(path: Path, rows: TableRows) -> None:
     schema = pa.schema([(name, types[kind]) for name, kind in rows.kinds.items()])
     with parquet.ParquetWriter(path, schema) as writer:
         for batch in rows.batches():
-            writer.write_batch(pa.RecordBatch.from_pylist(batch, schema))
+            typed = [
+                {name: _as_kind(value, rows.kinds.get(name)) for name, value in row.items()} for row in batch
+            ]
+            writer.write_batch(pa.RecordBatch.from_pylist(typed, schema))
 
 
 def _kind_of(value: Any) -> str:
@@ -153,7 +154,7 @@ def _kind_of(value: Any) -> str:
         return _BOOLEAN
     if isinstance(value, int):
         return _INTEGER if value in _INT64 else _TEXT
-    return _NUMBER if isinstance(value, (float, Decimal)) else _TEXT
+    return _NUMBER if isinstance(value, (float, Decimal)) and isfinite(float(value)) else _TEXT
 
 
 def _kind_of_both(kind: str | None, other: str) -> str:
@@ -171,10 +172,17 @@ def _as_kind(value: Any, kind: str | None) -> Any:
 
 
 def _cell(value: Any) -> str:
-    return "" if value is None else value if isinstance(value, str) else json.dumps(value)
+    return "" if value is None else value if isinstance(value, str) else render_json(value)
+
+
+def _unicode(text: str) -> str:
+    """Return a text with escapes for halves of surrogate pairs, which JSON has and UTF-8 has not."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return _unicode(value)
     return _base64(value) if isinstance(value, bytes) else value
 
 

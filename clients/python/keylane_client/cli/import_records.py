@@ -12,7 +12,7 @@ from keylane_client.cli.access import Remote, with_remote
 from keylane_client.cli.load import LoadedFile, load_file, with_load_options
 from keylane_client.cli.load_rows import Rows, open_with_progress, read_json_lines
 from keylane_client.cli.load_state import LoadIdentity, LoadState
-from keylane_client.cli.printing import load_exactly, render_json
+from keylane_client.cli.printing import render_json
 
 _EXPORTED = "(exported)"
 """In the place of a load's column, in what an earlier run has left."""
@@ -22,7 +22,8 @@ def record_of_line(line: dict[str, Any], *, has_timestamps: bool = True) -> NewR
     """Return the record of a line as `export_files.line_of_record` has it. Raises ValueError."""
     key, value, form = (line.get(name) for name in ("key", "value", "value_format"))
     if not isinstance(key, str) or not key:
-        raise ValueError("its key is not a string: keys with types are written in a form that the file lacks")
+        fault = "not a string: keys with types are written in a form that the file lacks"
+        raise ValueError(f"its key is {'empty: the service writes none' if key == '' else fault}")
     timestamp = line.get("timestamp") if has_timestamps else None
     if timestamp is not None and (not isinstance(timestamp, int) or isinstance(timestamp, bool)):
         raise ValueError("its timestamp is not a number of milliseconds")
@@ -79,7 +80,7 @@ def import_records(  # noqa: PLR0913 (the options of a command)
         state.remove()
 
     def read(progress: Any) -> Rows:
-        return read_json_lines(open_with_progress(file, progress), load_exactly)
+        return read_json_lines(open_with_progress(file, progress))
 
     load_file(
         remote,

@@ -14,13 +14,21 @@ import os
 import stat
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import click
 
 from keylane_client.cli.errors import BadArgument
 from keylane_client.cli.oidc import LoginFailed, Provider, Tokens, renew
+
+fcntl: ModuleType | None
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 FILE = "logins.json"
 EARLY_S = 30.0
@@ -39,9 +47,7 @@ def kept_token(url: str) -> str | None:
     found = _read().get(_name(url))
     if found is None:
         return None
-    if found["tokens"][1] - time.time() > EARLY_S:
-        return str(found["tokens"][0])
-    return _renewed(url, found)
+    return str(found["tokens"][0]) if _is_good(found) else _renewed(url)
 
 
 def keep_login(url: str, provider: tuple[str, ...], tokens: tuple[Any, ...]) -> None:
@@ -58,8 +64,34 @@ def forget_login(url: str) -> bool:
     return True
 
 
-def _renewed(url: str, found: dict[str, Any]) -> str:
-    provider, tokens = Provider(*found["provider"]), Tokens(*found["tokens"])
+def _renewed(url: str) -> str | None:
+    """Return the token, renewed if it ends soon: issuers take a refresh token once, and it may be in use."""
+    with _alone():
+        found = _read().get(_name(url))
+        if found is None or _is_good(found):
+            return None if found is None else str(found["tokens"][0])
+        return _renew(url, Provider(*found["provider"]), Tokens(*found["tokens"]))
+
+
+def _is_good(found: dict[str, Any]) -> bool:
+    return bool(found["tokens"][1] - time.time() > EARLY_S)
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Keep other commands from renewing a token meanwhile; not on Windows."""
+    if fcntl is None:
+        yield
+        return
+    folder = os.open(logins_file().parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
+def _renew(url: str, provider: Provider, tokens: Tokens) -> str:
     if tokens.refresh_token:
         try:
             tokens = renew(provider, tokens)

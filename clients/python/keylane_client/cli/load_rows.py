@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from keylane_client.cli.errors import BadArgument
 from keylane_client.cli.parquet import require_pyarrow
+from keylane_client.json_text import parse_exactly, render_exactly
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+LONGEST_CELL = 2**31 - 1
+"""Characters. By default a longer one than 131,072 ends its row, and what its lines had would be rows."""
 FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 
 
@@ -26,7 +29,6 @@ class Row:
 
 
 Rows = Iterator[Row]
-Loads = Callable[[str], Any]
 OpenText = Callable[[], TextIO]
 """Opens the file as UTF-8; what is read of it is progress."""
 
@@ -51,6 +53,7 @@ def format_of(path: Path, given: str | None) -> str:
 
 def read_csv(open_text: OpenText) -> Rows:
     """Read rows below a header line; all values are strings, an empty one is left out."""
+    csv.field_size_limit(LONGEST_CELL)
     with open_text() as file:
         reader = csv.DictReader(file, strict=True)
         if not reader.fieldnames:
@@ -72,15 +75,15 @@ def read_csv(open_text: OpenText) -> Rows:
                 yield Row(location, {name: value for name, value in row.items() if value != ""})
 
 
-def read_json_lines(open_text: OpenText, loads: Loads = json.loads) -> Rows:
-    """Read one JSON object a line; empty lines are skipped. `loads` parses them."""
+def read_json_lines(open_text: OpenText) -> Rows:
+    """Read one JSON object a line, whose numbers keep their digits; empty lines are skipped."""
     with open_text() as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
             try:
-                found = loads(line)
-            except ValueError as error:
+                found = parse_exactly(line)
+            except (ValueError, RecursionError) as error:
                 yield Row(f"line {number}", {}, f"it is not JSON: {error}")
                 continue
             fault = None if isinstance(found, dict) else "it is not a JSON object"
@@ -99,15 +102,24 @@ def read_parquet(path: Path) -> Rows:
         for batch in file.iter_batches(batch_size=1000):
             for values in batch.to_pylist():
                 number += 1
-                present = {name: value for name, value in values.items() if value is not None}
+                present = {name: _as_json(value) for name, value in values.items() if value is not None}
                 yield Row(f"row {number}", present)
 
 
 def render_value(values: dict[str, Any]) -> bytes:
     """Return a row as JSON. Raises ValueError for NaN and the infinities."""
-    return json.dumps(values, ensure_ascii=False, allow_nan=False, default=_as_text).encode()
+    return render_exactly(values, _quoted).encode()
 
 
-def _as_text(value: Any) -> str:
-    """Return what JSON has no type for: dates and times as ISO 8601, all else (decimals) as its text."""
+_quoted = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+
+
+def _as_json(value: Any) -> Any:
+    """Return what JSON has types for: dates and times as ISO 8601, all else (decimals) as its text."""
+    if isinstance(value, dict):
+        return {name: _as_json(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_as_json(each) for each in value]
+    if value is None or isinstance(value, (str, int, float)):
+        return value
     return str(value.isoformat()) if hasattr(value, "isoformat") else str(value)

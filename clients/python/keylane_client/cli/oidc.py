@@ -28,6 +28,7 @@ TIMEOUT_S = 20.0
 ACCESS, ID = "access", "id"
 DEFAULT_LIFE_S = 3600
 """Of an access token whose life the issuer does not say."""
+LONGEST_LIFE_S = 10 * 365 * 86_400
 _ENDPOINTS = ("authorization_endpoint", "token_endpoint")
 
 
@@ -144,7 +145,7 @@ def _request(provider: Provider, body: dict[str, str], *, nonce: str = "", subje
     life = claims.get("exp") if is_id else time.time() + _seconds(found.get("expires_in"))
     if isinstance(life, bool) or not isinstance(life, int | float):
         raise LoginFailed("the issuer's token has no end")
-    return Tokens(token, float(life), str(claims.get("sub", "")), str(found.get("refresh_token") or ""))
+    return Tokens(token, _bounded(life), str(claims.get("sub", "")), str(found.get("refresh_token") or ""))
 
 
 def _ask(method: str, url: str, body: dict[str, str] | None = None) -> dict[str, Any]:
@@ -175,7 +176,8 @@ def _checked(url: object) -> str:
         is_safe = parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(parts.hostname or ""))
     except ValueError:
         is_safe = False
-    if not is_safe or not parts.hostname:
+    # It is printed, and opened: a terminal obeys what is not printable.
+    if not is_safe or not parts.hostname or not (str(url).isascii() and str(url).isprintable()):
         raise LoginFailed(f"the issuer's address {str(url)[:200]!r} is not an https URL")
     return str(url)
 
@@ -201,8 +203,14 @@ def _claims_of(id_token: object) -> dict[str, Any]:
 def _seconds(given: object) -> float:
     try:
         return float(given) if isinstance(given, int | float | str) else DEFAULT_LIFE_S
-    except ValueError:
+    except (ValueError, OverflowError):
         return DEFAULT_LIFE_S
+
+
+def _bounded(end_s: float) -> float:
+    """Return the end of a token's life as a time that clocks have."""
+    latest_s = time.time() + LONGEST_LIFE_S
+    return max(float(end_s), 0.0) if end_s < latest_s else latest_s  # of NaN, too
 
 
 def _base64url(data: bytes) -> str:

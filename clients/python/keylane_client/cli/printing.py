@@ -10,13 +10,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from datetime import timedelta
-from decimal import Decimal
-from functools import partial
 from typing import Any
 
 import click
 
 from keylane_client import Position
+from keylane_client.json_text import render_exactly
 
 LINES = "\n\t"
 """What is not printable, and stays where a text has several lines."""
@@ -29,15 +28,8 @@ def print_json(value: Any) -> None:
 
 
 def render_json(value: Any) -> str:
-    """Return JSON in which a Decimal is the number that it is: `load_exactly` makes one of `12.50`."""
-    if isinstance(value, Decimal):
-        return str(value)
-    if isinstance(value, Mapping):
-        fields = (f"{_quoted(str(name))}: {render_json(each)}" for name, each in value.items())
-        return f"{{{', '.join(fields)}}}"
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(render_json, value))}]"
-    return _quoted(value)
+    """Return JSON in which numbers have their digits, and what is not printable is escaped."""
+    return render_exactly(value, _quoted)
 
 
 def _quoted(value: Any) -> str:
@@ -59,10 +51,6 @@ def printable(text: str, kept: str = "") -> str:
 def printable_bytes(data: bytes) -> str:
     """Return bytes as lines of text for a terminal; what is not UTF-8 is escaped too."""
     return printable(data.decode(errors="backslashreplace"), LINES)
-
-
-load_exactly = partial(json.loads, parse_float=Decimal)
-"""Parses JSON without losing a digit of a number."""
 
 
 def to_json(value: Any) -> Any:

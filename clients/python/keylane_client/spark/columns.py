@@ -10,7 +10,6 @@ A value that is not what its column says is an error, which names the record.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -37,6 +36,7 @@ from pyspark.sql.types import (
 
 from keylane_client.answers import Record
 from keylane_client.errors import InvalidArgument, ValueMismatch
+from keylane_client.json_text import render_exactly
 
 Convert = Callable[[Any], Any]
 _ARROW: dict[type[DataType], pa.DataType] = {
@@ -63,6 +63,8 @@ _OF_RECORD: dict[str, tuple[type[DataType], ...]] = {
     "timestamp": (TimestampType, LongType),
 }
 """The columns of a table, and the types that each may have."""
+_OF_DIGITS = ("decimal", "string", "binary")
+"""Types whose values have the digits of JSON: floats would lose some."""
 SHOWN = 100
 """Characters of a value in an error."""
 MOST_FIELDS, MOST_CHARACTERS = 50, 200
@@ -79,7 +81,7 @@ class TableColumns:
         self._columns = [(each.name, _converter_of_column(each.name, each.dataType)) for each in schema]
         value = schema["value"].dataType if "value" in schema.names else None
         self.fields = _paths_of(value) if isinstance(value, StructType) else []
-        self.has_decimals = "decimal" in schema.simpleString()
+        self.is_exact = value is not None and any(kind in value.simpleString() for kind in _OF_DIGITS)
 
     def batch(self, records: Sequence[Record], next_offset: int) -> pa.RecordBatch:
         """Return records of a lane as a batch. Raises ValueMismatch, which names column and record."""
@@ -108,7 +110,7 @@ def _check(name: str, kind: DataType) -> None:
 def _array(name: str, values: list[Any], kind: pa.DataType, records: Sequence[Record]) -> pa.Array:
     try:
         return pa.array(values, kind)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError):
         for value, record in zip(values, records, strict=True):
             _converted(name, lambda _: pa.array([value], kind), record)  # noqa: B023 (runs at once)
         raise
@@ -260,8 +262,7 @@ def _date_of(found: Any) -> date:
     return date.fromisoformat(str(found))
 
 
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=float)
+_json = render_exactly
 
 
 def _string_of(found: Any) -> str:

@@ -10,13 +10,10 @@ many read at a time).
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
-from decimal import Decimal
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
@@ -26,6 +23,7 @@ from keylane_client.auth import Bearer
 from keylane_client.client import Client
 from keylane_client.context import ClientOptions
 from keylane_client.errors import AccessDenied, InvalidArgument, KeylaneError
+from keylane_client.json_text import parse_exactly, parse_json
 from keylane_client.snapshots import SnapshotPart
 from keylane_client.spark.columns import TableColumns
 from keylane_client.spark.filters import PushedFilters, TopicFields
@@ -91,9 +89,9 @@ class TopicSource:
             raise InvalidArgument("the option tasks is a number from 1 on")
         return cls(url, topic, options.get("token"), int(tasks))
 
-    def open(self, *, has_decimals: bool = False) -> Client:
+    def open(self, *, is_exact: bool = False) -> Client:
         """Return a client."""
-        loads = partial(json.loads, parse_float=Decimal) if has_decimals else json.loads
+        loads = parse_exactly if is_exact else parse_json
         auth = Bearer(self.token) if self.token else None
         return Client(self.url, auth, options=ClientOptions(loads=loads))
 
@@ -178,7 +176,7 @@ class KeylaneReader(DataSourceReader):
         """Yield the rows of a task's lanes. Raises as a snapshot; ValueMismatch for what fits no column."""
         part = partition.part  # type: ignore[attr-defined]
         columns = TableColumns(self._schema)
-        with self._source.open(has_decimals=columns.has_decimals) as client:
+        with self._source.open(is_exact=columns.is_exact) as client:
             topic = client.topic(self._source.topic).reading(fields=columns.fields)
             snapshot = topic.snapshot(prefix=self._pushed.prefix, where=self._pushed.conditions).part(part)
             rows: list[Record] = []

@@ -49,6 +49,13 @@ class _WrittenPolicy(NamedTuple):
 
 def read_policy(environment: Mapping[str, str]) -> Policy:
     """Return the policy. Raises SettingsError, which shows no token's hash, and SettingsUnavailable."""
+    try:
+        return _read_policy(environment)
+    except RecursionError:
+        raise SettingsError(VARIABLE, "is nested too deeply") from None
+
+
+def _read_policy(environment: Mapping[str, str]) -> Policy:
     source = _read_source(environment)
     issuers, rules = (_list_of(source, name) for name in _LISTS)
     digests = {name: each for name, each in source.given.items() if name not in _LISTS}

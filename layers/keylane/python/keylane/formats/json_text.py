@@ -40,6 +40,20 @@ def finite(text: str) -> float:
     return number
 
 
+class ExactFloat(float):
+    """A number that JSON has with these `digits`, of which the float is the nearest."""
+
+    __slots__ = ("digits",)
+    digits: str
+
+
+def finite_exactly(text: str) -> ExactFloat:
+    """As `finite`, with the number's digits."""
+    number = ExactFloat(finite(text))
+    number.digits = text
+    return number
+
+
 def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object of JSON, as `object_pairs_hook`. Raises ValueError for a name that is there twice."""
     found = dict(pairs)
@@ -52,7 +66,9 @@ compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 """Renders without spaces, and text as it is."""
 decoder = json.JSONDecoder(parse_constant=no_constant, parse_float=finite)
 """Decodes a text by RFC 8259; how deep it may be nested is Python's limit."""
-_unambiguous = json.JSONDecoder(parse_constant=no_constant, parse_float=finite, object_pairs_hook=once)
+_unambiguous = json.JSONDecoder(
+    parse_constant=no_constant, parse_float=finite_exactly, object_pairs_hook=once
+)
 _SPACE = re.compile(r"[ \t\r\n]*")
 _BYTE_ORDER_MARK = "\ufeff"
 """Removed here: the codec that removes it is in Python, and takes three times as long as UTF-8's."""
@@ -67,7 +83,10 @@ def parse(data: bytes) -> Any:
 
 
 def parse_unambiguous(data: bytes) -> Any:
-    """As `parse`; an object that has a name twice, which readers take differently, is a ValueError, too."""
+    """As `parse`, with ExactFloats.
+
+    An object that has a name twice, which readers take differently, is a ValueError, too.
+    """
     return _parse_by(_unambiguous, data)
 
 

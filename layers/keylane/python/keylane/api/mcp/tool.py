@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from keylane.api.http.request import topic_name
 from keylane.api.mcp.messages import render_object
-from keylane.formats.json_text import members
+from keylane.formats.json_text import ExactFloat, members
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -147,6 +147,8 @@ def _texts(value: Any) -> Sequence[str]:
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, ExactFloat):
+        return value.digits
     return value if isinstance(value, str) else json.dumps(value)
 
 

@@ -195,14 +195,13 @@ def _run(config: Path, environment: Mapping[str, str], signals: Signals, hook: S
 
 
 def _serve(context: JobContext, signals: Signals, former: Inputs | None) -> bool:
-    """Run the job. Returns False where it can't serve what was read again, so that `former` is next."""
+    """Run the job. Returns False where Kafka lacks a topic of what was read again: `former` is next."""
     try:
         job.run(context, signals.stop)
-    except (UnknownTopic, *session.REFUSALS) as error:  # at the beginning alone
+    except UnknownTopic as error:  # at the beginning alone
         if former is None:
             raise
-        reason = error if isinstance(error, UnknownTopic) else f"Spark refuses: {session.words_of(error)}"
-        _say(f"goes on as before: {reason}")
+        _say(f"goes on as before: {error}")
         return False
     return True
 

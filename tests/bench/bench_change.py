@@ -34,7 +34,7 @@ AS_BY_UP = StackOptions(metrics=True)
 """Else the first command would find other settings, and start the job again."""
 STEPS = ("told", "ready", "returned")
 RECORDS = 1_000
-ANSWER_S = 120.0
+ANSWER_S = 300.0
 POLL_S = 0.02
 JSON = {"Content-Type": "application/json"}
 JSON_RECORDS = {"Content-Type": "application/vnd.kafka.json.v2+json"}

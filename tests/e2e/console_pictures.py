@@ -92,8 +92,9 @@ def fly(stack: Stack, client: Client) -> None:
 
 
 def view_offset(client: Client) -> int:
-    """How many records the view has."""
-    return sum(sum(lane["offsets"]) for lane in client.request("GET", f"/views/{steps.VIEW}").json["lanes"])
+    """How many records each lane of the view has; 0 while it is built."""
+    view = client.request("GET", f"/views/{steps.VIEW}").json
+    return 0 if view.get("building", True) else min(sum(lane["offsets"]) for lane in view["lanes"])
 
 
 def commit(stack: Stack, group: str, lag: int) -> None:

@@ -56,7 +56,7 @@ NOT_PLAIN = frozenset(
 _ANYTHING = b"*/*"
 
 
-class Caller(NamedTuple):
+class PlainCaller(NamedTuple):
     """What decodes the values for a caller. Where rules decide what they see: the decision, and the rows."""
 
     decoder: ValueDecoder
@@ -81,7 +81,7 @@ class SentLookup(NamedTuple):
     request_id: str
     begun_s: float
     accept: str | None
-    caller: Caller
+    caller: PlainCaller
     lookup: Lookup
     asked: Ask
     exchange: Exchange
@@ -114,7 +114,7 @@ class PlainLookups:
         self._dictionaries = parts.store.dictionaries
         self._timeout_ms = parts.settings.state_timeout_ms
         self._parts = parts
-        self._anyone = Caller(parts.decoder(parts.registry_wait(), as_bytes=False))
+        self._anyone = PlainCaller(parts.decoder(parts.registry_wait(), as_bytes=False))
 
     @classmethod
     def open(
@@ -181,7 +181,9 @@ class PlainLookups:
         except BadRequest:
             return None
 
-    def _send(self, caller: Caller, lookup: Lookup, begun_s: float, accept: str | None) -> SentLookup | None:
+    def _send(
+        self, caller: PlainCaller, lookup: Lookup, begun_s: float, accept: str | None
+    ) -> SentLookup | None:
         deadline = Deadline.after_ms(self._timeout_ms, self._clock)
         names = lookup.names if caller.may_ask(lookup.key) else lookup.names[1:]
         asked = self._state.ask_primary(lookup.lane.slot, (b"MGET", *names), deadline)
@@ -206,7 +208,7 @@ class PlainLookups:
         except KeylaneError:
             return None
 
-    def _caller_of(self, headers: dict[bytes, bytes], layout: Layout) -> Caller | None:
+    def _caller_of(self, headers: dict[bytes, bytes], layout: Layout) -> PlainCaller | None:
         """Return who may read a topic; None where something else has to be asked, or there may be nobody."""
         authorizer = self._authorizer
         if authorizer is None:
@@ -221,7 +223,7 @@ class PlainLookups:
             rows = parts.store.scopes.of(layout)
         except OutsideScope:
             return None
-        return Caller(parts.decoder(parts.registry_wait(), as_bytes=False), decision, rows)
+        return PlainCaller(parts.decoder(parts.registry_wait(), as_bytes=False), decision, rows)
 
 
 def _accept_of(headers: dict[bytes, bytes]) -> str | None:

@@ -6,20 +6,24 @@ slowly has no more of the server's memory than a fast one. Few may be read at a 
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 
+from keylane.api.http.problems import problem
 from keylane.api.http.response import Response
 from keylane.metrics.meter import MetricSink
 from keylane.model.changes import ChangeEvent
 from keylane_server.admission import WaitRefused
 from keylane_server.coders import CODERS, PlainCoder
 from keylane_server.greenlets import RequestCancelled, RequestGreenlet, begin_awaited
-from keylane_server.streams import HEARTBEAT_S, PIECE_BYTES, SEND_TIMEOUT_S
+from keylane_server.streams import HEARTBEAT_S, PIECE_BYTES, SEND_TIMEOUT_S, SLOW_READER
 
 SNAPSHOT = "snapshot"
 MOST_SNAPSHOTS = 8
 """How many are read of one process at a time: each takes as much of it as some dozen look-ups."""
+SLOW_BYTES_PER_S, SLOW_AFTER_S = 64 * 1024, 20.0
+"""One whose client takes less, once it was waited for that long, makes room for another that is asked for."""
 LEAST_PIECE = 8 * 1024
 """Smaller pieces wait for the next one, for FLUSH_S at most."""
 FLUSH_S = 0.5
@@ -36,7 +40,7 @@ class LineBodies:
 
     def open(self, begin: Callable[[], Iterator[bytes]], coding: str | None) -> "LineBody":
         """Open a body, as a request. `LineBody.close` must follow. Raises WaitRefused, and as `begin`."""
-        if len(self._bodies) >= MOST_SNAPSHOTS:
+        if len(self._bodies) >= MOST_SNAPSHOTS and not self._cut_slowest():
             raise WaitRefused(f"{len(self._bodies)} snapshots are read")
         body = LineBody(self, CODERS[coding]())
         self._bodies.add(body)
@@ -58,6 +62,15 @@ class LineBodies:
         for body in list(self._bodies):
             body.end(last)
 
+    def _cut_slowest(self) -> bool:
+        """Cut off the body whose client reads most slowly, if it is slow: it can go on where it was."""
+        slowest = min(self._bodies, key=LineBody.reading_bytes_per_s)
+        if slowest.reading_bytes_per_s() >= SLOW_BYTES_PER_S:
+            return False
+        slowest.cut()
+        self._bodies.discard(slowest)
+        return True
+
     def _report(self) -> None:
         self._metrics.add_number("StreamsOpen", (SNAPSHOT,), len(self._bodies))
 
@@ -70,6 +83,8 @@ class LineBody:
         self._bodies = bodies
         self._coder = coder
         self._running: RequestGreenlet | None = None
+        self._sending: asyncio.Timeout | None = None
+        self._sent_bytes, self._waited_s, self._given_s = 0, 0.0, 0.0
         self._is_left = False
         self._is_cut = False
         self._last = b""
@@ -77,8 +92,27 @@ class LineBody:
     @contextlib.asynccontextmanager
     async def sending(self) -> AsyncIterator[None]:
         """Give the block the time in which the client has to take a piece. Raises TimeoutError."""
-        async with asyncio.timeout(SEND_TIMEOUT_S):
-            yield
+        self._given_s = time.monotonic()
+        try:
+            async with asyncio.timeout(SEND_TIMEOUT_S) as self._sending:
+                yield
+        finally:
+            self._waited_s += time.monotonic() - self._given_s
+            self._sending = None
+
+    def reading_bytes_per_s(self) -> float:
+        """Return how fast the client takes what it is given; infinite where it was hardly waited for."""
+        waited_s = self._waited_s + (time.monotonic() - self._given_s if self._sending else 0)
+        return math.inf if waited_s < SLOW_AFTER_S else self._sent_bytes / waited_s
+
+    def cut(self) -> None:
+        """End the body, whatever its client reads."""
+        self.count_as_cut()
+        self.end(
+            problem(SLOW_READER, "others asked for snapshots: go on behind the last whole lane", "stream")
+        )
+        if self._sending is not None:
+            self._sending.reschedule(0)
 
     def count_as_cut(self) -> None:
         """Count the body, once, as one whose client reads too slowly."""
@@ -126,10 +160,10 @@ class LineBody:
                 waiting += self._coder.flush()
             elif len(waiting) < LEAST_PIECE:
                 continue
-            for chunk in _cut(waiting):
+            for chunk in self._cut_up(waiting):
                 yield chunk
             waiting = b""
-        for chunk in _cut(waiting):
+        for chunk in self._cut_up(waiting):
             yield chunk
 
     async def _next(self) -> bytes | None:
@@ -142,12 +176,13 @@ class LineBody:
         finally:
             self._running = None
 
+    def _cut_up(self, data: bytes) -> Iterator[bytes]:
+        """Yield data as it is given to the client."""
+        for at in range(0, len(data), PIECE_BYTES):
+            piece = data[at : at + PIECE_BYTES]
+            self._sent_bytes += len(piece)
+            yield piece
+
 
 def _problem_line(document: str) -> bytes:
     return b'{"problem": %s}\n' % document.encode()
-
-
-def _cut(data: bytes) -> Iterator[bytes]:
-    """Yield data as it is given to the client."""
-    for at in range(0, len(data), PIECE_BYTES):
-        yield data[at : at + PIECE_BYTES]

@@ -46,7 +46,7 @@ PIECE_BYTES = 32 * 1024
 SEND_TIMEOUT_S = 60.0
 """How long a client may read nothing while there is something to read."""
 AFTER_FAILURE_S = 1.0
-SLOW_READER = Problem(503, "slow-reader", "The client reads more slowly than changes come")
+SLOW_READER = Problem(503, "slow-reader", "The client reads too slowly")
 _HEARTBEAT = b":\n\n"
 _RETRY = b"retry: %d\n\n" % RECONNECT_MS
 _log = logging.getLogger("keylane.serve")

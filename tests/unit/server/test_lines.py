@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import json
 import zlib
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import zstandard
+from tests.support.becoming import becomes
 from tests.support.fakes import FakeMetrics
 
 from keylane.errors import UnknownTopic
@@ -196,3 +198,42 @@ async def test_a_client_that_reads_too_slowly_is_counted_once():
     body.count_as_cut()
     body.count_as_cut()
     assert opened.cut == 1
+
+
+async def test_a_client_that_reads_slowly_makes_room_for_another(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(lines, "SLOW_AFTER_S", 0.5)
+    opened = OpenBodies()
+
+    async def take(body: LineBody, pause: float) -> bytes:
+        """Take the body, pausing at each piece."""
+        received = b""
+        with contextlib.suppress(TimeoutError):
+            async for chunk in body.chunks(lambda: None):
+                async with body.sending():
+                    await asyncio.sleep(pause)
+                received += chunk
+        return received
+
+    fast = [await opened.open(some_lines(10, 5_000)) for _ in range(MOST_SNAPSHOTS - 1)]
+    slow = await opened.open(some_lines(10, 5_000))
+    for each in fast:
+        await take(each, 0)
+    taking = asyncio.ensure_future(take(slow, 60))
+    with pytest.raises(WaitRefused):  # it was not waited for long yet
+        await opened.open(some_lines())
+    await becomes(lambda: slow.reading_bytes_per_s() <= PIECE_BYTES / 0.5)
+    monkeypatch.setattr(lines, "SLOW_BYTES_PER_S", PIECE_BYTES / 0.5 + 1)
+    await opened.open(some_lines())
+    assert await asyncio.wait_for(taking, 20) == b""
+    assert opened.cut == 1
+    with pytest.raises(WaitRefused):
+        await opened.open(some_lines())
+
+
+async def test_one_that_is_cut_off_between_pieces_says_why_in_its_last_line():
+    opened = OpenBodies()
+    body = await opened.open(some_lines())
+    chunks = aiter(body.chunks(lambda: None))
+    body.cut()
+    [line] = [chunk async for chunk in chunks]
+    assert json.loads(line)["problem"]["type"] == "urn:keylane:problem:slow-reader"

@@ -20,8 +20,6 @@ PATIENCE_S = 0.5
 """How long a request waits to read: half of what a read may take."""
 HELD_BYTES = 64 * 1024 * 1024
 """Over this, requests that hold nothing wait until others are answered."""
-YOUNG = 1
-"""The oldest generation of objects in which what a request has left is looked for."""
 
 
 class ReplyBudget:
@@ -63,14 +61,15 @@ class ReplyBudget:
     def release(self, size_bytes: int) -> None:
         """Stop counting replies: their request is answered.
 
-        An error keeps the frames that it has passed, and they keep the replies, until Python looks for such
-        circles. It does after so many objects, of which pages of large values have few: 160 MiB stayed.
+        Objects of a request that know each other, as an error and the frames that it has passed do, keep the
+        replies until Python looks for such cycles. It does after so many objects, of which pages of large
+        values have few: 800 MiB stayed.
         """
         self.held_bytes -= size_bytes
         self._released_bytes += size_bytes
         if self._released_bytes >= HELD_BYTES:
             self._released_bytes = 0
-            gc.collect(YOUNG)
+            gc.collect()  # of a few ms: what the process has loaded is not looked at
         self._go_on()
 
     def _has_room(self, holds: bool) -> bool:

@@ -44,7 +44,10 @@ class NotAllowed(Exception):
 
 
 class TokenAuthorizer:
-    """Decides as the authorizer function does. A thread reads the policy: it may be in a secret store."""
+    """Decides as the authorizer function does. A thread reads the policy: it may be in a secret store.
+
+    `is_audited`: whether each decision is logged.
+    """
 
     def __init__(
         self, environment: Mapping[str, str], clock: Clock, executor: Executor, metrics: MetricSink
@@ -53,7 +56,7 @@ class TokenAuthorizer:
         self._clock = clock
         self._executor = executor
         self._metrics = metrics
-        self._is_audited = bool(ACCESS.read(environment, AUDIT))
+        self.is_audited = bool(ACCESS.read(environment, AUDIT))
         self._policy = Policy()
         self._issued = IssuedTokens(clock)
         self._granted: set[tuple[bytes, Need]] = set()
@@ -88,11 +91,6 @@ class TokenAuthorizer:
             self._policy = policy
             self._granted.clear()
             self._issued.use(policy)
-
-    @property
-    def is_audited(self) -> bool:
-        """Whether each decision is logged."""
-        return self._is_audited
 
     def recall(self, authorization: bytes, need: Need, route: str) -> Decision | None:
         """Return what is known to be decided on a request by its token; None where `authorize` has to decide.
@@ -174,7 +172,7 @@ class TokenAuthorizer:
         asked, decision = self._decide(request, authorization, found)
         if found is not None:
             self.count(decision)
-        if self._is_audited:
+        if self.is_audited:
             audit(decision, asked, request.target)
         if not decision.is_allowed:
             raise NotAllowed

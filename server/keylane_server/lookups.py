@@ -57,22 +57,11 @@ _ANYTHING = b"*/*"
 
 
 class PlainCaller(NamedTuple):
-    """What decodes the values for a caller. Where rules decide what they see: the decision, and the rows."""
+    """What decodes the values for a caller. Where rules decide what they see: the decision, and the rules."""
 
     decoder: ValueDecoder
     decision: Decision | None = None
-    rows: TopicScope | None = None
-
-    def may_ask(self, key: bytes) -> bool:
-        """Return whether a key is one that exists for the caller."""
-        return self.rows is None or self.rows.has_key(key)
-
-    def permitted(self, answer: Answer) -> Answer:
-        """Return an answer with its record, if the caller may read it. Raises KeylaneError."""
-        record = answer.record
-        if record is None or self.rows is None or self.rows.permits_record(record):
-            return answer
-        return answer._replace(record=None)
+    rules: TopicScope | None = None
 
 
 class SentLookup(NamedTuple):
@@ -140,11 +129,12 @@ class PlainLookups:
         if found is None or headers is None:
             return None
         accept = _accept_of(headers)
-        lookup = None if prefers_bytes(accept) else self._plan(found[1].decode(), found[2])
-        caller = None if lookup is None else self._caller_of(headers, lookup.layout)
-        if lookup is None or caller is None:
+        layout = None if prefers_bytes(accept) else self._layout_of(found[1].decode())
+        caller = None if layout is None else self._caller_of(headers, layout)
+        if layout is None or caller is None:
             return None
-        return self._send(caller, lookup, begun_s, accept)
+        lookup = self._plan(layout, found[2], caller.rules)
+        return None if lookup is None else self._send(caller, lookup, begun_s, accept)
 
     async def answer(self, sent: SentLookup) -> Response[Any] | None:
         """Wait for the reply and render it; None where the request has to take the way of all."""
@@ -159,7 +149,7 @@ class PlainLookups:
             if isinstance(exchange.error, RedisTimeoutError):
                 self._state.note_late(sent.asked)
             return None
-        answer = self._answer_of(sent, exchange.replies[0])
+        answer = self._answer_of(lookup, exchange.replies[0])
         if answer is None:
             return None
         if self._authorizer is not None and sent.caller.decision is not None:
@@ -168,16 +158,20 @@ class PlainLookups:
         response = render_record(answer, read, sent.caller.decoder, self._clock.now_ms())
         return self._application.finish(response, ROUTE, sent.request_id, sent.begun_s)
 
-    def _plan(self, topic: str, key: bytes) -> Lookup | None:
-        """Return what to ask for a key; None where something else has to be asked, too."""
+    def _layout_of(self, topic: str) -> Layout | None:
+        """Return the layout of a topic; None where something else has to be asked, too."""
         layout = self._layouts.known(topic)
-        if layout is None or len(key) > KEY_LIMIT_BYTES or not self._served.is_served(topic):
+        if layout is None or not self._served.is_served(topic):
             return None
         options = layout.options
-        if options.key_format == "registry" or options.value_format == "registry":
+        return None if "registry" in (options.key_format, options.value_format) else layout
+
+    def _plan(self, layout: Layout, key: bytes, rules: TopicScope | None) -> Lookup | None:
+        """Return what to ask for a key; None for what is not a key of the topic."""
+        if len(key) > KEY_LIMIT_BYTES:
             return None
         try:
-            return plan_lookup(layout, record_key(options, key))
+            return plan_lookup(layout, record_key(layout.options, key), rules)
         except BadRequest:
             return None
 
@@ -185,28 +179,27 @@ class PlainLookups:
         self, caller: PlainCaller, lookup: Lookup, begun_s: float, accept: str | None
     ) -> SentLookup | None:
         deadline = Deadline.after_ms(self._timeout_ms, self._clock)
-        names = lookup.names if caller.may_ask(lookup.key) else lookup.names[1:]
-        asked = self._state.ask_primary(lookup.lane.slot, (b"MGET", *names), deadline)
+        asked = self._state.ask_primary(lookup.lane.slot, (b"MGET", *lookup.names), deadline)
         if asked is None or not self._admission.reads.enter_at_once():
             return None
         exchange = self._connections[asked.node].send(asked.packed, 1, asked.deadline.at_s)
         return SentLookup(new_request_id(), begun_s, accept, caller, lookup, asked, exchange)
 
-    def _answer_of(self, sent: SentLookup, reply: Any) -> Answer | None:
+    def _answer_of(self, lookup: Lookup, reply: Any) -> Answer | None:
         """Return what a reply says; None where it is an error, or the key has to be read with more care.
 
         So has one whose value is compressed with a dictionary that has not been read yet.
         """
         if not isinstance(reply, list):
             return None
-        lookup, caller, expand = sent.lookup, sent.caller, expand_none
+        expand = expand_none
         if lookup.layout.options.compression != "none":
             expand = Expander(lookup.layout, self._dictionaries).expand
         try:
-            answer = answer_of(lookup, reply if caller.may_ask(lookup.key) else (None, *reply), expand)
-            return caller.permitted(answer) if answer is not None and is_final(answer) else None
+            answer = answer_of(lookup, reply, expand)
         except KeylaneError:
             return None
+        return answer if is_final(answer) else None
 
     def _caller_of(self, headers: dict[bytes, bytes], layout: Layout) -> PlainCaller | None:
         """Return who may read a topic; None where something else has to be asked, or there may be nobody."""
@@ -220,10 +213,10 @@ class PlainLookups:
         parts = self._parts.within(decision.scope)
         assert parts.store.scopes is not None  # noqa: S101 - for the type checker: of a scope
         try:
-            rows = parts.store.scopes.of(layout)
+            rules = parts.store.scopes.of(layout)
         except OutsideScope:
             return None
-        return PlainCaller(parts.decoder(parts.registry_wait(), as_bytes=False), decision, rows)
+        return PlainCaller(parts.decoder(parts.registry_wait(), as_bytes=False), decision, rules)
 
 
 def _accept_of(headers: dict[bytes, bytes]) -> str | None:

@@ -103,15 +103,9 @@ def _read(reading: Reading, key: bytes, terms: ReadTerms, *, primary_only: bool 
 
 
 def _look_up(reading: Reading, key: bytes, *, primary_only: bool) -> Answer | None:
-    lookup = plan_lookup(reading.layout, key)
-    names, scope = lookup.names, reading.scope
-    is_asked = scope is None or scope.has_key(key)
-    reply = reading.store.state.read(
-        lookup.slot, names if is_asked else names[1:], reading.deadline, primary_only=primary_only
-    )
-    answer = answer_of(lookup, reply if is_asked else (None, *reply), reading.expander())
-    if reading.scope is not None and answer is not None:
-        answer = answer._replace(record=reading.permitted(answer.record))
+    lookup = plan_lookup(reading.layout, key, reading.scope)
+    reply = reading.store.state.read(lookup.slot, lookup.names, reading.deadline, primary_only=primary_only)
+    answer = answer_of(lookup, reply, reading.expander())
     reading.watermarks.add(lookup.lane, answer and answer.watermark)
     return answer
 

@@ -36,8 +36,9 @@ from keylane_server.pages import PROBES
 from keylane_server.received import ReceivedRequest, new_request_id
 from keylane_server.refusals import ServerStops
 from keylane_server.replies import ReplyBudget, RequestReplies
-from keylane_server.sending import Outbox, Turns, is_direct
+from keylane_server.sending import Outbox, is_direct
 from keylane_server.sites import OwnSites
+from keylane_server.streamed_bodies import StreamedBody, Turns
 from keylane_server.streams import EventStream
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ class ServerApp:
                 with self._spans.of(request) as span:
                     response = await self._respond(request, receive, fault)
                     span.answered(response)
-            if isinstance(response.body, STREAMED):
+            if isinstance(response.body, StreamedBody):
                 self._answering.discard(asyncio.current_task())
                 await self._stream(send, receive, response, request)
             else:
@@ -259,7 +260,7 @@ class ServerApp:
         try:
             bounds = RequestBounds(admission.pause_long_poll_s, replies)
             response = await self._begin(request, complete, receive, bounds)
-            is_streaming = isinstance(response.body, STREAMED)
+            is_streaming = isinstance(response.body, StreamedBody)
         finally:
             if not is_streaming:
                 admission.leave_long_poll()
@@ -378,8 +379,6 @@ class ServerApp:
             await self._outbox.send(send, receive, scope, start, body)
 
 
-STREAMED = (EventStream, LineBody)
-"""Bodies that are sent as they come."""
 _NO_CONTENT = 204
 KEY_ROUTE = "get_key"
 LARGE_BODY_BYTES = 64 * 1024

@@ -17,7 +17,8 @@ from keylane.model.changes import ChangeEvent
 from keylane_server.admission import WaitRefused
 from keylane_server.coders import CODERS, PlainCoder
 from keylane_server.greenlets import RequestCancelled, RequestGreenlet, begin_awaited
-from keylane_server.streams import HEARTBEAT_S, PIECE_BYTES, SEND_TIMEOUT_S, SLOW_READER
+from keylane_server.streamed_bodies import PIECE_BYTES, StreamedBody
+from keylane_server.streams import HEARTBEAT_S, SLOW_READER
 
 SNAPSHOT = "snapshot"
 MOST_SNAPSHOTS = 8
@@ -75,30 +76,28 @@ class LineBodies:
         self._metrics.add_number("StreamsOpen", (SNAPSHOT,), len(self._bodies))
 
 
-class LineBody:
+class LineBody(StreamedBody):
     """The lines of one client: the body of its response. `pieces`: some lines each."""
 
     def __init__(self, bodies: LineBodies, coder: PlainCoder) -> None:
+        super().__init__(bodies.count_cut)
         self.pieces: Iterator[bytes] = iter(())  # an empty one: what came so far is sent at once
         self._bodies = bodies
         self._coder = coder
         self._running: RequestGreenlet | None = None
-        self._sending: asyncio.Timeout | None = None
         self._sent_bytes, self._waited_s, self._given_s = 0, 0.0, 0.0
         self._is_left = False
-        self._is_cut = False
         self._last = b""
 
     @contextlib.asynccontextmanager
     async def sending(self) -> AsyncIterator[None]:
-        """Give the block the time in which the client has to take a piece. Raises TimeoutError."""
+        """See `StreamedBody.sending`; it is noted how long the client takes."""
         self._given_s = time.monotonic()
         try:
-            async with asyncio.timeout(SEND_TIMEOUT_S) as self._sending:
+            async with super().sending():
                 yield
         finally:
             self._waited_s += time.monotonic() - self._given_s
-            self._sending = None
 
     def reading_bytes_per_s(self) -> float:
         """Return how fast the client takes what it is given; infinite where it was hardly waited for."""
@@ -111,14 +110,7 @@ class LineBody:
         self.end(
             problem(SLOW_READER, "others asked for snapshots: go on behind the last whole lane", "stream")
         )
-        if self._sending is not None:
-            self._sending.reschedule(0)
-
-    def count_as_cut(self) -> None:
-        """Count the body, once, as one whose client reads too slowly."""
-        if not self._is_cut:
-            self._is_cut = True
-            self._bodies.count_cut()
+        self.stop_sending()
 
     def leave(self) -> None:
         """End the body where it is: its client has gone."""

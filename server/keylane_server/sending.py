@@ -17,7 +17,7 @@ import contextlib
 import os
 import socket
 import time
-from collections import Counter, deque
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from keylane_server.admission import Overloaded
@@ -42,8 +42,6 @@ QUEUED = 5
 PIECE_S = 20.0
 LEAST_BYTES_PER_S = 4_096
 """At which rate an answer is read at least, after its first PIECE_S."""
-PIECES_OF_TICK = 16
-"""How many pieces of streams are given to granian in one tick of the loop."""
 CONNECTION_SHARE, ADDRESS_SHARE = 1 / 8, 1 / 2
 """The parts of all bytes that may wait for one connection, and for one address."""
 
@@ -107,40 +105,6 @@ class Outbox:
         """Close the connection with the most bytes whose time is over, if there is one."""
         if stalled:
             shut_down(max(stalled, key=self._stalled.__getitem__))
-
-
-class Turns:
-    """So many have their turn in one tick of the loop, and the others in the next ones, in their order.
-
-    300 listeners of a large event took 24 ms of each tick, and a read has several.
-    """
-
-    def __init__(self, of_tick: int = PIECES_OF_TICK) -> None:
-        self._of_tick = of_tick
-        self._taken = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
-
-    async def take(self) -> None:
-        """Wait for a turn."""
-        loop = asyncio.get_running_loop()
-        if not self._taken:
-            loop.call_soon(self._begin_tick)
-        if self._taken < self._of_tick:
-            self._taken += 1
-            return
-        turn: asyncio.Future[None] = loop.create_future()
-        self._waiting.append(turn)
-        await turn
-
-    def _begin_tick(self) -> None:
-        self._taken = 0
-        while self._waiting and self._taken < self._of_tick:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                self._taken += 1
-        if self._taken:
-            asyncio.get_running_loop().call_soon(self._begin_tick)
 
 
 def is_direct(body: bytes, scope: dict[str, Any]) -> bool:

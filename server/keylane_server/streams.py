@@ -32,6 +32,7 @@ from keylane_server.greenlets import (
     pause_s,
     run_request,
 )
+from keylane_server.streamed_bodies import PIECE_BYTES, StreamedBody
 
 HEARTBEAT_S = 15.0
 """Proxies close connections that are idle for a minute; and so the server notices clients that have gone."""
@@ -41,10 +42,6 @@ BUFFER_EVENTS = 10_000
 """What a feed keeps for those of its listeners that are behind."""
 FEEDS_BYTES = OWN_BYTES = 32 * 1024 * 1024
 """What all feeds keep, and what is rendered for single listeners."""
-PIECE_BYTES = 32 * 1024
-"""What is given to a client at a time. granian keeps some pieces for one that reads nothing."""
-SEND_TIMEOUT_S = 60.0
-"""How long a client may read nothing while there is something to read."""
 AFTER_FAILURE_S = 1.0
 SLOW_READER = Problem(503, "slow-reader", "The client reads too slowly")
 _HEARTBEAT = b":\n\n"
@@ -230,7 +227,7 @@ class ChangeFeed:
             stream.end(event)
 
 
-class EventStream:
+class EventStream(StreamedBody):
     """The events of one client: the body of its response.
 
     `number`: of the next event that it takes from its feed. `own_bytes`: what is rendered for it alone, and
@@ -245,6 +242,7 @@ class EventStream:
         is_wanted: Callable[[bytes], bool],
         choose: Choose | None,
     ) -> None:
+        super().__init__(streams.count_cut)
         self.feed = feed
         self.number = 0
         self.own_bytes = 0
@@ -256,8 +254,6 @@ class EventStream:
         self._last: ChangeEvent | None = None
         self._has_news = asyncio.Event()
         self._is_left = False
-        self._is_cut = False
-        self._sending: asyncio.Timeout | None = None
 
     def notice(self) -> None:
         """Take note that the feed has events. One that is behind all that is kept is cut off."""
@@ -271,18 +267,7 @@ class EventStream:
         """End the stream, whatever its client reads."""
         self.count_as_cut()
         self.leave()
-        if self._sending is not None:
-            self._sending.reschedule(0)
-
-    @contextlib.asynccontextmanager
-    async def sending(self) -> AsyncIterator[None]:
-        """Give the block the time in which the client has to take a piece. Raises TimeoutError."""
-        async with asyncio.timeout(SEND_TIMEOUT_S) as sending:
-            self._sending = sending
-            try:
-                yield
-            finally:
-                self._sending = None
+        self.stop_sending()
 
     def _take(self) -> bytes:
         """Take the next events that the client wants, some small ones or a large one; b"" for none."""
@@ -308,12 +293,6 @@ class EventStream:
             feed.has_taken(self)
         self._streams.own(self, size_bytes if is_own and size_bytes > PIECE_BYTES else 0)
         return b"".join(parts)
-
-    def count_as_cut(self) -> None:
-        """Count the stream, once, as one that ends because its client reads too slowly."""
-        if not self._is_cut:
-            self._is_cut = True
-            self._streams.count_cut()
 
     def end(self, last: ChangeEvent) -> None:
         """End the stream with this event, after those that are in the buffer."""

@@ -190,7 +190,7 @@ BOUNDS = {
     "keylane_server.sending:Outbox._of_address": RUNNING,
     "keylane_server.sending:Outbox._of_connection": RUNNING,
     "keylane_server.sending:Outbox._stalled": RUNNING,
-    "keylane_server.sending:Turns._waiting": RUNNING,
+    "keylane_server.streamed_bodies:Turns._waiting": RUNNING,
     "keylane_server.sites:_is_local": "a host: _LONGEST_HOST, 1,024",
     "keylane_server.streams:ChangeFeed._behind": RUNNING,
     "keylane_server.streams:ChangeFeed._kept": "BUFFER_BYTES, FEEDS_BYTES",

@@ -21,7 +21,7 @@ from keylane_server.admission import Overloaded, WaitRefused
 from keylane_server.greenlets import pause_s, run_request
 from keylane_server.lines import MOST_SNAPSHOTS, LineBodies, LineBody
 from keylane_server.refusals import refusal_of
-from keylane_server.streams import PIECE_BYTES
+from keylane_server.streamed_bodies import PIECE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

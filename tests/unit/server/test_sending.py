@@ -14,7 +14,7 @@ from keylane.api.http.response import Response
 from keylane_server import sending
 from keylane_server.admission import AdmissionControl, Limits, Overloaded
 from keylane_server.app import ServerApp
-from keylane_server.sending import Outbox, Turns, is_direct, shut_down
+from keylane_server.sending import Outbox, is_direct, shut_down
 
 LIMIT = 800_000
 BODY = b"x" * 90_000
@@ -171,35 +171,3 @@ async def test_the_text_of_an_answer_does_not_wait_with_its_bytes(monkeypatch: p
     assert response.body is None
     answering.cancel()
     await asyncio.wait([answering])
-
-
-async def test_so_many_have_their_turn_in_one_tick_and_others_in_their_order():
-    turns, had = Turns(of_tick=2), list[int]()
-
-    async def take(number: int) -> None:
-        await turns.take()
-        had.append(number)
-
-    tasks = [asyncio.create_task(take(number)) for number in range(7)]
-    await asyncio.sleep(0)
-    assert had == [0, 1]
-    tasks[3].cancel()
-    ticks = 0
-    while len(had) < 6:
-        before = len(had)
-        await asyncio.sleep(0)
-        assert len(had) - before <= 2
-        ticks += 1
-        assert ticks < 20
-    assert had == [0, 1, 2, 4, 5, 6]
-
-
-async def test_who_comes_alone_has_its_turn_at_once():
-    turns, had = Turns(of_tick=1), list[int]()
-    for number in range(3):
-        await turns.take()
-        had.append(number)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-    assert had == [0, 1, 2]
-    assert not turns._waiting

@@ -26,7 +26,7 @@ def attributes(resource, key):
 
 def test_the_server_has_its_own_variables_and_each_of_the_functions_whose_handlers_it_runs():
     main = template()["Resources"]
-    wanted = {"KEYLANE_ACCESS", "KEYLANE_LOGIN", "KEYLANE_METRICS_NAMESPACE"}
+    wanted = {"KEYLANE_ACCESS", "KEYLANE_LOGIN", "KEYLANE_MCP_WRITES", "KEYLANE_METRICS_NAMESPACE"}
     for function in (QUERY, PRODUCE, EXPLORE):
         properties = main[f"{function.capitalize()}Function"]["Properties"]
         wanted |= properties["Environment"]["Variables"].keys()

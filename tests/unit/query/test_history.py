@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.builders import NOW_MS, a_layout, lane_of, layout_entry, value_entry
+from tests.support.builders import NOW_MS, TERMS, a_layout, lane_of, layout_entry, value_entry
 from tests.support.compressed import frame_of
 from tests.support.fakes import FakeState
 from tests.support.stored import StoredTopic
 
 from keylane.errors import CorruptState, HistoryTooShort, NoHistory, PositionNotReached, TooLarge
 from keylane.model.records import Options, Position
+from keylane.query.history_entries import HistoryScan
+from keylane.query.newest import read_all_history
 from keylane.state import codec, redis_keys
 
 if TYPE_CHECKING:
@@ -61,6 +63,10 @@ class Kept(StoredTopic):
             value_entry(self.layout, KEY, value, offset=offset, timestamp_ms=time, source_partition=source)
         )
 
+    def key_of_another_lane(self) -> bytes:
+        keys = (b"%d" % number for number in range(99))
+        return next(key for key in keys if lane_of(self.layout, key)[0] != self.partition)
+
     def read(self, **arguments: Any) -> HistoryPage:
         """`arguments`: fields of ReadTerms and of HistoryScan."""
         return self.history(KEY, **arguments)
@@ -99,8 +105,8 @@ def member_of(row: Row) -> bytes:
     return data[2:10] + data[:2] + data[10:]
 
 
-def history_name(layout: Layout) -> bytes:
-    return redis_keys.history_key(lane_of(layout, KEY)[2], layout.topic, layout.generation, KEY)
+def history_name(layout: Layout, key: bytes = KEY) -> bytes:
+    return redis_keys.history_key(lane_of(layout, key)[2], layout.topic, layout.generation, key)
 
 
 ROWS = st.lists(
@@ -151,6 +157,54 @@ def test_pages_are_the_history_newest_first(
         if (from_ms is None or row.time >= from_ms) and (to_ms is None or row.time < to_ms)
     ]
     assert kept.pages(limit=limit, from_ms=from_ms, to_ms=to_ms) == within
+
+
+@settings(max_examples=200)
+@given(rows=ROWS, others=ROWS, limit=st.integers(1, 7))
+def test_pages_of_two_keys_are_both_histories_newest_first_with_all_of_one_time_and_offset(
+    rows: list[Row], others: list[Row], limit: int
+):
+    kept = with_strays(*rows)
+    second = kept.key_of_another_lane()
+    name = history_name(kept.layout, second)
+    kept.state.sorted_sets[name] = {member_of(row): row.time for row in others}
+    kept.mark(kept.layout, has_strays=True)
+    partition = lane_of(kept.layout, second)[0]
+    wanted = [(row.time, row.offset, row.source or kept.partition, row.value) for row in rows]
+    wanted += [(row.time, row.offset, row.source or partition, row.value) for row in others]
+    found: list[tuple[int, int, int, bytes | None]] = []
+    after = None
+    while True:
+        scan = HistoryScan(limit, after=after)
+        page = read_all_history(kept.store, kept.layout.topic, [KEY, second], scan, TERMS)
+        found += [
+            (
+                entry.timestamp_ms,
+                entry.position.offset,
+                entry.position.partition,
+                entry.record and entry.record.value,
+            )
+            for entry in page.entries
+        ]
+        after = page.next_after
+        if after is None:
+            break
+        assert page.entries
+    orders = [each[:2] for each in found]
+    assert orders == sorted(orders, reverse=True)
+    assert sorted(found, key=repr) == sorted(wanted, key=repr)
+
+
+def test_a_page_of_two_keys_is_bounded_in_bytes():
+    kept = Kept(*(Row(number, number, b"x" * 1_500_000) for number in range(2)))
+    second = kept.key_of_another_lane()
+    large = {member_of(Row(number, number, b"y" * 1_500_000)): number for number in range(2)}
+    kept.state.sorted_sets[history_name(kept.layout, second)] = large
+    page = read_all_history(kept.store, kept.layout.topic, [KEY, second], HistoryScan(100), TERMS)
+    assert [entry.timestamp_ms for entry in page.entries] == [1, 1]
+    scan = HistoryScan(100, after=page.next_after)
+    rest = read_all_history(kept.store, kept.layout.topic, [KEY, second], scan, TERMS)
+    assert ([entry.timestamp_ms for entry in rest.entries], rest.next_after) == ([0, 0], None)
 
 
 def test_a_page_is_one_round_trip_and_large_ones_end_early():

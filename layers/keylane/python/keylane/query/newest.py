@@ -5,6 +5,8 @@ two with one timestamp it is that of the newer schema.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
 from typing import NamedTuple
 
 from keylane.errors import BadRequest, CorruptState
@@ -12,7 +14,7 @@ from keylane.model.keys import check_key, printable
 from keylane.model.records import Answer, HistoryEntry, Position, Record, Watermark
 from keylane.ports import Call, Deadline
 from keylane.query.history import HistoryPage, read_as_of, read_history
-from keylane.query.history_entries import HistoryScan
+from keylane.query.history_entries import PAGE_BYTES, HistoryScan
 from keylane.query.join import read_joined
 from keylane.query.latest import FIRST_POLL_PAUSE_S, LAST_POLL_PAUSE_S, NO_WAIT, Wait, read_key
 from keylane.query.store import (
@@ -104,24 +106,54 @@ def read_all_history(
     store: Store, topic: str, keys: Keys, scan: HistoryScan, terms: ReadTerms
 ) -> HistoryPage:
     """As `read_history`, of the records under all of the keys."""
-    pages = [read_history(store, topic, key, scan, terms) for key in keys]
+    if len(keys) == 1:
+        return read_history(store, topic, keys[0], scan, terms)
+    one_more = replace(scan, limit=scan.limit + 1)  # the last one may be dropped
+    pages = [read_history(store, topic, key, one_more, terms) for key in keys]
     first, *others = pages
-    if not others:
-        return first
     for page in others:
         for lane, watermark in page.watermarks.by_lane.items():
             known = first.watermarks.by_lane.get(lane)
             first.watermarks.by_lane[lane] = watermark if known is None else known.least(watermark)
+    ended = [_ended(store, topic, key, one_more, terms, page) for key, page in zip(keys, pages, strict=True)]
     # A page that ends early says nothing of what is older than its end.
-    ends = [_order_of(page.entries[-1]) for page in pages if page.next_after is not None]
-    entries = sorted((entry for page in pages for entry in page.entries), key=_order_of, reverse=True)
-    within = [entry for entry in entries if not ends or _order_of(entry) >= max(ends)]
-    count = len(within[: scan.limit])
-    while count < len(within) and _order_of(within[count]) == _order_of(within[count - 1]):
-        count += 1
-    kept = within[:count]
-    next_after = _order_of(kept[-1]) if kept and (ends or len(kept) < len(entries)) else None
+    end = max((page.next_after for page in ended if page.next_after is not None), default=b"")
+    entries = sorted((entry for page in ended for entry in page.entries), key=_order_of, reverse=True)
+    within = [entry for entry in entries if _order_of(entry) >= end]
+    kept = _first_that_fit(within, scan.limit)
+    next_after = _order_of(kept[-1]) if kept and (end or len(kept) < len(entries)) else None
     return HistoryPage(kept, next_after, first.watermarks)
+
+
+def _ended(
+    store: Store, topic: str, key: bytes, scan: HistoryScan, terms: ReadTerms, page: HistoryPage
+) -> HistoryPage:
+    """Return a key's page with all or none of the records of each timestamp and offset.
+
+    `next_after` is that timestamp and offset, which is a place in the histories of all keys.
+    """
+    entries, after = list(page.entries), page.next_after
+    while after is not None:
+        last = _order_of(entries[-1])
+        whole = [entry for entry in entries if _order_of(entry) != last]
+        if whole:
+            return replace(page, entries=whole, next_after=_order_of(whole[-1]))
+        more = read_history(store, topic, key, replace(scan, after=after), terms)
+        entries += more.entries
+        after = more.next_after
+    return replace(page, entries=entries, next_after=None)
+
+
+def _first_that_fit(entries: list[HistoryEntry], limit: int) -> list[HistoryEntry]:
+    """Return as many entries as a page has, with all of one timestamp and offset."""
+    count = size_bytes = 0
+    for _, tied in groupby(entries, key=_order_of):
+        group = list(tied)
+        size_bytes += sum(len(entry.record.value) for entry in group if entry.record)
+        if count and (count >= limit or size_bytes > PAGE_BYTES):
+            break
+        count += len(group)
+    return entries[:count]
 
 
 def join_newest(

@@ -7,7 +7,6 @@ read counts until they are answered. For the loop's thread.
 """
 
 import asyncio
-import gc
 import time
 from collections import deque
 
@@ -27,7 +26,6 @@ class ReplyBudget:
 
     def __init__(self) -> None:
         self.held_bytes = 0
-        self._released_bytes = 0
         self._reading = 0
         self._waiting: deque[tuple[Suspension[bool], bool]] = deque()
 
@@ -59,17 +57,8 @@ class ReplyBudget:
         self.held_bytes += size_bytes
 
     def release(self, size_bytes: int) -> None:
-        """Stop counting replies: their request is answered.
-
-        Objects of a request that know each other, as an error and the frames that it has passed do, keep the
-        replies until Python looks for such cycles. It does after so many objects, of which pages of large
-        values have few: 800 MiB stayed.
-        """
+        """Stop counting replies: their request is answered."""
         self.held_bytes -= size_bytes
-        self._released_bytes += size_bytes
-        if self._released_bytes >= HELD_BYTES:
-            self._released_bytes = 0
-            gc.collect()  # of a few ms: what the process has loaded is not looked at
         self._go_on()
 
     def _has_room(self, holds: bool) -> bool:

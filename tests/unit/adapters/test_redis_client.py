@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -98,6 +99,36 @@ def test_a_slot_map_that_nobody_returns_is_what_came_of_its_step():
     found = ScriptedClient(BROKEN).hold(conversation())
     assert isinstance(found, StateUnavailable)
     assert found.__cause__ is BROKEN
+
+
+class Replies:
+    """What a request has read: megabytes, perhaps."""
+
+
+@pytest.mark.usefixtures("no_collector")
+def test_an_error_that_a_conversation_goes_on_from_keeps_nothing_of_its_request():
+    def conversation() -> Conversation[Any]:
+        return repr((yield ask(FIRST)))
+
+    def request(client: ScriptedClient) -> weakref.ref[Replies]:
+        replies = Replies()
+        assert "late" in client.hold(conversation())
+        return weakref.ref(replies)
+
+    assert request(ScriptedClient(RedisTimeoutError("late")))() is None
+
+
+@pytest.mark.usefixtures("no_collector")
+def test_a_read_that_goes_on_from_an_error_keeps_nothing_of_its_request():
+    def request(client: ScriptedClient) -> weakref.ref[Replies]:
+        replies = Replies()
+        state = RedisState(client)
+        state.read(5, [b"key"], a_deadline())
+        assert state.read(5, [b"key"], a_deadline()) == [b"2"]
+        return weakref.ref(replies)
+
+    client = ScriptedClient(MAP, [[b"1"]], RedisTimeoutError("late"), [b"OK", [b"2"], b"OK"], MAP)
+    assert request(client)() is None
 
 
 def test_connections_to_nodes_that_the_slot_map_no_longer_has_are_closed():

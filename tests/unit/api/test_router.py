@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,7 @@ from keylane.api.http.response import Response
 from keylane.api.http.router import Operations
 from keylane.api.reads.clusters import CLUSTERS_SCHEMA
 from keylane.config.api import ApiSettings
+from keylane.errors import StateUnavailable
 from keylane.model.routes import find
 
 if TYPE_CHECKING:
@@ -99,6 +101,34 @@ def answer_with(body: str | bytes) -> dict[str, Any]:
         return Response(200, "text/plain", body)
 
     return answer(an_application(operations, None, ApiSettings()), an_event("GET", "/clusters"), None)
+
+
+class Read:
+    """What a request has read: megabytes, perhaps."""
+
+
+@pytest.mark.usefixtures("no_collector")
+def test_an_answered_error_keeps_nothing_of_its_request():
+    operations, freed = Operations("explore"), []
+
+    @operations.operation(CLUSTERS_SCHEMA)
+    def get_clusters(*_: Any) -> Response:
+        read = Read()
+        freed.append(weakref.ref(read))
+        first = StateUnavailable("away")
+        try:
+            raise first
+        except StateUnavailable as error:
+            last = StateUnavailable("still away")
+            raise last from error
+
+    assert (
+        answer(an_application(operations, None, ApiSettings()), an_event("GET", "/clusters"), None)[
+            "statusCode"
+        ]
+        == 503
+    )
+    assert freed[0]() is None
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import weakref
 from typing import Any
 
 import pytest
@@ -126,27 +124,3 @@ async def test_an_attempt_begins_once_it_has_a_place(monkeypatch: pytest.MonkeyP
 
 def test_sizes_of_replies_are_those_of_their_bytes():
     assert MIB < _size_of([[b"x" * MIB, None, [b"y", 5]]]) < MIB + 1_000
-
-
-class Frame:
-    """What an error keeps, and what keeps the error."""
-
-    def __init__(self) -> None:
-        self.error = self
-
-
-def test_what_errors_keep_of_replies_is_freed_once_as_many_bytes_were_released(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    monkeypatch.setattr(replies, "HELD_BYTES", 100)
-    budget = ReplyBudget()
-    gc.disable()
-    try:
-        kept = weakref.ref(Frame())
-        budget.hold(100)
-        budget.release(99)
-        assert kept() is not None
-        budget.release(1)
-        assert kept() is None
-    finally:
-        gc.enable()

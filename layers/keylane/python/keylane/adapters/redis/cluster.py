@@ -69,7 +69,7 @@ class ClusterClient(SlotMap, ABC):
                     else:
                         step.clock.pause_s(step.seconds)
                 except (RedisError, OSError, StateUnavailable) as error:
-                    outcome = error
+                    outcome = error.with_traceback(None)  # which leads here: a cycle, with all replies
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
         except (RedisError, OSError) as error:

@@ -138,7 +138,7 @@ class RedisState(RoundReader):
                     values = outcome[0]
                     return values
             except (RedisError, OSError) as error:
-                outcome = error
+                outcome = error.with_traceback(None)  # as in `ClusterClient.hold`
             answered = Answered(asked, outcome)
         conversation = self.read_slot([Call(slot, words)], deadline, answered, primary_only=primary_only)
         [values] = self.cluster.hold(conversation)

@@ -21,6 +21,7 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from traceback import clear_frames
 
 from keylane import errors
 from keylane.api.http.response import Response
@@ -30,6 +31,8 @@ _log = logging.getLogger("keylane")
 CONTENT_TYPE = "application/problem+json"
 SERVER_ERROR = 500
 UNAVAILABLE = 503
+MOST_CAUSES = 16
+"""Of an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +206,20 @@ def response_to(error: Exception, request_id: str, headers: Mapping[str, str] | 
     parameter = getattr(error, "parameter", None)
     more = _progress(error) | ({"uncertain": True} if getattr(error, "uncertain", False) else {})
     return problem(kind, str(error), request_id, parameter=parameter, more=more, headers=headers)
+
+
+def let_go(error: BaseException) -> None:
+    """Empty the frames that an answered error came through: they may hold megabytes of Redis' replies.
+
+    Where one of them also holds the error, or what it waited for when it failed, they are a cycle, which
+    would stay until Python looks for such.
+    """
+    cause: BaseException | None = error
+    for _ in range(MOST_CAUSES):
+        if cause is None:
+            return
+        clear_frames(cause.__traceback__)
+        cause = cause.__cause__ or cause.__context__
 
 
 _ADDED_FIELDS: dict[type[Exception], tuple[str, ...]] = {

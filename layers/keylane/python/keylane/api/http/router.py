@@ -205,6 +205,7 @@ class Application(Generic[Parts]):
         except Exception as error:  # noqa: BLE001 (all are answered, the unforeseen ones logged)
             render = None if operation is None else operation.render_error
             response = render(request, error) if render else problems.response_to(error, request.id)
+            problems.let_go(error)
         if compatibility and operation is not None and operation.compatible is not None:
             adapt = operation.compatible.adapt_answer.get(compatibility)
             response = adapt(request, response) if adapt else response

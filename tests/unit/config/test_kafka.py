@@ -207,7 +207,7 @@ def test_a_cluster_inherits_options_but_no_password():
     ("clusters", "fault"),
     [
         ("[", "is not valid JSON"),
-        ("[" * 100_000, "is not valid JSON"),
+        ("[" * 100_000, "is nested deeper than 500 levels"),
         ('{"a": "hunter2', "is not valid JSON"),
         ("[1]", "is not a JSON object"),
         ('{"default": {"topics": ["*"], "bootstrap": "a:1"}}', "'default': a name has"),

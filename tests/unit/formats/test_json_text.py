@@ -18,7 +18,9 @@ from keylane.formats.json_text import (
     no_constant,
     parse,
     parse_stream,
+    parse_unambiguous,
     parse_verbatim,
+    why_not_json,
 )
 
 DOCUMENTS: st.SearchStrategy[Any] = st.recursive(
@@ -89,3 +91,22 @@ def test_brackets_that_are_not_levels_do_not_count():
     assert parse(json.dumps({"a": ["{" * 10_000, [[]] * 10_000]}).encode())
     with pytest.raises(NestedTooDeeply):
         parse(json.dumps({"a": "{" * 10_000, "b": json.loads("[" * 500 + "]" * 500)}).encode())
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b'{"a" 1}', "is not valid JSON: Expecting ':' delimiter at character 5"),
+        (b'{"a": 1e400}', "is not valid JSON: the number 1e400 is too large"),
+        (b"9" * 5_000, "is not valid JSON: a number has too many digits"),
+        (b"[NaN]", "is not valid JSON: NaN is not JSON"),
+        (b'{"a": 1, "a": 2}', "is not valid JSON: a name is there twice"),
+        (b'"\xf0\x9f', "is not UTF-8 at byte 1"),
+        (b"[" * 501 + b"]" * 501, "is nested deeper than 500 levels"),
+    ],
+    ids=["comma", "range", "digits", "constant", "twice", "bytes", "depth"],
+)
+def test_what_is_wrong_with_a_document_is_said_without_its_text(data: bytes, why: str):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 (of several classes)
+        parse_unambiguous(data)
+    assert why_not_json(caught.value) == why

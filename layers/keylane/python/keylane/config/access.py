@@ -17,7 +17,7 @@ from keylane.access.policy import AccessRule, Issuer, Policy, PolicyFault
 from keylane.config.settings import FILE
 from keylane.config.table import ACCESS
 from keylane.errors import SettingsError, SettingsUnavailable
-from keylane.formats.json_text import once
+from keylane.formats.json_text import once, why_not_json
 from keylane.model.patterns import are_patterns
 from keylane.model.routes import PermissionKind
 
@@ -120,12 +120,9 @@ def _read_source(environment: Mapping[str, str]) -> _WrittenPolicy:
 def _json_of(text: str, where: str) -> dict[str, Any]:
     try:
         found = json.loads(text, object_pairs_hook=once)
-    except json.JSONDecodeError as error:
+    except ValueError as error:
         # Without the error itself, which holds the text: there may be a secret in it.
-        what = f"is not valid JSON{where}: {error.msg} at character {error.pos}"
-        raise SettingsError(VARIABLE, what) from None
-    except (ValueError, RecursionError):
-        raise SettingsError(VARIABLE, f"is not valid JSON{where}: a name is there twice") from None
+        raise SettingsError(VARIABLE, why_not_json(error) + where) from None
     if not isinstance(found, dict):
         raise SettingsError(VARIABLE, f"is not {ACCESS[VARIABLE].accepts}")
     return found

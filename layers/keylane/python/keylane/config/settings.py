@@ -3,12 +3,12 @@
 The settings themselves are in `table` and `kafka_table`; docs/configuration/settings.md is made from those.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from keylane.errors import SettingsError
+from keylane.formats import json_text
 
 REQUIRED = "must be set"
 FILE = "file:"
@@ -149,12 +149,10 @@ class JsonObject(Setting):
 
     def _parse(self, given: str) -> dict[str, Any]:
         try:
-            found = json.loads(given)
-        except json.JSONDecodeError as error:
+            found = json_text.parse(given.encode())
+        except ValueError as error:
             # Without the error itself, which holds the text: there may be a secret in it.
-            raise self.fault(f"is not valid JSON: {error.msg} at character {error.pos}") from None
-        except (ValueError, RecursionError) as error:
-            raise self.fault(f"is not valid JSON: {type(error).__name__}") from None
+            raise self.fault(json_text.why_not_json(error)) from None
         if not isinstance(found, dict):
             raise self.fault(f"is not {self.accepts}")
         return found

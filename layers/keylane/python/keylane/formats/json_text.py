@@ -62,6 +62,20 @@ def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def why_not_json(error: ValueError) -> str:
+    """Say what is wrong with a document that can't be parsed, without its text, which may have a secret."""
+    match error:
+        case json.JSONDecodeError():
+            return f"is not valid JSON: {error.msg} at character {error.pos}"
+        case UnicodeDecodeError():
+            return f"is not UTF-8 at byte {error.start}"
+        case NestedTooDeeply():
+            return str(error)
+    # Python's own words for an integer that it does not read are about its settings.
+    fault = "a number has too many digits" if str(error).startswith("Exceeds") else error
+    return f"is not valid JSON: {fault}"
+
+
 compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 """Renders without spaces, and text as it is."""
 decoder = json.JSONDecoder(parse_constant=no_constant, parse_float=finite)

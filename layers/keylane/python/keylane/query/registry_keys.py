@@ -67,4 +67,4 @@ def _parse_json(text: str) -> Any:
     try:
         return json_text.parse(text.encode())
     except ValueError as error:
-        raise BadRequest("the key is not valid JSON", "key") from error
+        raise BadRequest(f"the key {json_text.why_not_json(error)}", "key") from error

@@ -12,7 +12,7 @@ from json.encoder import encode_basestring_ascii as quote
 from typing import Any, NamedTuple
 
 from keylane.api.http.schemas import TEXT, Schema, an_object
-from keylane.formats.json_text import NestedTooDeeply, parse_unambiguous
+from keylane.formats.json_text import parse_unambiguous, why_not_json
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS = -32700, -32600, -32601, -32602
 HEADER_MISMATCH, UNSUPPORTED_VERSION = -32020, -32022
@@ -74,10 +74,8 @@ def parse_body(body: bytes) -> Any:
     """Return what a body has: a message, or a batch of them. Raises RpcFault."""
     try:
         return parse_unambiguous(body)
-    except NestedTooDeeply as error:
-        raise RpcFault(PARSE_ERROR, f"the body {error}") from error
     except ValueError as error:
-        raise RpcFault(PARSE_ERROR, "the body is not JSON in UTF-8, or has a name twice") from error
+        raise RpcFault(PARSE_ERROR, f"the body {why_not_json(error)}") from error
 
 
 def parse_message(found: Any) -> RpcMessage:

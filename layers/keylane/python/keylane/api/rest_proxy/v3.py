@@ -66,7 +66,5 @@ def _entries(body: bytes, topic: str, parser: RecordParser) -> Iterator[Streamed
             if index == RECORDS_LIMIT:
                 raise BadField(f"has more than {RECORDS_LIMIT} records", "body")
             yield parser.parse(document, topic)
-    except json_text.NestedTooDeeply as error:
-        yield RecordRejected(f"the record {error}; what follows was not read")
-    except ValueError:
-        yield RecordRejected("the text is not valid JSON; what follows was not read")
+    except ValueError as error:
+        yield RecordRejected(f"the text {json_text.why_not_json(error)}; what follows was not read")

@@ -98,10 +98,8 @@ def parse_json(body: bytes, consequence: str = "") -> Any:
     """Parse a body. Raises BadRequest, whose message says what is wrong, and then the consequence."""
     try:
         return json_text.parse(body)
-    except json_text.NestedTooDeeply as error:
-        raise BadRequest(f"the body {error}{consequence}", "body") from error
     except ValueError as error:
-        raise BadRequest(f"the body is not valid JSON{consequence}", "body") from error
+        raise BadRequest(f"the body {json_text.why_not_json(error)}{consequence}", "body") from error
 
 
 def parse_records(document: Mapping[str, Any], least: int) -> list[RecordFields]:

@@ -182,7 +182,7 @@ status:  ## Show the local stack's parts
 bench: setup  ## Every benchmark beside its reference and its aim, in rounds (15 minutes; BENCH_ARGS='--rounds 3')
 	@$(BIN)/python tests/bench/suite.py $(BENCH_ARGS)
 
-bench-lookup bench-read bench-ingest bench-events bench-freshness bench-coldstart bench-wait bench-write bench-serve bench-idle bench-scale bench-peers bench-migrate bench-leaders bench-find bench-memory bench-snapshot bench-change: bench-%: setup
+bench-lookup bench-read bench-ingest bench-events bench-freshness bench-coldstart bench-wait bench-write bench-serve bench-idle bench-scale bench-peers bench-migrate bench-leaders bench-find bench-memory bench-snapshot bench-change bench-rights: bench-%: setup
 	@$(BIN)/python tests/bench/bench_$*.py $(BENCH_ARGS)
 
 bench-compare: setup  ## Two commits in turns (OLD=v1 NEW=HEAD BENCH=lookup ROUNDS=3)

@@ -64,9 +64,9 @@ def broker(topic: str, partitions: int) -> Iterator[Kafka]:
 
 
 @contextlib.contextmanager
-def standing_server(variables: dict[str, str], workers: int) -> Iterator[StandingServer]:
-    """Yield a standing server that is ready."""
+def standing_server(variables: dict[str, str], workers: int, *more: str) -> Iterator[StandingServer]:
+    """Yield a standing server that is ready. `more`: options of `keylane serve`."""
     with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
-        options = "--workers", str(workers)
+        options = "--workers", str(workers), *more
         with standing(Path(folder) / "log", variables, *options, workers=workers) as running:
             yield running

@@ -19,7 +19,8 @@ from keylane.app.authorizer import (
 )
 from keylane.config.table import ACCESS
 from keylane.errors import KeylaneError, SettingsUnavailable
-from keylane.metrics.meter import MetricSink
+from keylane.metrics.meter import Meter
+from keylane.model.routes import Route
 from keylane.ports import Clock
 from keylane.wiring.authorizer import PolicySource
 from keylane_server.greenlets import begin, call_in_thread
@@ -46,20 +47,20 @@ class NotAllowed(Exception):
 class TokenAuthorizer:
     """Decides as the authorizer function does. A thread reads the policy: it may be in a secret store.
 
-    `is_audited`: whether each decision is logged.
+    `meter`: counts decisions. `is_audited`: whether each of them is logged.
     """
 
     def __init__(
-        self, environment: Mapping[str, str], clock: Clock, executor: Executor, metrics: MetricSink
+        self, environment: Mapping[str, str], clock: Clock, executor: Executor, meter: Meter
     ) -> None:
         self._source = PolicySource(environment, clock)
         self._clock = clock
         self._executor = executor
-        self._metrics = metrics
+        self.meter = meter
         self.is_audited = bool(ACCESS.read(environment, AUDIT))
         self._policy = Policy()
         self._issued = IssuedTokens(clock)
-        self._granted: set[tuple[bytes, Need]] = set()
+        self._granted: set[tuple[bytes, str, tuple[str, ...]]] = set()
         self._look_at_s = 0.0
 
     def reload(self) -> None:
@@ -92,22 +93,22 @@ class TokenAuthorizer:
             self._granted.clear()
             self._issued.use(policy)
 
-    def recall(self, authorization: bytes, need: Need, route: str) -> Decision | None:
+    def recall(self, authorization: bytes, route: Route, names: tuple[str, ...]) -> Decision | None:
         """Return what is known to be decided on a request by its token; None where `authorize` has to decide.
 
-        The request is about the topics of `need` and has no query. What was granted is remembered until the
-        policy is read again, what a JWT permits as `IssuedTokens` remembers it. `count` follows an answer.
+        The request is about these topics and has no query. What was granted is remembered until the policy is
+        read again, what a JWT permits as `IssuedTokens` remembers it. `count` follows an answer.
         """
         if self._is_due or len(authorization) > LONGEST_REMEMBERED:
             return None
-        asked = authorization, need
+        asked = authorization, route.name, names
         if asked in self._granted:
             return _GRANTED
         text = authorization.decode("latin-1")
         if self._policy.issuers and (issued := self._issued.recall(text)) is not None:
-            return issued.decisions.get((route, need.names or ()))
+            return issued.decisions.get((route.name, names))
         grant = grant_of(self._policy.grants, text) if self._policy.grants else None
-        if grant is None or not grant.allows(need):
+        if grant is None or not grant.allows(Need(route.permission.kind, names)):
             return None
         if len(authorization) <= LONGEST_GRANTED:
             if len(self._granted) >= GRANTED_LIMIT:
@@ -197,7 +198,7 @@ class TokenAuthorizer:
         """Count a decision on the token of an issuer, by the rules that decided."""
         result = "allowed" if decision.is_allowed else "denied"
         for rule in decision.rules or (NO_RULE,):
-            self._metrics.add_number("AccessDecisions", (rule, result), 1)
+            self.meter.count("AccessDecisions", 1, rule, result)
 
 
 def _ignore(_: object, error: BaseException | None) -> None:

@@ -11,25 +11,26 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from keylane.access.grants import Need
 from keylane.adapters.redis.error_replies import RedisTimeoutError
 from keylane.api.http.preferences import prefers_bytes
 from keylane.api.http.request import is_host
 from keylane.api.reads.key import plain_read, render_record
 from keylane.errors import BadRequest, KeylaneError, OutsideScope
 from keylane.model.keys import KEY_LIMIT_BYTES
-from keylane.model.routes import BY_NAME, PermissionKind
+from keylane.model.routes import BY_NAME
 from keylane.ports import Deadline
 from keylane.query.dictionaries import Expander
 from keylane.query.lookup import Lookup, answer_of, is_final, plan_lookup
 from keylane.state.codec import expand_none
 from keylane.state.json_keys import record_key
+from keylane.wiring.query import MOST_CALLERS
 from keylane_server.greenlets import Arrival
 from keylane_server.received import KEY_PATH, new_request_id, plain_headers, without_base
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from keylane.access.scopes import Scope as AccessScope
     from keylane.adapters.redis.connections import Node
     from keylane.adapters.redis.conversation import Ask
     from keylane.adapters.redis.state import RedisState
@@ -103,6 +104,7 @@ class PlainLookups:
         self._dictionaries = parts.store.dictionaries
         self._timeout_ms = parts.settings.state_timeout_ms
         self._parts = parts
+        self._scoped: dict[int, PlainCaller] = {}  # by the id of the decision, which is kept with it
         self._anyone = PlainCaller(parts.decoder(parts.registry_wait(), as_bytes=False))
 
     @classmethod
@@ -206,11 +208,22 @@ class PlainLookups:
         authorizer = self._authorizer
         if authorizer is None:
             return self._anyone
-        need = Need(PermissionKind.READ, (layout.topic,))
-        decision = authorizer.recall(headers.get(b"authorization", b""), need, ROUTE.name)
+        decision = authorizer.recall(headers.get(b"authorization", b""), ROUTE, (layout.topic,))
         if decision is None or decision.scope is None:
             return self._anyone if decision is not None else None
-        parts = self._parts.within(decision.scope)
+        known = self._scoped.get(id(decision))
+        if known is not None and known.rules is not None and known.rules.layout is layout:
+            return known
+        caller = self._make_scoped(decision, decision.scope, layout)
+        if caller is not None:
+            if len(self._scoped) >= MOST_CALLERS:
+                self._scoped.clear()
+            self._scoped[id(decision)] = caller
+        return caller
+
+    def _make_scoped(self, decision: Decision, scope: AccessScope, layout: Layout) -> PlainCaller | None:
+        """Return a caller to whom rules apply; None where these permit nothing of the topic."""
+        parts = self._parts.within(scope)
         assert parts.store.scopes is not None  # noqa: S101 - for the type checker: of a scope
         try:
             rules = parts.store.scopes.of(layout)

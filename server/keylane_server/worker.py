@@ -17,6 +17,7 @@ from keylane.config.login import read_login
 from keylane.config.table import SETTINGS
 from keylane.errors import KeylaneError
 from keylane.metrics.emf import EmfLog
+from keylane.metrics.meter import Meter
 from keylane.wiring.tracing import open_tracing
 from keylane_server.access import TokenAuthorizer
 from keylane_server.admission import AdmissionControl, Overloaded
@@ -117,8 +118,8 @@ class ServerProcess:
         loop = asyncio.get_running_loop()
         authorizer = None
         if self._options.requires_tokens:
-            sink = self._runtime.open_metrics("")
-            authorizer = TokenAuthorizer(self._environment, self._runtime.clock, self._executor, sink)
+            meter = Meter(self._runtime.open_metrics(""))
+            authorizer = TokenAuthorizer(self._environment, self._runtime.clock, self._executor, meter)
             self._authorizer = authorizer
             await run_request(authorizer.reload)
         if login := read_login(self._environment):
@@ -182,6 +183,8 @@ class ServerProcess:
 
     def _flush_meters(self) -> None:
         self._applications.flush_meters()
+        if self._authorizer is not None:
+            self._authorizer.meter.flush()
 
     def _flush_again(self, loop: asyncio.AbstractEventLoop) -> None:
         """Hand on what the meters have, again and again: any process may be asked for the metrics of all."""

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.project_files import ROOT
 
-from keylane.access.grants import Grant, Need
+from keylane.access.grants import Grant
 from keylane.access.policy import Policy
 from keylane.api.http import preferences, request
 from keylane.model import records
-from keylane.model.routes import PermissionKind
+from keylane.model.routes import BY_NAME
 from keylane.state import ordered
 from keylane_server import access
 
@@ -125,7 +125,7 @@ BOUNDS = {
     "keylane.api.reads.change_sources:TopicChanges._seen": STORED,
     "keylane.adapters.issuers.verifier:TokenVerifier._sets": OPERATOR,
     "keylane.api.reads.envelope:Envelopes._common": REQUEST,
-    "keylane.query.row_scopes:RowScopes._known": "layouts of topics that a caller names, MOST_KNOWN",
+    "keylane.query.row_scopes:RowScopes._known": "topics that a caller names, MOST_KNOWN",
     "keylane.query.field_scan:FieldScan._ahead": "values of a rule, MOST_DRIVEN",
     "keylane.app.authorizer:build()": "one result",
     "keylane.app.user_pool:PoolGuard.__init__()": "one result",
@@ -166,6 +166,7 @@ BOUNDS = {
     "keylane.wiring.schemas:reading_schemas()": "one result",
     "keylane.wiring.schemas:writing_schemas()": "one result",
     "keylane_server.access:TokenAuthorizer._granted": "LONGEST_GRANTED of known tokens, GRANTED_LIMIT",
+    "keylane_server.lookups:PlainLookups._scoped": "decisions that are remembered, MOST_CALLERS",
     "keylane_server.issued_tokens:IssuedTokens._fetching": RUNNING,
     "keylane_server.issued_tokens:IssuedTokens._remembered": "LONGEST_REMEMBERED, REMEMBERED_LIMIT",
     "keylane_server.admission:AdmissionControl._of_address": RUNNING,
@@ -231,10 +232,10 @@ def test_a_token_behind_many_spaces_is_not_kept():
     found._granted = set()
     token = b"x" * 20
     found._policy = Policy({hashlib.sha256(token).hexdigest(): Grant("caller", ("*",))})
-    need = Need(PermissionKind.READ, ("orders",))
+    route, names = BY_NAME["get_key"], ("orders",)
     for spaces, is_found in ((access.LONGEST_GRANTED, True), (access.LONGEST_REMEMBERED, False)):
-        recalled = found.recall(b"Bearer" + b" " * spaces + token, need, "get_key")
+        recalled = found.recall(b"Bearer" + b" " * spaces + token, route, names)
         assert (recalled is not None) == is_found
         assert not found._granted
-    assert found.recall(b"Bearer " + token, need, "get_key") is not None
+    assert found.recall(b"Bearer " + token, route, names) is not None
     assert len(found._granted) == 1

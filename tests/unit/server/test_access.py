@@ -13,11 +13,11 @@ import pytest
 from tests.support.fakes import FakeTime
 from tests.support.issuers import AUDIENCE, NAME, JwksServer, SigningKey, claims, jwks
 
-from keylane.access.grants import Need
 from keylane.access.scopes import KeyRule
 from keylane.adapters.issuers.verifier import KEYS_TTL_S, RETRY_S
 from keylane.errors import IssuerUnavailable
-from keylane.model.routes import PermissionKind, find
+from keylane.metrics.meter import Meter
+from keylane.model.routes import BY_NAME, find
 from keylane.wiring.authorizer import POLICY_TTL_S
 from keylane_server import access, issued_tokens
 from keylane_server.access import NotAllowed, NotAuthorized, TokenAuthorizer
@@ -66,11 +66,12 @@ class Server:
 
     def run(self, test: Callable[[TokenAuthorizer], Coroutine[Any, Any, Any]]) -> None:
         async def run() -> None:
-            authorizer = TokenAuthorizer(self.variables, self.time.clock, self.executor, self.metrics)
+            authorizer = TokenAuthorizer(self.variables, self.time.clock, self.executor, Meter(self.metrics))
             await run_request(authorizer.reload)
             try:
                 await test(authorizer)
             finally:
+                authorizer.meter.flush()
                 authorizer.close()
 
         asyncio.run(run())
@@ -242,8 +243,7 @@ def test_what_was_decided_on_a_jwt_is_recalled_with_its_rows_for_the_same_route_
 
     async def test(authorizer: TokenAuthorizer) -> None:
         def recall(token: str, topic: str = "orders", route: str = route) -> Decision | None:
-            need = Need(PermissionKind.READ, (topic,))
-            return authorizer.recall(b"Bearer " + token.encode(), need, route)
+            return authorizer.recall(b"Bearer " + token.encode(), BY_NAME[route], (topic,))
 
         token = KEY.token(claims())
         assert recall(token) is None

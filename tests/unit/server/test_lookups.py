@@ -20,7 +20,6 @@ from tests.support.builders import (
 from tests.support.compressed import dictionary_of, frame_of, order
 from tests.support.fakes import FakeState, FakeTime
 
-from keylane.access.grants import Need
 from keylane.access.scopes import KeyRule, PermittedRows, Scope, ScopeRule
 from keylane.adapters.redis.resp import encode_command
 from keylane.adapters.redis.state import RedisState
@@ -32,7 +31,6 @@ from keylane.config.functions import QuerySettings
 from keylane.metrics.meter import NO_METER
 from keylane.model.keys import KEY_LIMIT_BYTES
 from keylane.model.records import Options
-from keylane.model.routes import PermissionKind
 from keylane.ports import Deadline
 from keylane.query.layouts import Layouts
 from keylane.query.store import Store
@@ -47,6 +45,7 @@ from keylane_server.redis.shared_connection import Exchange
 if TYPE_CHECKING:
     from keylane.api.http.response import Response
     from keylane.model.records import Layout
+    from keylane.model.routes import Route
 
 LAYOUT = a_layout(stripes=2)
 KEY = b"N14228"
@@ -217,8 +216,8 @@ class Rules:
         }
         self.counted: list[Decision] = []
 
-    def recall(self, authorization: bytes, need: Need, route: str) -> Decision | None:
-        assert (need, route) == (Need(PermissionKind.READ, ("rows",)), "get_key")
+    def recall(self, authorization: bytes, route: Route, names: tuple[str, ...]) -> Decision | None:
+        assert (route.name, names) == ("get_key", ("rows",))
         token = authorization.decode().removeprefix("Bearer ")
         scope = self._scopes.get(token)
         return None if scope is None else Decision(token, is_allowed=True, scope=scope)

@@ -37,7 +37,7 @@ NO_KEYS = Span(b"\0", b"\0")
 MOST_DRIVEN = 16
 """Values of a field that lead to a caller's records, one after the other: each takes a round trip."""
 MOST_KNOWN = 16
-"""Layouts by which a caller's rules are kept."""
+"""Topics of which a caller's rules are kept, by their layouts."""
 VIEW = "~"
 """How the names of views begin in the state."""
 
@@ -215,18 +215,18 @@ class RowScopes:
         self.scope = scope
         self._decode = decode
         self._keys_of = keys_of
-        self._known: dict[Layout, TopicScope] = {}
+        self._known: dict[str, TopicScope] = {}
 
     def of(self, layout: Layout) -> TopicScope:
         """Return the rules for a topic or view. Raises OutsideScope where they permit nothing of it."""
-        found = self._known.get(layout)
-        if found is None:
+        found = self._known.get(layout.topic)
+        if found is None or (found.layout is not layout and found.layout != layout):
             found = self._make(layout)
             # Whose keys a registry explains, it may explain otherwise for the next request.
             if layout.options.key_format != "registry":
                 if len(self._known) >= MOST_KNOWN:
                     self._known.clear()
-                self._known[layout] = found
+                self._known[layout.topic] = found
         return found
 
     def _make(self, layout: Layout) -> TopicScope:

@@ -211,16 +211,15 @@ class Rules:
     """What the rules of callers permit of `rows`, by their tokens. `counted`: what was decided by a rule."""
 
     def __init__(self, **rows: PermittedRows) -> None:
-        self._scopes = {
-            token: Scope(token, (ScopeRule(permitted, read=("rows",)),)) for token, permitted in rows.items()
-        }
+        self._decisions: dict[str, Decision] = {}
+        for token, permitted in rows.items():
+            scope = Scope(token, (ScopeRule(permitted, read=("rows",)),))
+            self._decisions[token] = Decision(token, is_allowed=True, scope=scope)
         self.counted: list[Decision] = []
 
     def recall(self, authorization: bytes, route: Route, names: tuple[str, ...]) -> Decision | None:
         assert (route.name, names) == ("get_key", ("rows",))
-        token = authorization.decode().removeprefix("Bearer ")
-        scope = self._scopes.get(token)
-        return None if scope is None else Decision(token, is_allowed=True, scope=scope)
+        return self._decisions.get(authorization.decode().removeprefix("Bearer "))
 
     def count(self, decision: Decision) -> None:
         self.counted.append(decision)
@@ -263,3 +262,13 @@ def test_rules_decide_on_keys_rows_and_fields_of_a_look_up():
     assert [each.caller for each in rules.counted] == ["own", "own", "tenant", "tenant", "fields", "other"]
     for token in ("nothing", "a stranger"):
         assert server.ask(KEY, "rows", token) is None
+
+
+def test_rules_are_made_again_for_a_newer_layout():
+    server = Server(ROWS, authorizer=Rules(tenant=PermittedRows("tenant", where=(("tenant", ("a",)),))))
+    for _ in range(2):
+        found = server.answer(a_row(tenant="a"), topic="rows", token="tenant")
+        assert found is not None
+        assert found.status_code == 200
+    server.read(replace(ROWS, generation=ROWS.generation + 1, options=Options()))
+    assert server.ask(KEY, "rows", "tenant") is None, "the topic has no field of the rule any more"

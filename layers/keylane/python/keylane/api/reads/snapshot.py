@@ -179,7 +179,7 @@ class SnapshotLines:
 
 
 def _one_line(document: str) -> str:
-    """Return a JSON document in one line. A value may have line breaks, as indented JSON has: between tokens."""
+    """Return a JSON document in one line. A value may have line breaks between its tokens."""
     return document.replace("\n", " ").replace("\r", " ")
 
 

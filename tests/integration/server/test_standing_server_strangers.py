@@ -78,7 +78,8 @@ def test_a_request_without_a_token_is_refused_before_its_body_arrives(server: St
 
 
 def test_a_preflight_is_answered_before_a_body_arrives(server: StandingServer, topic: str):
-    with opened(server, head(topic, DECLARED_BYTES).replace(b"POST", b"OPTIONS") + b"{" * 1_000) as connection:
+    sent = head(topic, DECLARED_BYTES).replace(b"POST", b"OPTIONS") + b"{" * 1_000
+    with opened(server, sent) as connection:
         connection.settimeout(10)
         assert first_line(connection).startswith(b"HTTP/1.1 204 ")
 

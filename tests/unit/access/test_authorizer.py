@@ -176,13 +176,12 @@ def test_a_token_that_is_refused_is_unauthorized_in_the_word_that_api_gateway_kn
 def test_of_two_tokens_neither_counts(ask, other):
     given = [f"Bearer {KEY.token(claims())}", other]
     event = {
-
-            "type": "REQUEST",
-            "methodArn": f"{ARN}GET/",
-            "path": "/topics/orders/keys/7",
-            "httpMethod": "GET"
-        ,
-        "headers": {"Authorization": given[0]}, "multiValueHeaders": {"Authorization": given},
+        "type": "REQUEST",
+        "methodArn": f"{ARN}GET/",
+        "path": "/topics/orders/keys/7",
+        "httpMethod": "GET",
+        "headers": {"Authorization": given[0]},
+        "multiValueHeaders": {"Authorization": given},
     }
     with pytest.raises(ask.function.Unauthorized, match=r"^Unauthorized$"):
         ask.function.lambda_handler(event, None)

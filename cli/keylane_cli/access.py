@@ -50,7 +50,7 @@ def explain(token: str, method: str, path: str) -> None:
     from keylane.errors import KeylaneError  # noqa: PLC0415 - its imports take long
 
     if token == STANDARD_INPUT:
-        token = sys.stdin.readline()
+        token = sys.stdin.readline() if sys.stdin else ""  # it may be closed
     environment = {**env_file.read(env_file.beside(None)), **os.environ}
     try:
         found = _explain(environment, token.strip().removeprefix("Bearer ").strip(), method.upper(), path)

@@ -27,9 +27,8 @@ class Unauthorized(Exception):
 
 def lambda_handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Allow or deny the one request of the event. Raises Unauthorized for an unknown token."""
-    headers = {name.lower(): value for name, value in (event.get("headers") or {}).items()}
     query = event.get("multiValueQueryStringParameters") or {}
-    authorization = headers.get("authorization") or ""
+    authorization = _only_authorization(event)
     try:
         found = decider.decide(AccessRequest(event["httpMethod"], event["path"], query, authorization))
     except NotAuthorized as error:
@@ -39,6 +38,17 @@ def lambda_handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         return result
     _log.error("%s is refused: what their token permits takes more than API Gateway hands on", found.caller)
     return _result(event, found._replace(scope=None), is_allowed=False)
+
+
+def _only_authorization(event: dict[str, Any]) -> str:
+    """Return the header with the token, "" without one. Raises Unauthorized for several."""
+    several = event.get("multiValueHeaders") or {
+        name: [value] for name, value in (event.get("headers") or {}).items()
+    }
+    found = [each for name, values in several.items() if name.lower() == "authorization" for each in values]
+    if len(found) > 1:
+        raise Unauthorized("Unauthorized")
+    return str(found[0] or "") if found else ""
 
 
 def _result(event: dict[str, Any], found: authorizer.Decision, *, is_allowed: bool) -> dict[str, Any]:

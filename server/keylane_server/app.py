@@ -213,15 +213,15 @@ class ServerApp:
             if self._sites is not None:
                 self._sites.check(request)
             is_preflight = request.method == "OPTIONS" and self._settings.cors_headers
-            if self._authorizer is not None and not is_preflight:
+            if is_preflight:  # of a stranger, whose body is not read
+                return await self._preflight()
+            if self._authorizer is not None:
                 request.access = await self._authorizer.authorize(request)
             if body is None:
                 complete = request.with_body(b"")
             else:
                 await body.read(receive, request.declared_bytes)
                 complete = request.with_body(body.data)
-            if is_preflight:
-                return await self._preflight()
             return await self._admit(request, complete, receive)
         except refusals.REFUSED as error:
             return await self._refuse(error, request.id, body, receive)

@@ -252,6 +252,7 @@ class EventStream(StreamedBody):
         self._streams = streams
         self._position = position
         self._last: ChangeEvent | None = None
+        self._check_at_s = 0.0
         self._has_news = asyncio.Event()
         self._is_left = False
 
@@ -315,42 +316,55 @@ class EventStream(StreamedBody):
     async def chunks(self, refuse: Callable[[], ChangeEvent | None]) -> AsyncIterator[bytes]:
         """Yield the stream's bytes. `refuse` is asked every HEARTBEAT_S for a reason to end the stream."""
         yield _RETRY
-        async for chunk in self._catch_up():
+        self._check_at_s = time.monotonic() + HEARTBEAT_S
+        async for chunk in self._catch_up(refuse):
             yield chunk
-        check_at_s = time.monotonic() + HEARTBEAT_S
         while not self._is_left:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, check_at_s - time.monotonic())):
+                async with asyncio.timeout(max(0.0, self._check_at_s - time.monotonic())):
                     await self._has_news.wait()
-            if time.monotonic() >= check_at_s:
-                check_at_s = time.monotonic() + HEARTBEAT_S
-                if refusal := refuse():
-                    self.end(refusal)
-                elif not self._has_news.is_set():
-                    yield _HEARTBEAT
+            is_due = self._last is None and self._is_due
+            if is_due and not self._is_refused(refuse) and not self._has_news.is_set():
+                yield _HEARTBEAT
             self._has_news.clear()
             while not self._is_left and self._last is None and (data := self._take()):
-                for piece in self._pieces(data):
+                for piece in self._pieces(data, refuse):
                     yield piece
-                if time.monotonic() >= check_at_s:
+                if self._is_due:
                     self._has_news.set()
                     break
             if self._last and not self._has_news.is_set():
                 yield self._last.render()
                 return
 
-    def _pieces(self, data: bytes) -> Iterator[bytes]:
-        """Yield data as it is given to the client."""
+    @property
+    def _is_due(self) -> bool:
+        """Whether to ask now for a reason to end the stream."""
+        return time.monotonic() >= self._check_at_s
+
+    def _is_refused(self, refuse: Callable[[], ChangeEvent | None]) -> bool:
+        """Ask for a reason to end the stream, and end it by that."""
+        self._check_at_s = time.monotonic() + HEARTBEAT_S
+        if refusal := refuse():
+            self.end(refusal)
+        return refusal is not None
+
+    def _pieces(self, data: bytes, refuse: Callable[[], ChangeEvent | None]) -> Iterator[bytes]:
+        """Yield data as it is given to the client. A stream that is refused meanwhile ends without a word."""
         self.given_s = time.monotonic()
         for at in range(0, len(data), PIECE_BYTES):
+            if at and self._is_due and self._is_refused(refuse):
+                self.leave()
             if self._is_left:
                 return
             yield data[at : at + PIECE_BYTES]
             self.given_s = time.monotonic()
 
-    async def _catch_up(self) -> AsyncIterator[bytes]:
+    async def _catch_up(self, refuse: Callable[[], ChangeEvent | None]) -> AsyncIterator[bytes]:
         """Yield what the client missed, one batch at a time, until it has what the feed has."""
         while not self._is_left and self._last is None:
+            if self._is_due and self._is_refused(refuse):
+                return
             try:
                 events, is_joined = await run_request(self._catch_up_once)
             except KeylaneError as error:
@@ -360,7 +374,7 @@ class EventStream(StreamedBody):
                 data = b"".join(event.render() for event in events)
                 del events
                 self._streams.own(self, len(data))
-                for piece in self._pieces(data):
+                for piece in self._pieces(data, refuse):
                     yield piece
                 del data
                 self._streams.own(self, 0)

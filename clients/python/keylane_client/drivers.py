@@ -40,8 +40,7 @@ ACCEPT = "application/vnd.keylane+json, application/json, */*;q=0.5"
 
 def http_options(url: str, auth: httpx.Auth | None, options: ClientOptions) -> dict[str, Any]:
     """Return what httpx' two clients both take. Raises InvalidArgument for what is not the URL of an API."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+    if not _is_api(url):
         raise InvalidArgument(f"{url!r} is not the URL of an API: write http or https, a host, and no query")
     return {
         "base_url": url.rstrip("/"),
@@ -49,8 +48,18 @@ def http_options(url: str, auth: httpx.Auth | None, options: ClientOptions) -> d
         "timeout": httpx.Timeout(options.timeout_s, connect=min(CONNECT_TIMEOUT_S, options.timeout_s)),
         "headers": {"User-Agent": "keylane-client", "Accept": ACCEPT},
         # To load certificate authorities takes longer than a request: not where there is no TLS.
-        "verify": parts.scheme == "https" or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+        "verify": urlsplit(url).scheme == "https" or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
     }
+
+
+def _is_api(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        has_host = bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of a port, or of an address in brackets
+        return False
+    is_plain = url.isprintable() and not parts.query and not parts.fragment
+    return has_host and is_plain and parts.scheme in ("http", "https")
 
 
 @contextmanager

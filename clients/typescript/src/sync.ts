@@ -75,6 +75,8 @@ export class LiveTopic<V = unknown> implements Iterable<TopicRecord<V>> {
   readonly #subscribers = new Set<(change: SyncChange<V>) => void>();
   #records = new Map<string, TopicRecord<V>>();
   #ttlMs = Infinity;
+  /** What tells positions of this topic from those of one that was created or built again. */
+  #incarnation: string | undefined;
   /** What came by the stream while a snapshot is read; undefined while none is. */
   #meanwhile: Map<string, SyncChange<V>> | undefined;
   #hasGap = false;
@@ -173,7 +175,10 @@ export class LiveTopic<V = unknown> implements Iterable<TopicRecord<V>> {
     this.#records = records;
     this.#ttlMs = snapshot.ttlMs;
     for (const [id, record] of before) if (!records.has(id)) this.#notify(goneOf(record));
-    for (const [id, record] of records) if (!isSame(record, before.get(id))) this.#notify(record);
+    const incarnation = snapshot.at.split("@")[1];
+    const isOther = incarnation !== this.#incarnation;
+    this.#incarnation = incarnation;
+    for (const [id, record] of records) if (isOther || !isSame(record, before.get(id))) this.#notify(record);
     return snapshot.at;
   }
 

@@ -137,6 +137,24 @@ test("after a gap another snapshot is read beside the stream, and a change that 
   live.close();
 });
 
+test("of a topic that was built again all records are changes: other values have the same positions", async () => {
+  const stream = pushed();
+  const again = { end: { at: "0:12,1:9@18" } };
+  const double = new Double(
+    snapshot(BEGIN, row("a", 1, "0:1"), lane(0), lane(1), END),
+    stream.answer,
+    snapshot(BEGIN, row("a", 2, "0:1"), lane(0), lane(1), again),
+  );
+  const live = topicOf(double).sync();
+  await live.ready;
+  const changes: SyncChange<number>[] = [];
+  live.subscribe((each) => changes.push(each));
+  stream.push(change("gap", { partition: 0, from: 12, to: 0 }));
+  await heard(changes, 1);
+  assert.deepEqual(changes.map((each) => [each.key, each.absent ? "gone" : each.value]), [["a", 2]]);
+  live.close();
+});
+
 test("a gap while a snapshot is read needs another one, which begins behind it", async () => {
   const stream = pushed();
   const second = Promise.withResolvers<void>();

@@ -14,6 +14,8 @@ from keylane.model.records import MAX_LANES, UNSTORED, Layout
 from keylane_spark.config.topics import TopicConfig
 from keylane_spark.lanes.topic_record import TopicRecord
 
+SHOWN = ("envelope", "insert_once", "max_value_bytes", "transform", "ttl_ms")
+"""Options that decide which records are read, and with which values."""
 _DEFINITIONS = {"view": "its definition has changed", "transform": "its transform has changed"}
 
 
@@ -52,10 +54,10 @@ def plan(
     """Plan from the layout that readers use (`kept`) and the writer's record.
 
     `unusable`: why the stored state can't be used, "" if it can. `stale`: why it is built again from the log
-    while it serves, "" if it need not be. The incarnation of `wanted` is that of a state that begins again or
-    is stale; a generation that is built for another layout has that of the one that serves. `free` gives a
-    layout an unused generation. Raises WriterError if the wanted layout has too many lanes and there is no
-    other layout to keep.
+    while it serves, "" if it need not be. The incarnation of `wanted` is that of a state that begins again,
+    is stale, or has other records (`SHOWN`); a generation that is built for another layout of the same ones
+    has that of the one that serves. `free` gives a layout an unused generation. Raises WriterError if the
+    wanted layout has too many lanes and there is no other layout to keep.
     """
     built = record.building if record else None
     fits = wanted.partition_count * wanted.stripes <= MAX_LANES
@@ -76,7 +78,11 @@ def plan(
             serving, _with_unstored(built, wanted), why=f"continues to build generation {built.generation}"
         )
     # No listener was sent what a stale state missed, and the log may not have it: they read all keys again.
-    building = replace(free(target), incarnation=(wanted if is_rebuilt else kept).incarnation)
+    # The same holds where positions have other values, and an ETag of before must be of none of them.
+    has_others = is_rebuilt or any(
+        getattr(kept.options, each) != getattr(target.options, each) for each in SHOWN
+    )
+    building = replace(free(target), incarnation=(wanted if has_others else kept).incarnation)
     reasons = ", ".join(filter(None, (kept_as_it_is, stale, difference(kept, target))))
     why = f"{reasons}: builds generation {building.generation} beside {kept.generation}"
     return GenerationPlan(serving, building, frozenset({built.generation} if built else ()), why)

@@ -9,6 +9,7 @@ import signal
 import socket
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from confluent_kafka import OFFSET_END, Producer, TopicPartition
@@ -24,6 +25,7 @@ from tests.support.jobs import State, Traffic
 
 from keylane import routing
 from keylane.adapters.kafka.options import Connection
+from keylane.api.reads.key import etag_of
 from keylane.errors import LaneBuilding
 from keylane.model.records import Layout, Options
 from keylane.state import codec
@@ -368,6 +370,20 @@ def restarts(kafka, redis_cluster, tmp_path):
 def kill(job: jobs.RunningJob) -> None:
     job.signal(signal.SIGKILL)
     job.exit_code()
+
+
+def test_values_that_another_select_makes_are_no_answer_that_a_client_has_already(kafka, state_of, restarts):
+    topic, jobs_of = restarts
+    state = state_of(topic)
+    produce(kafka, topic, {b"k": b"1"})
+    tags = []
+    for name in ("a", "b"):
+        job = jobs_of.start(f'select = "value as {name}"')
+        eventually(partial(state.holds, {b"k": b'{"%s":"1"}' % name.encode()}))
+        answer = state.reader().latest(b"k")
+        tags.append(etag_of(answer.record, answer.layout.incarnation, as_bytes=False))
+        kill(job)
+    assert tags[0] != tags[1]
 
 
 @pytest.mark.long

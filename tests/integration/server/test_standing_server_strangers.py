@@ -33,7 +33,7 @@ POST_OVER_HTTP = b"\x83\x86"
 @pytest.fixture(scope="module")
 def variables(redis_cluster: str) -> dict[str, str]:
     plain = {"KEYLANE_REDIS_NODES": redis_cluster, "KEYLANE_REDIS_TLS": "false"}
-    return with_tokens(plain, TOKEN, read=["*"])
+    return with_tokens(plain | {"KEYLANE_CORS_ORIGIN": "https://app.example"}, TOKEN, read=["*"])
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +75,13 @@ def check_callers(server: StandingServer, topic: str, times: int = 20) -> None:
 def test_a_request_without_a_token_is_refused_before_its_body_arrives(server: StandingServer, topic: str):
     with opened(server, head(topic, 5)) as connection:
         assert first_line(connection).startswith(b"HTTP/1.1 401 ")
+
+
+def test_a_preflight_is_answered_before_a_body_arrives(server: StandingServer, topic: str):
+    sent = head(topic, DECLARED_BYTES).replace(b"POST", b"OPTIONS") + b"{" * 1_000
+    with opened(server, sent) as connection:
+        connection.settimeout(10)
+        assert first_line(connection).startswith(b"HTTP/1.1 204 ")
 
 
 def test_strangers_whose_bodies_drip_cost_callers_no_answer(server: StandingServer, topic: str):

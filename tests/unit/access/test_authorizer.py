@@ -172,6 +172,21 @@ def test_a_token_that_is_refused_is_unauthorized_in_the_word_that_api_gateway_kn
         ask("GET", "/topics/orders/keys/1", token)
 
 
+@pytest.mark.parametrize("other", ["Bearer a-token-of-somebody-else", ""])
+def test_of_two_tokens_neither_counts(ask, other):
+    given = [f"Bearer {KEY.token(claims())}", other]
+    event = {
+        "type": "REQUEST",
+        "methodArn": f"{ARN}GET/",
+        "path": "/topics/orders/keys/7",
+        "httpMethod": "GET",
+        "headers": {"Authorization": given[0]},
+        "multiValueHeaders": {"Authorization": given},
+    }
+    with pytest.raises(ask.function.Unauthorized, match=r"^Unauthorized$"):
+        ask.function.lambda_handler(event, None)
+
+
 def test_the_scope_reaches_the_function_and_nothing_else_makes_one(ask):
     answer = ask("GET", "/topics/orders/keys/ann%2F1", KEY.token(claims()))
     http = HttpRequest(

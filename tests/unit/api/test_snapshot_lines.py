@@ -99,6 +99,15 @@ def test_lines_are_begin_rows_lanes_and_end(host: SnapshotHost):
     assert end == {"end": {"at": "0:1@7"}}
 
 
+@pytest.mark.parametrize("value", [b'{"tenant": "acme",\n "n": 1}', b'{"tenant": "acme",\r\n\r"n": 1}\n'])
+def test_a_value_with_line_breaks_is_one_line(host: SnapshotHost, value: bytes):
+    host.topic.write(b"a", value)
+    host.topic.apply_all()
+    _, row, lane, end = host.lines()
+    assert row["value"] == {"tenant": "acme", "n": 1}
+    assert [next(iter(each)) for each in (lane, end)] == ["lane", "end"]
+
+
 def test_lanes_are_read_apart_and_go_on_with_the_cursor_of_any_of_them():
     host = SnapshotHost(WrittenTopic(1, partitions=4))
     for number in range(40):

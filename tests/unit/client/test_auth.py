@@ -53,7 +53,13 @@ def test_signing_needs_a_region_and_credentials(monkeypatch, tmp_path):
         SigV4("eu-west-1")
 
 
-@pytest.mark.parametrize("url", ["localhost:8080", "ftp://x", "http://", "https://x/?a=1", ""])
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("localhost:8080", "ftp://x", "http://", "https://x/?a=1", ""),
+        *("http://x:port", "http://x:99999", "http://[::1", "http://x/\n", "http://x\x1b[31m"),
+    ],
+)
 def test_what_is_not_the_url_of_an_api_is_refused(url):
     with pytest.raises(ValueError, match="is not the URL of an API"):
         Client(url)

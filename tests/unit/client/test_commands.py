@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from datetime import timedelta
 from importlib.metadata import version
 
@@ -25,7 +26,7 @@ from tests.unit.client.api_double import (
 )
 
 import keylane_client
-from keylane_client.cli import access, open_in_browser
+from keylane_client.cli import access, open_in_browser, records
 from keylane_client.cli.commands import COMMANDS, keylane
 from keylane_client.cli.errors import BadArgument, CommandFailed
 from keylane_client.cli.lanes import render_layout
@@ -199,6 +200,17 @@ def test_put_takes_a_value_or_standard_input_and_prints_the_position(run):
     assert (result.stdout, api.requests[0].content) == ("2:7\n", b"{}")
     _, api = run(["put", "t", "k"], written(7), stdin=b"\xff")
     assert api.requests[0].content == b"\xff"
+
+
+def test_a_value_that_is_no_text_is_written_as_the_shell_gave_it(run):
+    _, api = run(["put", "t", "k", os.fsdecode(b"\xff")], written(7))
+    assert api.requests[0].content == b"\xff"
+
+
+def test_put_without_a_value_and_with_closed_standard_input_says_so(monkeypatch):
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(BadArgument, match="standard input is closed"):
+        records._read_value(None)
 
 
 def test_a_scan_stops_at_its_limit(run):

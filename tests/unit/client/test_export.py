@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import csv
 import json
+import os
 import sys
 from decimal import Decimal
+from functools import partial
 from itertools import count
 
 import httpx
@@ -17,7 +19,7 @@ from tests.unit.client.api_double import ApiDouble, problem
 from tests.unit.client.snapshot_answers import ENDED_AT, a_row, begun, ended, failed, lane, lines
 
 import keylane_client
-from keylane_client.cli import access, export_files
+from keylane_client.cli import access, export, export_files
 from keylane_client.cli.commands import keylane
 from keylane_client.cli.errors import BadArgument, CommandFailed
 from keylane_client.cli.import_records import record_of_line
@@ -140,6 +142,30 @@ def test_an_export_that_fails_leaves_no_file_and_keeps_the_one_that_was_there(ru
         run(api._answer, "export", "t", "-o", str(path))
     assert path.read_text(encoding="utf-8") == "before"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_pipe_stays_what_it_is(run, tmp_path):
+    path = tmp_path / "t.jsonl"
+    os.mkfifo(path)
+    with pytest.raises(BadArgument, match="a pipe"):
+        exported(run, path, *ROWS)
+    assert path.is_fifo()
+
+
+def test_two_exports_into_one_file_do_not_mix(run, tmp_path, monkeypatch):
+    path, write = tmp_path / "t.jsonl", export.write_records
+    pending = [partial(exported, run, path, a_row("other", 1))]
+
+    def write_later(snapshot, file, progress):
+        found = write(snapshot, file, progress)
+        if pending:
+            pending.pop()()  # another one begins and ends
+        return found
+
+    monkeypatch.setattr(export, "write_records", write_later)
+    exported(run, path, *ROWS)
+    assert [json.loads(line)["key"] for line in path.read_text().splitlines()] == ["a", "b", "c"]
+    assert [*tmp_path.iterdir()] == [path]
 
 
 def test_parquet_without_pyarrow_is_refused_before_anything_is_read(run, tmp_path, monkeypatch):

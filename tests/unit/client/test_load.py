@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from decimal import Decimal
 from itertools import count
+from pathlib import Path
 
 import httpx
 import pyarrow as pa
@@ -161,6 +163,29 @@ def test_a_load_that_broke_off_goes_on_behind_the_last_batch(tmp_path):
     loading.run_load(iter(rows), again, state, 2)
     assert topics.pushes == [["0", "1"], ["2", "3"], ["4", "5"], ["4", "5"]]
     assert state.load_rows() == 0
+
+
+def test_of_a_pipe_nothing_is_kept(tmp_path):
+    reading, writing = os.pipe()
+    os.write(writing, b'{"id": "a"}\n')
+    os.close(writing)
+    path, topics = Path(f"/dev/fd/{reading}"), Topics()
+    state = LoadState(path, LoadIdentity.of(path, "u", "t", "id"))
+    assert state.load_rows() == 0
+    loading.run_load(read_json_lines(path.open), topics.loader(), state, 1)
+    assert topics.pushes == [["a"]]
+    os.close(reading)
+
+
+def test_where_no_state_can_be_written_the_load_says_how_far_it_is(tmp_path, monkeypatch):
+    path = tmp_path / "rows"
+    path.touch()
+    state = LoadState(path, LoadIdentity.of(path, "u", "t", "id"))
+    (tmp_path / "rows.keylane-load.json.new").mkdir()
+    with pytest.raises(
+        CommandFailed, match=r"7 rows are done, but rows\.keylane-load\.json can't be written: Is"
+    ):
+        state.save_rows(7)
 
 
 def test_a_state_of_another_file_or_load_is_refused(tmp_path):

@@ -137,6 +137,11 @@ def test_the_file_of_logins_is_its_owner_s_alone(run, api):
         access._by_login(api.url)
 
 
+def test_where_a_home_can_t_be_looked_into_there_is_no_login(api, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/" + "a" * 5_000)
+    assert access._by_login(api.url) is None
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"x": {}}', '{"x": {"provider": [], "tokens": []}}', "\xff"])
 def test_a_file_that_is_broken_is_named(api, text):
     file = kept_logins.logins_file()

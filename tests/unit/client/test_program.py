@@ -168,7 +168,16 @@ def test_the_api_of_the_local_stack_is_found_where_the_stack_wrote_its_ports(tmp
     assert access.local_url() == "http://127.0.0.1:8124"
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"http_port": null}'])
+@pytest.mark.parametrize("data", ["/dev/null", "."])
+def test_a_file_of_the_stack_that_is_none_is_named(tmp_path, monkeypatch, data):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "stack.json").mkdir()
+    monkeypatch.setenv("KEYLANE_DATA", data)
+    with pytest.raises(BadArgument, match=r"stack\.json can't be read: \w"):
+        access.local_url()
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"http_port": null}', '{"http_port": 1e999}'])
 def test_a_broken_file_of_the_stack_is_named(tmp_path, monkeypatch, text):
     monkeypatch.setenv("KEYLANE_DATA", str(tmp_path))
     (tmp_path / "stack.json").write_text(text)

@@ -12,6 +12,7 @@ from tests.support.fakes import FakeTime
 from tests.support.indexed_state import IndexedState, StoredRecord, query_parts_over
 
 from keylane.access.scopes import KeyRule, PermittedRows, Scope, ScopeRule
+from keylane.api.http import cursors
 from keylane.api.mcp.protocol import TOOLS
 from keylane.api.mcp.tool import MOST_RESULT_BYTES
 from keylane.api.mcp.tools import MOST_PAGE_RECORDS
@@ -94,6 +95,13 @@ def test_topics_are_listed_in_pages_with_what_they_take():
     assert ([each["topic"] for each in last["topics"]], "next" in last) == (["tools-c"], False)
     found, is_error = agent.call("list_topics", prefix="other", cursor=first["next"])
     assert (is_error, found["parameter"]) == (True, "cursor")
+
+
+def test_a_forged_cursor_of_topics_is_the_callers_fault():
+    forged = cursors.encode("", cursors.digest("tool topics", ""), b"\xff")
+    found, is_error = an_agent(a_state("orders")).call("list_topics", cursor=forged)
+    assert is_error
+    assert (found["status"], found["parameter"]) == (400, "cursor")
 
 
 def test_topics_of_one_copy_are_listed_and_those_without_a_layout_are_not():

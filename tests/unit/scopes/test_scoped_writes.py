@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import urlsafe_b64encode
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -151,6 +152,17 @@ def test_typed_keys_are_those_of_readers():
     assert topic.send(own, "PUT", "/keys/%7B%22id%22%3A%22bob%22%7D", b"1").status_code == 403
     odd = rule(PermittedRows("own", KeyRule('{"id":"bob"}')))
     assert topic.send(odd, "PUT", "/keys/bob", b"1").status_code == 403
+
+
+@pytest.mark.parametrize(
+    "key", ['{"id":"ann/1","id":"bob/1"}', '{"id":"ann/1","\\u0069d":"bob/1"}', '{"id":"ann/1"}x']
+)
+def test_a_typed_key_that_others_take_for_another_one_is_refused_whatever_the_client_says(key: str):
+    topic = WrittenTopic(Options(key_fields=(("id", "string"),)))
+    path = f"/keys/{urlsafe_b64encode(key.encode()).decode()}"
+    response = topic.send(rule(), "PUT", path, b"1", query={"key_format": "base64", "raw": "true"})
+    assert (response.status_code, response.problem) == (422, "key-unreadable")
+    assert topic.log.sent == []
 
 
 def test_where_nothing_says_how_keys_are_written_no_rule_names_typed_ones():

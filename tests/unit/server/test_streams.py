@@ -162,6 +162,33 @@ async def test_a_stream_whose_token_is_no_longer_valid_ends_even_while_changes_c
     stream.close()
 
 
+class LongPast(FakeSource):
+    """Has more and more for a listener that comes back, in batches of this text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+    def catch_up(self, position, _):
+        return [event(self.text)], position
+
+
+@pytest.mark.parametrize(
+    ("text", "is_said"), [("past", True), ("x" * 100_000, False)], ids=["between events", "within one"]
+)
+async def test_a_stream_whose_token_is_no_longer_valid_ends_also_while_it_catches_up(
+    monkeypatch: pytest.MonkeyPatch, text: str, is_said: bool
+):
+    monkeypatch.setattr(streams, "HEARTBEAT_S", 0.0)
+    answers = iter([None, ChangeEvent(PROBLEM, "refused")])
+    stream = await opened(ChangeStreams(FakeMetrics()), LongPast(text), "older")
+    found = await read(stream, "", lambda: next(answers))
+    assert text[:4] in found
+    assert found.endswith("event: problem\ndata: refused\n\n") == is_said
+    assert is_said or found.endswith("x"), "what is not whole has no event behind it"
+    stream.close()
+
+
 async def test_a_listener_that_does_not_read_is_cut_off_with_a_problem(
     source: FakeSource, monkeypatch: pytest.MonkeyPatch
 ):

@@ -88,6 +88,14 @@ def test_a_state_that_begins_again_has_another_incarnation_and_one_that_is_rebui
     assert is_alike(kept, SERVED)
 
 
+@pytest.mark.parametrize("field", CHANGES)
+def test_other_values_at_the_same_positions_are_of_another_incarnation(field: str):
+    building = planned(field, kept=replace(SERVED, incarnation=3)).building
+    assert building
+    others = {"ttl", "insert_once", "max_value_bytes", "envelope", "where", "select", "transform"}
+    assert building.incarnation == (EPOCH if field in others else 3)
+
+
 def test_a_topic_that_is_as_it_was_goes_on():
     assert planned() == GenerationPlan(SERVED)
 

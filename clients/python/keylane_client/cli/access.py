@@ -108,7 +108,9 @@ def local_url() -> str:
         port = int(json.loads(file.read_text(encoding="utf-8"))["http_port"])
     except FileNotFoundError:
         return DEFAULT_URL
-    except (ValueError, KeyError, TypeError) as error:
+    except OSError as error:
+        raise BadArgument(f"{file} can't be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise BadArgument(f"{file} is not readable ({error}): remove the folder {file.parent}") from error
     return f"http://127.0.0.1:{port}"
 
@@ -131,7 +133,11 @@ def _choose_auth(
 
 def _by_login(url: str) -> httpx.Auth | None:
     """Return the credentials of `keylane login` at this API, None without a login."""
-    if not (Path(click.get_app_dir("keylane")) / LOGINS).exists():
+    try:
+        is_kept = (Path(click.get_app_dir("keylane")) / LOGINS).exists()
+    except OSError:  # another user's home: there is no login of this one
+        is_kept = False
+    if not is_kept:
         return None
     from keylane_client.cli.kept_logins import kept_token  # noqa: PLC0415 (imports httpx)
 

@@ -3,6 +3,7 @@
 The file is complete or is not there: what is written goes into a file beside it until then.
 """
 
+import secrets
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from keylane_client import Snapshot
 from keylane_client.cli.access import Remote, with_remote
 from keylane_client.cli.conditions import parse_conditions, split_fields
-from keylane_client.cli.errors import CommandFailed
+from keylane_client.cli.errors import BadArgument, CommandFailed
 from keylane_client.cli.export_files import (
     LEFT_IN_KAFKA,
     LinesFile,
@@ -60,7 +61,10 @@ def export(  # noqa: PLR0913 (the options of a command)
     kind = format_of(path, file_format)
     if kind == "parquet":
         require_pyarrow()
-    unfinished = path.with_name(path.name + UNFINISHED)
+    if path.exists() and not path.is_file():
+        raise BadArgument(f"{path} is a device or a pipe: a file would take its place")
+    # Its own name, so that another export into the same file has its own, too.
+    unfinished = path.with_name(f"{path.name}.{secrets.token_hex(4)}{UNFINISHED}")
     with remote.client() as client, _progress() as progress:
         chosen = client.topic(topic).reading(fields=split_fields(fields))
         snapshot = chosen.snapshot(prefix=prefix, where=parse_conditions(conditions))

@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from keylane_client.cli.errors import BadArgument
+from keylane_client.cli.errors import BadArgument, CommandFailed
 
 SUFFIX = ".keylane-load.json"
 
@@ -27,14 +27,17 @@ class LoadIdentity:
 
 
 class LoadState:
-    """The rows of a file that Kafka has acknowledged, or that were skipped."""
+    """The rows of a file that Kafka has acknowledged, or that were skipped; of a pipe nothing is kept."""
 
     def __init__(self, path: Path, identity: LoadIdentity) -> None:
         self._path = path.with_name(path.name + SUFFIX)
         self._identity = identity
+        self._is_kept = path.is_file() or not path.exists()
 
     def load_rows(self) -> int:
         """Return how many rows an earlier run has done. Raises BadArgument if it loaded something else."""
+        if not self._is_kept:
+            return 0
         try:
             found = json.loads(self._path.read_text(encoding="utf-8"))
             rows, identity = int(found.pop("rows")), LoadIdentity(**found)
@@ -49,11 +52,18 @@ class LoadState:
         return rows
 
     def save_rows(self, rows: int) -> None:
-        """Write how many rows are done, atomically."""
+        """Write how many rows are done, atomically. Raises CommandFailed where that can't be written."""
+        if not self._is_kept:
+            return
         new = self._path.with_name(self._path.name + ".new")
-        new.write_text(json.dumps({**asdict(self._identity), "rows": rows}), encoding="utf-8")
-        new.replace(self._path)
+        try:
+            new.write_text(json.dumps({**asdict(self._identity), "rows": rows}), encoding="utf-8")
+            new.replace(self._path)
+        except OSError as error:
+            what = f"{rows} rows are done, but {self._path.name} can't be written: {error.strerror}"
+            raise CommandFailed(f"{what}. Copy the file to a folder that is yours") from error
 
     def remove(self) -> None:
         """Forget it: the load is complete, or begins again."""
-        self._path.unlink(missing_ok=True)
+        if self._is_kept:
+            self._path.unlink(missing_ok=True)

@@ -277,9 +277,11 @@ def history(  # noqa: PLR0913 (the options of a command)
 
 def _read_value(value: str | None) -> bytes:
     if value is None:
+        if sys.stdin is None:
+            raise BadArgument("standard input is closed: give the value as an argument")
         return sys.stdin.buffer.read()
     if not value.startswith("@"):
-        return value.encode()
+        return value.encode(errors="surrogateescape")  # the bytes that the shell has given
     try:
         return Path(value[1:]).read_bytes()
     except OSError as error:

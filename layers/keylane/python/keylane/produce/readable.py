@@ -41,7 +41,7 @@ class ReadersRules:
         """Return the bytes of a key that is given by its values, or as it is. Raises BadRequest."""
         options = self.formats.options_of(topic)
         form = json_keys(options) if options.has_typed_keys else None
-        return key if form is None or _key_fault(key, options) is None else encode_json(form, key)
+        return key if form is None or key_fault(key, options) is None else encode_json(form, key)
 
     def expectations(self, topics: Iterable[str]) -> dict[str, Options]:
         """Return the options of those topics whose readers can't read everything."""
@@ -84,7 +84,7 @@ class ReadersRules:
 
 def _fault(record: NewRecord, options: Options) -> KeylaneError | None:
     if record.key:
-        reason = _key_fault(record.key, options)
+        reason = key_fault(record.key, options)
         if reason:
             return KeyUnreadable(record.topic, reason)
     if record.value is None or options.transform is not None:
@@ -95,7 +95,8 @@ def _fault(record: NewRecord, options: Options) -> KeylaneError | None:
     return ValueUnreadable(record.topic, reason, by_schema=options.value_format == _REGISTRY)
 
 
-def _key_fault(key: bytes, options: Options) -> str | None:
+def key_fault(key: bytes, options: Options) -> str | None:
+    """Return why readers would not find a typed key by its values; None if they would."""
     if options.key_format == _REGISTRY:
         return None if _is_framed(key) else _UNFRAMED
     form = json_keys(options)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from keylane.errors import OutsideScope
+from keylane.errors import KeyUnreadable, OutsideScope
 from keylane.model.routes import PermissionKind
+from keylane.produce.readable import key_fault
 from keylane.produce.topic_formats import ANYTHING
 from keylane.state.scope_keys import intervals_of
 
@@ -67,7 +68,11 @@ def _has_key(record: NewRecord, rows: PermittedRows, options: Options) -> bool:
     if not record.key or (not options.has_typed_keys and rows.key.text.startswith(_TYPED)):
         return False
     found = intervals_of(record.topic, options, rows.key, lambda _: _refuse(record.topic))
-    return any(interval.has(record.key) for interval in found)
+    is_one = any(interval.has(record.key) for interval in found)
+    # A key that begins as the rule says may have a name twice: others would take it for somebody else's.
+    if is_one and options.has_typed_keys and (fault := key_fault(record.key, options)):
+        raise KeyUnreadable(record.topic, fault)
+    return is_one
 
 
 def _refuse(topic: str) -> tuple[bytes, ...]:

@@ -11,7 +11,7 @@ from keylane.api.http.scope_checks import check_named
 from keylane.api.mcp.failures import failure_of
 from keylane.api.mcp.tool import MOST_RESULT_BYTES, OK, Tool, ToolResult, fields_of, result_of
 from keylane.api.reads.topics import render_totals
-from keylane.errors import OutsideScope, RegistryUnavailable
+from keylane.errors import BadRequest, OutsideScope, RegistryUnavailable
 from keylane.model.routes import PermissionKind
 from keylane.query.listed_names import list_kept_topics
 from keylane.query.store import least_offsets
@@ -40,7 +40,7 @@ def list_topics(call: ToolCall) -> ToolResult:
     bounds = bounds_of(request, "tool topics", prefix)
     after = ""
     if (cursor := call.arguments.get("cursor")) is not None:
-        after = cursors.decode(CURSOR.parse(cursor), "", bounds).decode()
+        after = _name_in(cursors.decode(CURSOR.parse(cursor), "", bounds))
     scope = request.scope
 
     def is_wanted(name: str) -> bool:
@@ -51,6 +51,14 @@ def list_topics(call: ToolCall) -> ToolResult:
     topics = [{"topic": each.topic, "ask": _permitted(call, each)} for each in page.layouts]
     last = None if page.next_after is None else page.next_after.encode()
     return ToolResult(json.dumps({"topics": topics, **cursors.render_next("", bounds, last)}))
+
+
+def _name_in(position: bytes) -> str:
+    """Return the name at which a page ended. Raises BadRequest."""
+    try:
+        return position.decode()
+    except UnicodeDecodeError as error:
+        raise BadRequest("the cursor is not one of topics", CURSOR.name) from error
 
 
 def describe_topic(call: ToolCall) -> ToolResult:

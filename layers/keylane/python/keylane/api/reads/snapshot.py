@@ -150,7 +150,8 @@ class SnapshotLines:
         envelopes = Envelopes(self._reader.store.clock.now_ms(), request.fields, decoder)
         partition, watermark = part.lane.partition, part.watermark
         lines = [
-            envelopes.render_row(key, Answer(layout, partition, record, watermark)) for key, record in rows
+            _one_line(envelopes.render_row(key, Answer(layout, partition, record, watermark)))
+            for key, record in rows
         ]
         return ("\n".join(lines) + "\n").encode("utf-8", "surrogatepass")
 
@@ -175,6 +176,11 @@ class SnapshotLines:
         layout = self._snapshot.layout
         position = _POSITION.pack(layout.generation, layout.incarnation, number)
         return cursors.encode(self._request.topic, self._request.bounds, position)
+
+
+def _one_line(document: str) -> str:
+    """Return a JSON document in one line. A value may have line breaks between its tokens."""
+    return document.replace("\n", " ").replace("\r", " ")
 
 
 def _line(name: str, content: dict[str, Any]) -> bytes:

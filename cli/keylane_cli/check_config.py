@@ -56,7 +56,7 @@ def check_file(path: Path) -> tuple[list[CheckFinding], ValidConfig | None]:
         config = load(path)
     except InvalidConfigFile as error:
         return [CheckFinding("wrong", where, what) for where, what in error.faults], None
-    valid = ValidConfig(path, path.read_text(encoding="utf-8"), config)
+    valid = ValidConfig(path, path.read_text(encoding="utf-8-sig"), config)
     return list(_check_topics(valid)), valid
 
 

@@ -38,7 +38,7 @@ class StatusLine(NamedTuple):
 def named_in(config: Path | None) -> tuple[list[str], list[str]]:
     """Return the topics and the views of a keylane.toml; none if it is not there, or not valid TOML."""
     try:
-        tables = tomllib.loads(config.read_text(encoding="utf-8")) if config else {}
+        tables = tomllib.loads(config.read_text(encoding="utf-8-sig")) if config else {}
     except (OSError, ValueError):
         return [], []
     return list(tables.get("topics", {})), list(tables.get("views", {}))

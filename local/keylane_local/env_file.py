@@ -25,7 +25,7 @@ def beside(config: Path | None) -> Path:
 def read(file: Path) -> dict[str, str]:
     """Return the variables of the file, none if it does not exist. Raises BadInput, which names the line."""
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
@@ -55,7 +55,7 @@ def apply_placement(config: Path, environment: MutableMapping[str, str]) -> None
     The environment wins. The file is the job's to check: only what is there is read. Raises BadInput.
     """
     try:
-        topics = tomllib.loads(config.read_text(encoding="utf-8")).get("topics", {})
+        topics = tomllib.loads(config.read_text(encoding="utf-8-sig")).get("topics", {})
     except FileNotFoundError:
         return
     except (OSError, ValueError) as error:

@@ -103,7 +103,7 @@ def _check_outside(part: str, wanted: str | None, running: Collection[str]) -> N
 
 def _has_metrics(config: Path | None) -> bool:
     """Return whether a job's file, which is valid, says what is done with its metrics."""
-    return config is not None and "metrics" in tomllib.loads(config.read_text("utf-8")).get("job", {})
+    return config is not None and "metrics" in tomllib.loads(config.read_text("utf-8-sig")).get("job", {})
 
 
 def _choose_host(options: StackOptions, before: StackState | None, running: Collection[str]) -> str:

@@ -16,6 +16,8 @@ from keylane_spark.config.views import ViewConfig
 
 SHOWN = 1_000
 """Characters of a value that is wrong."""
+MOST_FAULTS = 100
+"""Faults of a file that are named: each takes a look at its lines."""
 
 
 class ConfigFault(NamedTuple):
@@ -43,7 +45,7 @@ def load(path: Path) -> Config:
 
 def _load(path: Path) -> Config:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # Windows' editors write a byte order mark
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidConfigFile([ConfigFault(str(path), f"can't be read: {error}")]) from error
     try:
@@ -53,11 +55,18 @@ def _load(path: Path) -> Config:
     try:
         config = Config.model_validate(data)
     except ValidationError as error:
-        raise InvalidConfigFile([_fault(path, text, each) for each in error.errors()]) from error
+        raise InvalidConfigFile(_faults(path, text, error.errors())) from error
     refused = [_fault_of(path, text, field, reason) for field, reason in config.refusals_of_views()]
     if refused:
         raise InvalidConfigFile(refused)
     return config
+
+
+def _faults(path: Path, text: str, errors: Sequence[Any]) -> list[ConfigFault]:
+    faults = [_fault(path, text, each) for each in errors[:MOST_FAULTS]]
+    if more := len(errors) - len(faults):
+        faults.append(ConfigFault(str(path), f"and {more:,} more faults"))
+    return faults
 
 
 def _fault_of(path: Path, text: str, field: list[str], what: str) -> ConfigFault:

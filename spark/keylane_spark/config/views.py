@@ -13,6 +13,8 @@ from keylane_spark.config.table import ConfigTable, Milliseconds, OneOf, SomeMil
 
 MAX_WINDOWS = 1000
 """The most windows that one event may fall into."""
+LONGEST_SESSION_MS = 100_000_000 * 86_400_000
+"""Spark has microseconds in 64 bits: it has no sessions, and no records, where a longer one ends."""
 _KINDS_OF_ROWS = ("count", "sum", "avg")
 _NOT_OF_ROWS = ("time", "window", "every", "session", "lateness")
 _OF_TABLE = "the view's topic has an envelope, so its records are changes of rows", "row"
@@ -58,6 +60,8 @@ class ViewConfig(ConfigTable):
     def _agree(self) -> Self:
         if self.session and (self.window or self.every):
             raise ValueError("session replaces window and every: remove these")
+        if self.session and self.session > LONGEST_SESSION_MS:
+            raise ValueError('a session is at most "100000000d": without session there is one total')
         if self.every and not self.window:
             raise ValueError("every needs a window, which says how long each one lasts")
         if self.window and self.every and self.every > self.window:

@@ -122,6 +122,9 @@ def start(jars: Path | None, extra: Mapping[str, object], *, plans_only: bool = 
     own = {} if is_submitted() else local_settings(jars, extra, plans_only=plans_only)
     if sys.platform == "linux":  # macOS's libraries don't support a fork once they are loaded
         own["spark.python.daemon.module"] = WORKER_DAEMON
+    if not plans_only:
+        # An error that a value causes, such as a StackOverflowError of a regular expression, ended the JVM.
+        own["spark.executor.killOnFatalError.depth"] = "0"
     settings: dict[str, object] = SETTINGS | own | dict(extra)
     if jars is not None and CLASS_PATH not in own:
         settings[JARS] = all_jars(jars, str(extra.get(JARS, "")))

@@ -13,7 +13,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 _DATA_EXCEPTION = "22"
-_OF_VALUES = frozenset({"java.lang.ArithmeticException", "java.time.DateTimeException"})
+_OF_VALUES = frozenset(
+    {"java.lang.ArithmeticException", "java.time.DateTimeException", "java.lang.StackOverflowError"}
+)
 _MOST_CAUSES = 10
 
 

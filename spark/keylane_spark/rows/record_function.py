@@ -102,7 +102,9 @@ def load(code: FunctionCode) -> Function:
         sys.path.append(code.folder)
     try:
         module = importlib.import_module(name) if code.text is None else _module_of(name, code)
-    except Exception as error:  # (whatever the module raises)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # (whatever the module raises: a script may call sys.exit)
         raise BadConfig(f"transform {code.name!r}: module {name!r} fails with {_words(error)}") from error
     found = getattr(module, function, None)
     if not callable(found):
@@ -162,7 +164,9 @@ class _Caller:
         """Return the values of the batch's rows, which begin at number `first`."""
         try:
             return [_values_of(self.function(batch), batch)]
-        except Exception as error:  # noqa: BLE001 (whatever it raises)
+        except KeyboardInterrupt:  # of who looks at a sample
+            raise
+        except BaseException as error:  # noqa: BLE001 (whatever it raises: panics of Rust are no Exception)
             if len(batch) > 1:
                 return self._call_with_halves(batch, first)
             self.failed.append(first)

@@ -57,7 +57,7 @@ class SparkReader:
 
     def _read_directly(self, batch: PlannedBatch) -> RowsOfPartitions:
         with closing(self.direct()) as direct:
-            yield from direct.read_here(batch, _leave_none)
+            yield from direct.read_here(batch, leave_none)
 
     def write_in_tasks(self, batch: PlannedBatch, parked: Mapping[int, str]) -> list[Any]:
         """Read and write the rows of a batch in tasks; returns the rows of `TALLY_SCHEMA`."""
@@ -70,7 +70,7 @@ class SparkReader:
             rows = direct.write_in_tasks(batch, parked)
         for row in rows:
             if row.left:
-                _leave_none((row.topic, row.partition), row.left)
+                leave_none((row.topic, row.partition), row.left)
         return rows
 
     def _write(self, batch: PlannedBatch, parked: Mapping[int, str]) -> list[Any]:
@@ -87,7 +87,7 @@ class SparkReader:
         """Do nothing: the connections are the JVM's."""
 
 
-def _leave_none(source: TopicPartition, why: str) -> None:
+def leave_none(source: TopicPartition, why: str) -> None:
     """Spark's query goes on from the end of its batch: all of it is read, or none."""
     raise LogUnavailable(f"{source[0]}/{source[1]}: {why}", 2)
 

@@ -19,17 +19,21 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
 from keylane.errors import WriterError
 from keylane.model.kafka import TopicPartition
 from keylane_spark.config.transforms import Transform
-from keylane_spark.engine.record_sql import with_results
+from keylane_spark.engine.record_sql import why_invalid, with_results
+from keylane_spark.engine.session import REFUSALS
+from keylane_spark.engine.value_errors import is_about_a_value
 from keylane_spark.rows.headers import HEADERS
 from keylane_spark.rows.json_values import read_json
 from keylane_spark.rows.records import Rows, RowsOfPartitions, split_by_partition
 from keylane_spark.stream.batch_writer import BatchWriter
+from keylane_spark.stream.driver_share import MAX_BYTES
+from keylane_spark.stream.openings import Opening
 from keylane_spark.stream.tasks import PartitionWriter
 
 _HEADERS = "array<struct<key: string, value: binary>>"
@@ -164,22 +168,30 @@ class SqlRows:
     def evaluated(self, found: RowsOfPartitions) -> RowsOfPartitions:
         """The rows with the results of their topics' SQL; a partition's rows stay in their order."""
         waiting = defaultdict[str, list[tuple[TopicPartition, Rows]]](list)
+        waiting_bytes = 0
         with closing(found):
             for source, rows in found:
-                if source[0] in self.transforms:
-                    waiting[source[0]].append((source, rows))
-                else:
+                if source[0] not in self.transforms:
                     yield source, rows
+                    continue
+                waiting[source[0]].append((source, rows))
+                waiting_bytes += rows.held_bytes
+                if waiting_bytes > MAX_BYTES:
+                    yield from self._evaluate_all(waiting)
+                    waiting.clear()
+                    waiting_bytes = 0
+        yield from self._evaluate_all(waiting)
+
+    def _evaluate_all(
+        self, waiting: Mapping[str, list[tuple[TopicPartition, Rows]]]
+    ) -> Iterator[tuple[TopicPartition, Rows]]:
         for topic, parts in waiting.items():
             yield from self._evaluate(topic, parts)
 
     def _evaluate(self, topic: str, parts: list[tuple[TopicPartition, Rows]]) -> RowsOfPartitions:
         with_json = WithJson.of(self.transforms)
         table = pa.Table.from_batches([with_json.add(to_arrow(*part)) for part in parts]).select(_IN_JVM)
-        rows = self.spark.createDataFrame(table)
-        results = with_results(rows, {topic: self.transforms[topic]})
-        # A local relation: Spark computes it here, and starts no job.
-        found = results.select("offset", "wanted", "selected").collect()
+        found = self._results(topic, table)
         if [row.offset for row in found] != table.column("offset").to_pylist():
             raise WriterError(f"topic {topic!r}: Spark returned other rows than it was given")
         wanted = pa.array((row.wanted for row in found), pa.bool_())
@@ -189,3 +201,28 @@ class SqlRows:
             end = begin + len(part)
             yield source, replace(part, wanted=wanted[begin:end], selected=selected[begin:end])
             begin = end
+
+    def _results(self, topic: str, table: pa.Table) -> list[Row]:
+        """Offset, `wanted` and `selected` of each row. A row on which Spark fails has neither."""
+        rows = self.spark.createDataFrame(table)
+        results = with_results(rows, {topic: self.transforms[topic]})
+        try:
+            # A local relation: Spark computes it here, and starts no job.
+            return results.select("offset", "wanted", "selected").collect()
+        except REFUSALS as error:
+            if not is_about_a_value(error):
+                raise
+        if len(table) == 1:
+            return [Row(offset=table.column("offset")[0].as_py(), wanted=None, selected=None)]
+        middle = len(table) // 2
+        return self._results(topic, table.slice(0, middle)) + self._results(topic, table.slice(middle))
+
+
+def check_sql(spark: SparkSession, opening: Opening) -> Opening:
+    """The opening with the reason as a fault of each transform whose SQL Spark can't compute."""
+    writer = opening.writer
+    faults = {topic: why_invalid(spark, sql) for topic, sql in writer.sql.items()}
+    faulty = {topic: replace(writer.transforms[topic], fault=why) for topic, why in faults.items() if why}
+    if not faulty:
+        return opening
+    return replace(opening, writer=replace(writer, transforms={**writer.transforms, **faulty}))

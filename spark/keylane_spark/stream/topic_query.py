@@ -15,7 +15,7 @@ import contextlib
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from pyspark.sql import DataFrame
@@ -26,7 +26,8 @@ from keylane.model.records import TRACEPARENT
 from keylane_spark.context import JobContext
 from keylane_spark.engine import kafka_source, session
 from keylane_spark.engine.polling import PollingDelay
-from keylane_spark.engine.record_sql import why_invalid
+from keylane_spark.engine.session import REFUSALS
+from keylane_spark.engine.value_errors import is_about_a_value
 from keylane_spark.lanes.cluster import Cluster
 from keylane_spark.lanes.index_sizes import IndexSizes
 from keylane_spark.lanes.layout_store import TOTALS_SLOT
@@ -43,8 +44,8 @@ from keylane_spark.stream.partition_chunks import PartitionResult
 from keylane_spark.stream.plans import BatchPlanner, PlanLimits
 from keylane_spark.stream.reading_query import ReadingQuery
 from keylane_spark.stream.registry_watch import RegistryWatch
-from keylane_spark.stream.spark_reader import SparkReader
-from keylane_spark.stream.sql_rows import SqlRows
+from keylane_spark.stream.spark_reader import SparkReader, leave_none
+from keylane_spark.stream.sql_rows import SqlRows, check_sql
 from keylane_spark.telemetry.metrics import JobMetrics
 from keylane_spark.telemetry.strays import StrayTotals
 from keylane_spark.telemetry.tally import Tally
@@ -93,7 +94,7 @@ class TopicQuery(ReadingQuery):
         building: bool = False,
         on_change: OnChange = NO_CHANGE,
     ) -> None:
-        opening = _check_sql(context, opening)
+        opening = check_sql(context.spark, opening)
         name = "keylane-building" if building else "keylane-query"
         super().__init__(name, "the query", context.checkpoint, opening)
         self._context = context
@@ -317,7 +318,13 @@ class TopicQuery(ReadingQuery):
         return True
 
     def _write_in_tasks(self, planned: PlannedBatch, batch: BatchWriter) -> None:
-        rows = self._reader.write_in_tasks(planned, self.parked.reasons)
+        try:
+            rows = self._reader.write_in_tasks(planned, self.parked.reasons)
+        except REFUSALS as error:
+            if not (self._writer.sql and is_about_a_value(error)):
+                raise
+            self._write_after_failure(planned, batch)
+            return
         for topic, partition, newer_epoch, held_back, stopped_at, why, parked, left, reached, *counts in rows:
             if newer_epoch:
                 raise Fenced(f"{topic}/{partition}", self._writer.epoch, newer_epoch)
@@ -328,18 +335,16 @@ class TopicQuery(ReadingQuery):
             for reason, slots in json.loads(parked).items():
                 self.parked.park(slots, reason)
 
+    def _write_after_failure(self, planned: PlannedBatch, batch: BatchWriter) -> None:
+        """As a task's next attempt, here: where the rows on which Spark fails are found."""
+        leave = batch.leave if self._planner is not None else leave_none
+        with contextlib.closing(self._direct_reader()) as direct:
+            found = direct.read_here(planned, leave)
+            for source, rows in SqlRows(self._context.spark, self._writer.sql).evaluated(found):
+                batch.write(source, rows)
+
     def _stop_faulty(self) -> None:
         """Stop the partitions of topics whose transform can't run at all."""
         faults = {topic: each.fault for topic, each in self._writer.transforms.items() if each.fault}
         self._reports.report_faults(faults)
         self.stopped |= {source: at for source, at in self._positions.items() if source[0] in faults}
-
-
-def _check_sql(context: JobContext, opening: Opening) -> Opening:
-    """The opening with the reason as a fault of each transform whose SQL Spark can't compute."""
-    writer = opening.writer
-    faults = {topic: why_invalid(context.spark, sql) for topic, sql in writer.sql.items()}
-    faulty = {topic: replace(writer.transforms[topic], fault=why) for topic, why in faults.items() if why}
-    if not faulty:
-        return opening
-    return replace(opening, writer=replace(writer, transforms={**writer.transforms, **faulty}))

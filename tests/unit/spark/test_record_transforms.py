@@ -38,6 +38,11 @@ def refuse_bad(batch):
         raise ValueError("there is\\na bad one")
     return upper(batch)
 
+def exits_at_bad(batch):
+    if b"bad" in batch.column("value").to_pylist():
+        raise SystemExit(3)
+    return upper(batch)
+
 def null(batch):
     return pa.record_batch({"offset": batch.column("offset"), "value": pa.nulls(batch.num_rows, pa.binary())})
 
@@ -164,6 +169,13 @@ def test_the_bad_records_are_kept_as_they_are(transform):
     assert (found.failed_offsets.tolist(), found.stopped_at, found.left_out) == ([11], None, 0)
 
 
+def test_what_a_function_raises_that_is_no_exception_is_its_failure_too(transform):
+    """A panic of a library in Rust is none, nor is the end of a script."""
+    found = transform_rows(some_rows(b"a", b"bad", b"c"), NONE, 0, transform("exits_at_bad", "skip"))
+    assert values_of(found) == {10: b"A", 12: b"C"}
+    assert (found.failed_offsets.tolist(), found.why) == ([11], "SystemExit: 3")
+
+
 @pytest.mark.parametrize(
     ("function", "why"),
     [
@@ -239,6 +251,7 @@ def test_rows_without_the_results_of_sql_are_never_taken_for_wanted():
 def test_modules_that_are_not_there_or_fail_are_refused_with_a_sentence(tmp_path, monkeypatch):
     (tmp_path / "broken_module.py").write_text("raise ValueError('no')")
     (tmp_path / "empty_module.py").write_text("")
+    (tmp_path / "script_module.py").write_text("import sys\nsys.exit(3)")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(BadConfig, match="there is no module 'absent_module'"):
         read_code("absent_module:f")
@@ -246,6 +259,8 @@ def test_modules_that_are_not_there_or_fail_are_refused_with_a_sentence(tmp_path
         read_code("absent_package.module:f")
     with pytest.raises(BadConfig, match="fails with ValueError: no"):
         read_code("broken_module:f")
+    with pytest.raises(BadConfig, match="fails with SystemExit: 3"):
+        read_code("script_module:f")
     with pytest.raises(BadConfig, match="has no function 'f'"):
         read_code("empty_module:f")
 

@@ -12,7 +12,7 @@ from keylane.errors import BadConfig
 from keylane.model.kafka import NewTopic
 from keylane.model.records import Options
 from keylane_local.tools import project_root
-from keylane_spark.config.config_file import load
+from keylane_spark.config.config_file import MOST_FAULTS, InvalidConfigFile, load
 from keylane_spark.config.job import JobConfig
 from keylane_spark.config.topics import TopicConfig
 from keylane_spark.config.views import ViewConfig
@@ -129,6 +129,22 @@ def test_a_value_of_any_type_depth_and_length_is_a_fault_with_a_sentence(tmp_pat
     with pytest.raises(BadConfig, match=re.escape(str(path))) as raised:
         load(path)
     assert len(str(raised.value)) < len(str(path)) + 3_000
+
+
+def test_of_thousands_of_faults_the_first_are_named(tmp_path):
+    path = tmp_path / "keylane.toml"
+    path.write_text("".join(f"[topics.t{number}]\nindex = 1\n" for number in range(5_000)))
+    with pytest.raises(InvalidConfigFile) as raised:
+        load(path)
+    assert len(raised.value.faults) == MOST_FAULTS + 1
+    assert raised.value.faults[0].where == f"{path}:2"
+    assert raised.value.faults[-1] == (str(path), f"and {5_000 - MOST_FAULTS:,} more faults")
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path):
+    path = tmp_path / "keylane.toml"
+    path.write_text("[topics.a]\nindex = true\n", encoding="utf-8-sig")
+    assert load(path).topics["a"].index
 
 
 def test_fields_are_named_by_dotted_keys_and_imply_an_index(tmp_path):

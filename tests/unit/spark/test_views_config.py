@@ -65,6 +65,7 @@ def test_a_table_becomes_a_definition(tmp_path):
         (BASE + "[views.v.columns]\nn = 'sum(a..b)'\n", ":5: views.v.columns.n: a column is one of"),
         (BASE + "[views.v.columns]\nn = 3\n", ":5: views.v.columns.n: a column is one of"),
         (BASE + "window = '1h'\nsession = '1h'\n" + COLUMNS, "session replaces window and every"),
+        (BASE + "session = '100000001d'\n" + COLUMNS, "a session is at most"),
         (BASE + "every = '1h'\n" + COLUMNS, "every needs a window"),
         (BASE + "window = '1h'\nevery = '2h'\n" + COLUMNS, "every is longer than the window"),
         (BASE + "window = '1h'\nevery = '1ms'\n" + COLUMNS, "more than 1000 windows"),

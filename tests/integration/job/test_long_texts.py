@@ -1,0 +1,79 @@
+"""Long texts and regular expressions of SQL: Java recurses for each character, and has no more stack."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer
+from tests.servers.own import create_topic, eventually
+from tests.support import jobs
+from tests.support.views import Query, eventually_equal
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CONFIG = """[job]
+reader = "{reader}"
+small_batch_records = {small}
+heartbeat_ms = 100
+[topics.long-{name}]
+where = "regexp_replace(value, '(a|b)*', '') is not null"
+on_error = "skip"
+[topics.beside-{name}]
+[views.of-long-{name}]
+topic = "long-{name}"
+key = "k"
+where = "regexp_replace(value, '(a|b)*', '') is not null"
+[views.of-long-{name}.columns]
+n = "count()"
+"""
+PLAIN, LONG = b'{"k":"x"}', json.dumps({"k": "x", "text": "a" * 100_000}).encode()
+
+
+@pytest.mark.parametrize(
+    ("reader", "small"),
+    [
+        ("direct", 20_000),
+        ("direct", 3),
+        pytest.param("spark", 20_000, marks=pytest.mark.long),
+        pytest.param("spark", 3, marks=pytest.mark.long),
+    ],
+)
+def test_a_text_that_is_too_long_for_a_regular_expression_fails_alone(
+    kafka: str, redis_cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str, small: int
+):
+    name = f"{reader}-{small}"
+    topics = [f"long-{name}", f"beside-{name}"]
+    for topic in topics:
+        create_topic(kafka, topic, 1)
+    config = CONFIG.format(reader=reader, small=small, name=name)
+    with jobs.running(kafka, redis_cluster, tmp_path, config) as job:
+        job.wait_for("keylane: ready")
+        producer = Producer({"bootstrap.servers": kafka, "linger.ms": 200})
+        for number in range(20):
+            for topic in topics:
+                producer.produce(topic, LONG if number in (7, 8) else PLAIN, b"%d" % number)
+        assert producer.flush(60) == 0
+        for topic in topics:
+            skipped = {7, 8} if topic == topics[0] else set()
+            wanted = {
+                b"%d" % number: None if number in skipped else LONG if number in (7, 8) else PLAIN
+                for number in range(20)
+            }
+            with contextlib.closing(jobs.State(redis_cluster, topic)) as state:
+                eventually(lambda state=state, wanted=wanted: state.holds(wanted))
+        job.wait_for(f"topic {topics[0]!r}")
+        query = Query(redis_cluster, monkeypatch)
+        path = f"/views/of-{topics[0]}"
+
+        def seen() -> tuple[int, int]:
+            """How many records are in windows, and how many failed."""
+            status, page = query.ask(f"{path}/keys")
+            rows = page["windows"] if status == 200 else []
+            return sum(row["values"]["n"] for row in rows), query.ask(path)[1].get("failed", 0)
+
+        eventually_equal(seen, (18, 2))
+        assert not [line for line in job.lines if "restarts in" in line]

@@ -102,6 +102,9 @@ LOOPBACK_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress
 FAST_COMPILER = "-XX:TieredStopAtLevel=1"
 """Without the JVM's optimizing compiler, which took half of the JVM's time: planning never pays it back."""
 
+ENDS_WITHOUT_MEMORY = "-XX:+ExitOnOutOfMemoryError"
+"""Any thread may be the one that lacks memory, and what it held would stand for ever: the job starts again."""
+
 WORKER_DAEMON = "keylane_spark.stream.worker_daemon"
 """Forks workers with their imports done."""
 
@@ -123,7 +126,8 @@ def start(jars: Path | None, extra: Mapping[str, object], *, plans_only: bool = 
     if sys.platform == "linux":  # macOS's libraries don't support a fork once they are loaded
         own["spark.python.daemon.module"] = WORKER_DAEMON
     if not plans_only:
-        # An error that a value causes, such as a StackOverflowError of a regular expression, ended the JVM.
+        # An error that a value causes, such as a StackOverflowError of a regular expression, ended the JVM. One
+        # without memory still ends (ENDS_WITHOUT_MEMORY).
         own["spark.executor.killOnFatalError.depth"] = "0"
     settings: dict[str, object] = SETTINGS | own | dict(extra)
     if jars is not None and CLASS_PATH not in own:
@@ -202,12 +206,11 @@ def local_settings(jars: Path | None, extra: Mapping[str, object], *, plans_only
     is_cluster = not str(extra.get("spark.master", "local")).startswith("local")
     if not is_cluster:
         settings |= LOOPBACK_SETTINGS
-    java_options = [FAST_COMPILER] if plans_only else []
+    java_options = [ENDS_WITHOUT_MEMORY, FAST_COMPILER] if plans_only else [ENDS_WITHOUT_MEMORY]
     if not is_cluster and not {JARS, CLASS_PATH} & extra.keys() and (found := archived(jars)):
         settings[CLASS_PATH] = found.class_path
         java_options += found.java_options
-    if java_options:
-        settings[JAVA_OPTIONS] = " ".join(java_options)
+    settings[JAVA_OPTIONS] = " ".join(java_options)
     return settings
 
 

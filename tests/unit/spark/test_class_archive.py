@@ -104,7 +104,7 @@ def test_only_a_jvm_that_records_pass_through_has_its_optimizing_compiler(jars, 
 def test_a_class_path_of_the_user_s_leaves_the_archive_out(jars):
     found = session.local_settings(jars, {"spark.driver.extraClassPath": "/opt/own.jar"}, plans_only=False)
     assert "spark.driver.extraClassPath" not in found
-    assert "spark.driver.extraJavaOptions" not in found
+    assert found["spark.driver.extraJavaOptions"] == "-XX:+ExitOnOutOfMemoryError"
 
 
 @pytest.mark.parametrize("master", ["spark://10.0.0.1:7077", "yarn", "k8s://https://10.0.0.1:6443"])

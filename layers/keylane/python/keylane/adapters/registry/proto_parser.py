@@ -138,6 +138,12 @@ class _Parser:
                 self._extension_ranges(message)
             elif word == "option" and self._ahead == "message_set_wire_format":
                 raise ValueError("the .proto has a message set, which is not supported")
+            elif word == "option" and self._ahead == "map_entry":
+                # Registries that made the text of a descriptor write a map's entries out.
+                self._next()
+                self._expect("=")
+                message.options.map_entry = self._ahead == "true"
+                self._skip()
             elif word in {"option", "reserved"}:
                 self._skip()
             elif word != ";":

@@ -35,6 +35,7 @@ from keylane_client.cli.load_rows import (
     read_csv,
     read_json_lines,
     read_parquet,
+    render_key,
     render_value,
 )
 from keylane_client.cli.load_state import LoadIdentity, LoadState
@@ -157,10 +158,10 @@ def keyed_by(column: str) -> RecordOf:
 
     def record_of(values: dict[str, Any]) -> NewRecord:
         key = values.get(column)
-        if key is None or key == "":
+        if key is None or key in ("", b""):
             columns = ", ".join(values) or "nothing"
             raise ValueError(f"it has no {column!r}, which is to be the key: it has {columns}")
-        return NewRecord(key if isinstance(key, (str, bytes)) else str(key), render_value(values))
+        return NewRecord(render_key(key), render_value(values))
 
     return record_of
 

@@ -117,8 +117,8 @@ def render_value(values: dict[str, Any]) -> bytes:
 
 
 def render_key(value: Any) -> str | bytes:
-    """Return a key: text and bytes as they are, all else as JSON."""
-    return value if isinstance(value, (str, bytes)) else render_exactly(value, quote)
+    """Return a key: text and bytes as they are, all else as JSON without spaces, as typed keys are."""
+    return value if isinstance(value, (str, bytes)) else render_exactly(value, quote, space="")
 
 
 def _refuse_twice(names: Sequence[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import struct
 
 import pytest
 from tests.support.builders import NOW_MS, a_layout, a_watermark, layout_entry, value_key, watermark_entry
@@ -118,6 +119,14 @@ def test_an_avro_key_is_asked_for_as_it_is_shown(kind, shown):
     schema = record(("id", kind))
     data = avro_keys.keys_of(schema).encode({"id": shown})
     assert json.loads(avro_reader.decoder(schema)(data)) == {"id": shown}
+
+
+@pytest.mark.parametrize("number", [1.0, 0.1, -0.0, 1e22, -2.5e-7, 5e-324, 1.7976931348623157e308])
+@pytest.mark.parametrize("schema", [RegisteredSchema("AVRO", '"double"', []), avro(("id", "double"))])
+def test_a_double_is_asked_for_by_its_text_as_it_is_shown(schema, number):
+    assert key_of(schema, json.dumps(number)) == struct.pack("<d", number)
+    with pytest.raises(BadRequest):
+        key_of(schema, "1e999")
 
 
 def test_an_object_without_the_only_field_is_its_text():

@@ -3,6 +3,7 @@
 Imported when the first such key is asked for.
 """
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from keylane.formats.connect_keys import is_other_object
 from keylane.formats.json_text import BOOLEANS, INTEGER
 from keylane.ports import KeyEncoder
 
-_FRACTION = re.compile(r"-?[0-9]{1,40}\.[0-9]{1,40}")
+_FLOAT = re.compile(r"-?[0-9]{1,40}(?:\.[0-9]{1,40})?(?:[eE][+-]?[0-9]{1,3})?")
 
 
 def encode_by_schemas(subject: str, encoders: Sequence[KeyEncoder], key: bytes) -> tuple[bytes, ...]:
@@ -57,8 +58,8 @@ def _scalars(text: str) -> Iterator[str | float | bool]:
     yield text
     if INTEGER.fullmatch(text):
         yield int(text)
-    elif _FRACTION.fullmatch(text):
-        yield float(text)
+    elif _FLOAT.fullmatch(text) and math.isfinite(number := float(text)):
+        yield number
     elif text in BOOLEANS:
         yield BOOLEANS[text]
 

@@ -11,6 +11,7 @@ from tests.support.builders import NOW_MS, a_layout, a_watermark, layout_entry, 
 from tests.support.fakes import FakeTime
 from tests.support.stored import Reader
 
+from keylane.adapters.registry import protobuf, protobuf_writer
 from keylane.adapters.registry.client import RegisteredSchema
 from keylane.adapters.registry.compiled import CompiledSchemas
 from keylane.adapters.registry.keys import LISTED_MS, RegistryKeys
@@ -127,6 +128,24 @@ def test_a_double_is_asked_for_by_its_text_as_it_is_shown(schema, number):
     assert key_of(schema, json.dumps(number)) == struct.pack("<d", number)
     with pytest.raises(BadRequest):
         key_of(schema, "1e999")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ("string customer_id = 1;", {"customer_id": "ann"}),
+        ("int64 customer_id = 1;", {"customer_id": 7}),
+        ("optional string a = 1; int32 n = 2;", {"n": 7}),
+        ("optional string a = 1; int32 n = 2;", {"a": "", "n": 7}),
+        ("oneof k { string a = 1; int32 n = 2; }", {"a": "x"}),
+        ("Part part = 1; message Part { int32 x = 1; }", {}),
+    ],
+)
+def test_a_protobuf_key_is_asked_for_as_it_is_shown(fields, message):
+    schema = f'syntax = "proto3"; message Key {{ {fields} }}'
+    written = protobuf_writer.encoder(schema)(message)
+    shown = protobuf.decoder(schema, [])(written)
+    assert key_of(RegisteredSchema("PROTOBUF", schema, []), shown) == written
 
 
 def test_an_object_without_the_only_field_is_its_text():

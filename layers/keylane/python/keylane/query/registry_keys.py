@@ -39,9 +39,13 @@ def encode_by_schemas(subject: str, encoders: Sequence[KeyEncoder], key: bytes) 
 def _encode_text(encoder: KeyEncoder, text: str) -> bytes:
     """Return a key's bytes by one schema. Raises NotOfSchema: the fault of the last form that was tried."""
     if encoder.fields is not None and text.startswith("{"):
+        try:
+            return encoder.encode(_parse_json(text))
+        except NotOfSchema:
+            if len(encoder.fields) != 1 or not is_other_object(text, encoder.fields[0]):
+                raise
         # A document's id of MongoDB is an object, as a text.
-        is_value = len(encoder.fields) == 1 and is_other_object(text, encoder.fields[0])
-        return encoder.encode({encoder.fields[0]: text} if is_value else _parse_json(text))
+        return encoder.encode({encoder.fields[0]: text})
     if encoder.fields is not None and len(encoder.fields) != 1:
         raise NotOfSchema(f"is not a JSON object of {', '.join(encoder.fields)}"[:300])
     fault = NotOfSchema("is empty")

@@ -148,6 +148,18 @@ def test_a_protobuf_key_is_asked_for_as_it_is_shown(fields, message):
     assert key_of(RegisteredSchema("PROTOBUF", schema, []), shown) == written
 
 
+def test_a_json_key_may_lack_what_its_schema_does_not_require():
+    schema = {"type": "object", "properties": {"region": {"type": "string"}, "n": {"type": "integer"}}}
+    lenient = RegisteredSchema("JSON", json.dumps({**schema, "required": ["region"]}), [])
+    assert key_of(lenient, '{"region": "eu"}') == b'{"region":"eu"}'
+    assert key_of(lenient, '{"n": 7, "region": "eu"}') == b'{"region":"eu","n":7}'
+    for asked in ('{"n": 7}', "{}", '{"region": "eu", "x": 1}'):
+        with pytest.raises(BadRequest, match="is not an object of region, n"):
+            key_of(lenient, asked)
+    with pytest.raises(BadRequest, match="is not an object of region, n"):
+        key_of(RegisteredSchema("JSON", json.dumps(schema), []), '{"region": "eu"}')
+
+
 def test_an_object_without_the_only_field_is_its_text():
     def made_of(schema: str, key: str) -> bytes:
         keys = avro_keys.keys_of(schema)

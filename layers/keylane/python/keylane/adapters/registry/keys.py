@@ -153,11 +153,15 @@ def _json_keys(text: str) -> tuple[tuple[str, ...] | None, Callable[[Any], bytes
     places = {name: each.get("connect.index") for name, each in properties.items()}
     names = sorted(properties, key=lambda name: places[name] if isinstance(places[name], int) else 0)
     kinds = [(name, _types_of(properties[name])) for name in names]
+    # Where the schema does not say which may be missing, as Connect's does not, no key lacks one.
+    required = (
+        set(map(str, given)) if isinstance(given := schema.get("required"), list) else properties.keys()
+    )
 
     def encode(value: Any) -> bytes:
-        if not isinstance(value, dict) or value.keys() != properties.keys():
+        if not isinstance(value, dict) or not required <= value.keys() <= properties.keys():
             raise NotOfSchema(f"is not an object of {', '.join(names)}"[:300])
-        members = (_write_member(name, types, value[name]) for name, types in kinds)
+        members = (_write_member(name, types, value[name]) for name, types in kinds if name in value)
         return _to_utf8(f"{{{','.join(members)}}}")
 
     return tuple(names), encode

@@ -122,6 +122,26 @@ def test_wrong_rows_are_skipped_and_reported_if_asked(tmp_path):
     assert [line.partition(":")[0] for line in topics.reported] == ["line 3", "line 4", "line 5"]
 
 
+def test_rows_that_are_large_together_are_written_by_several_requests(tmp_path, monkeypatch):
+    monkeypatch.setattr(loading, "REQUEST_BYTES", 2_000)
+    topics = Topics()
+    lines = "".join(f"{key},{'x' * size}\n" for key, size in (("a", 500), ("b", 500), ("c", 1_000), ("d", 1)))
+    topics.loader().write(rows_of(tmp_path, f"id,v\n{lines}"))
+    assert topics.pushes == [["a", "b"], ["c", "d"]]
+
+
+def test_a_row_that_no_request_takes_is_a_wrong_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(loading, "REQUEST_BYTES", 2_000)
+    rows = rows_of(tmp_path, f"id,v\na,1\nb,{'x' * 3_000}\nc,1\n")
+    topics = Topics()
+    loader = topics.loader(skip_errors=True)
+    loader.write(rows)
+    assert topics.pushes == [["a", "c"]]
+    assert [line.partition(": it has ")[0] for line in topics.reported] == ["line 3"]
+    with pytest.raises(BadArgument, match="line 3: it has 4"):
+        Topics().loader().write(rows)
+
+
 def test_a_row_whose_key_has_a_newer_record_is_reported_and_the_load_goes_on(tmp_path):
     rows = rows_of(tmp_path, "id,a\n1,old\n1,new\n2,x\n")
     topics = Topics(_1={"2": SUPERSEDED})

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.descriptors import without_skipped
 
-from keylane.adapters.registry import proto_parser, protobuf
+from keylane.adapters.registry import proto_parser, protobuf, protobuf_writer
 from keylane.adapters.registry.protobuf_builtin import CONFLUENT_FILES
 
 FLIGHT = """
@@ -91,6 +91,17 @@ def test_maps_and_nested_types_of_a_proto_are_resolved():
         "legs": [],
         "byName": {"a": {"to": "Z", "inner": {"number": "5", "s": -1, "d": 0.0}}},
     }
+
+
+def test_a_map_whose_entries_are_written_out_is_a_map():
+    # So Confluent's registry has the schemas of generated classes that it got before version 7.8.
+    entry = "message ByNameEntry { option map_entry = true; string key = 1; int32 value = 2; }"
+    text = f'syntax = "proto3"; message A {{ repeated .A.ByNameEntry byName = 1; {entry} message B {{ }} }}'
+    payload = "000a050a016b1007"
+    assert read(text, payload) == {"byName": {"k": 7}}
+    assert protobuf_writer.encoder(text)({"byName": {"k": 7}}).hex() == payload
+    assert read(text.replace("= true", "= false"), payload) == {"byName": [{"key": "k", "value": 7}]}
+    assert read(text, "040002") == {}  # message indexes count the entry, as it is in the text
 
 
 def test_the_default_syntax_is_proto2():

@@ -56,15 +56,20 @@ def _plain(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def render_exactly(value: Any, quote: Callable[[Any], str] = _plain) -> str:
-    """Return JSON with the numbers that `parse_exactly` has made. `quote`: renders all else."""
+def render_exactly(value: Any, quote: Callable[[Any], str] = _plain, space: str = " ") -> str:
+    """Return JSON with the numbers that `parse_exactly` has made.
+
+    `quote`: renders all else. `space`: what stands behind commas and colons.
+    """
     if isinstance(value, Decimal):
         return str(value)
     if isinstance(value, HugeNumber):
         return value.digits
     if isinstance(value, Mapping):
-        fields = (f"{quote(str(name))}: {render_exactly(each, quote)}" for name, each in value.items())
-        return f"{{{', '.join(fields)}}}"
+        fields = [
+            f"{quote(str(name))}:{space}{render_exactly(each, quote, space)}" for name, each in value.items()
+        ]
+        return f"{{{f',{space}'.join(fields)}}}"
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join([render_exactly(each, quote) for each in value])}]"
+        return f"[{f',{space}'.join([render_exactly(each, quote, space) for each in value])}]"
     return quote(value)

@@ -89,7 +89,14 @@ def test_invalid_schemas_and_those_that_would_have_to_be_fetched_are_refused(sch
     assert str(caught.value)
 
 
-@pytest.mark.parametrize("identity", [{}, {"$id": "http://example.org/order.json"}])
+@pytest.mark.parametrize(
+    "identity",
+    [
+        {},
+        {"$id": "http://example.org/order.json"},
+        {"$schema": "http://json-schema.org/draft-04/schema#", "id": "http://example.org/order.json"},
+    ],
+)
 def test_references_are_known_by_their_names(identity: dict[str, str]):
     schema = identity | {"properties": {"who": {"$ref": "customer.json"}}}
     customer = ("customer.json", '{"required": ["name"]}')

@@ -124,6 +124,26 @@ def test_wrong_rows_are_skipped_and_reported_if_asked(tmp_path):
     assert [line.partition(":")[0] for line in topics.reported] == ["line 3", "line 4", "line 5"]
 
 
+def test_rows_that_are_large_together_are_written_by_several_requests(tmp_path, monkeypatch):
+    monkeypatch.setattr(loading, "REQUEST_BYTES", 2_000)
+    topics = Topics()
+    lines = "".join(f"{key},{'x' * size}\n" for key, size in (("a", 500), ("b", 500), ("c", 1_000), ("d", 1)))
+    topics.loader().write(rows_of(tmp_path, f"id,v\n{lines}"))
+    assert topics.pushes == [["a", "b"], ["c", "d"]]
+
+
+def test_a_row_that_no_request_takes_is_a_wrong_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(loading, "REQUEST_BYTES", 2_000)
+    rows = rows_of(tmp_path, f"id,v\na,1\nb,{'x' * 3_000}\nc,1\n")
+    topics = Topics()
+    loader = topics.loader(skip_errors=True)
+    loader.write(rows)
+    assert topics.pushes == [["a", "c"]]
+    assert [line.partition(": it has ")[0] for line in topics.reported] == ["line 3"]
+    with pytest.raises(BadArgument, match="line 3: it has 4"):
+        Topics().loader().write(rows)
+
+
 def test_a_row_whose_key_has_a_newer_record_is_reported_and_the_load_goes_on(tmp_path):
     rows = rows_of(tmp_path, "id,a\n1,old\n1,new\n2,x\n")
     topics = Topics(_1={"2": SUPERSEDED})
@@ -267,3 +287,65 @@ def test_a_cell_of_csv_may_be_as_long_as_a_value(tmp_path):
         {"id": "1", "t": cell},
         {"id": "2", "t": "b"},
     ]
+
+
+def keys_of(rows) -> list[object]:
+    return [loading.keyed_by("id")(row.values).key for row in rows]
+
+
+def test_a_key_that_is_no_text_is_json_as_typed_keys_are(tmp_path):
+    keys = ["true", '{"region": "eu", "number": 7}', "1.10", "7", "[0, [1, 2]]"]
+    lines = "".join(f'{{"id": {key}}}\n' for key in keys)
+    assert keys_of(rows_of(tmp_path, lines, read_json_lines)) == [key.replace(" ", "") for key in keys]
+
+
+@pytest.mark.parametrize(
+    ("header", "fault"),
+    [("id,a,a", "two columns 'a'"), ('id,"a"b', "can't be read"), ('id,"a', "can't be read")],
+)
+def test_a_header_that_would_lose_a_column_or_is_broken_ends_the_load(tmp_path, header, fault):
+    with pytest.raises(BadArgument, match=fault):
+        rows_of(tmp_path, f"{header}\n1,2,3\n")
+
+
+def test_columns_without_a_name_may_be_many(tmp_path):
+    assert rows_of(tmp_path, "id,,\n1,,\n")[0].values == {"id": "1"}
+
+
+def parquet_rows(tmp_path, **columns: pa.Array):
+    path = tmp_path / "rows.parquet"
+    parquet.write_table(pa.table(columns), path)
+    return list(read_parquet(path))
+
+
+def test_binary_of_parquet_is_a_key_as_it_is_and_base64_in_values(tmp_path):
+    nested = pa.array([{"b": [b"x"]}])
+    rows = parquet_rows(tmp_path, id=pa.array([b"\xffk"]), v=pa.array([b"abc"]), n=nested)
+    assert keys_of(rows) == [b"\xffk"]
+    assert json.loads(render_value(rows[0].values)) == {"id": "/2s=", "v": "YWJj", "n": {"b": ["eA=="]}}
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (pa.array([-1], pa.timestamp("ns")), "1969-12-31T23:59:59.999999999"),
+        (pa.array([1000], pa.timestamp("ns")), "1970-01-01T00:00:00.000001"),
+        (pa.array([1_500], pa.timestamp("ns", "Europe/Berlin")), "1970-01-01T01:00:00.000001500+01:00"),
+        (pa.array([123_456_789], pa.time64("ns")), "00:00:00.123456789"),
+        (pa.array([Decimal("1E-7")], pa.decimal128(38, 10)), "0.0000001000"),
+        (pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int32())), {"k": 1}),
+        (pa.array([[]], pa.map_(pa.string(), pa.int32())), {}),
+        (pa.array([[(7, b"x")]], pa.map_(pa.int64(), pa.binary())), {"7": "eA=="}),
+        (pa.array(["a"]).dictionary_encode(), "a"),
+        (pa.array([[None, 1]], pa.large_list(pa.int8())), [None, 1]),
+    ],
+)
+def test_values_of_parquet_lose_nothing(tmp_path, values, expected):
+    [row] = parquet_rows(tmp_path, v=values)
+    assert json.loads(render_value(row.values)) == {"v": expected}
+
+
+def test_a_time_that_python_lacks_is_a_fault_of_its_row_alone(tmp_path):
+    rows = parquet_rows(tmp_path, v=pa.array([0, 2**62], pa.timestamp("us")))
+    assert rows[0].values == {"v": "1970-01-01T00:00:00"}
+    assert rows[1].fault.startswith("its 'v' can't be read: ")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+import struct
 
 import pytest
 from tests.support.builders import NOW_MS, a_layout, a_watermark, layout_entry, value_key, watermark_entry
 from tests.support.fakes import FakeTime
 from tests.support.stored import Reader
 
+from keylane.adapters.registry import protobuf, protobuf_writer
 from keylane.adapters.registry.client import RegisteredSchema
 from keylane.adapters.registry.compiled import CompiledSchemas
 from keylane.adapters.registry.keys import LISTED_MS, RegistryKeys
@@ -118,6 +120,44 @@ def test_an_avro_key_is_asked_for_as_it_is_shown(kind, shown):
     schema = record(("id", kind))
     data = avro_keys.keys_of(schema).encode({"id": shown})
     assert json.loads(avro_reader.decoder(schema)(data)) == {"id": shown}
+
+
+@pytest.mark.parametrize("number", [1.0, 0.1, -0.0, 1e22, -2.5e-7, 5e-324, 1.7976931348623157e308])
+@pytest.mark.parametrize("schema", [RegisteredSchema("AVRO", '"double"', []), avro(("id", "double"))])
+def test_a_double_is_asked_for_by_its_text_as_it_is_shown(schema, number):
+    assert key_of(schema, json.dumps(number)) == struct.pack("<d", number)
+    with pytest.raises(BadRequest):
+        key_of(schema, "1e999")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ("string customer_id = 1;", {"customer_id": "ann"}),
+        ("int64 customer_id = 1;", {"customer_id": 7}),
+        ("optional string a = 1; int32 n = 2;", {"n": 7}),
+        ("optional string a = 1; int32 n = 2;", {"a": "", "n": 7}),
+        ("oneof k { string a = 1; int32 n = 2; }", {"a": "x"}),
+        ("Part part = 1; message Part { int32 x = 1; }", {}),
+    ],
+)
+def test_a_protobuf_key_is_asked_for_as_it_is_shown(fields, message):
+    schema = f'syntax = "proto3"; message Key {{ {fields} }}'
+    written = protobuf_writer.encoder(schema)(message)
+    shown = protobuf.decoder(schema, [])(written)
+    assert key_of(RegisteredSchema("PROTOBUF", schema, []), shown) == written
+
+
+def test_a_json_key_may_lack_what_its_schema_does_not_require():
+    schema = {"type": "object", "properties": {"region": {"type": "string"}, "n": {"type": "integer"}}}
+    lenient = RegisteredSchema("JSON", json.dumps({**schema, "required": ["region"]}), [])
+    assert key_of(lenient, '{"region": "eu"}') == b'{"region":"eu"}'
+    assert key_of(lenient, '{"n": 7, "region": "eu"}') == b'{"region":"eu","n":7}'
+    for asked in ('{"n": 7}', "{}", '{"region": "eu", "x": 1}'):
+        with pytest.raises(BadRequest, match="is not an object of region, n"):
+            key_of(lenient, asked)
+    with pytest.raises(BadRequest, match="is not an object of region, n"):
+        key_of(RegisteredSchema("JSON", json.dumps(schema), []), '{"region": "eu"}')
 
 
 def test_an_object_without_the_only_field_is_its_text():

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.support.fakes import FakeRegistry, FakeTime
 
 from keylane.errors import RegistryUnavailable
+from keylane.formats import avro_reader
 from keylane.formats.avro_primitives import MOST_LEVELS
 from keylane.formats.confluent import join
 from keylane_spark.rows.change_events import DELETION, INVALID, SET
@@ -176,6 +177,60 @@ def test_a_document_of_mongodb_is_judged_by_what_it_is(text):
 )
 def test_a_schema_without_op_has_no_events(schema):
     assert AvroEvents(schema).judge(column(event("c"))).tolist() == [INVALID]
+
+
+def a_record(**fields: object) -> dict:
+    named = [{"name": name, "type": kind} for name, kind in fields.items()]
+    return {"type": "record", "name": f"R{'_'.join(fields)}", "fields": named}
+
+
+MAYBE_TEXT, MAYBE_FLAG = ["null", "string"], ["null", "boolean"]
+OP = {"type": "enum", "name": "Op", "symbols": ["c", "d", "x"]}
+EMPTY_ROW = {"type": "record", "name": "Empty", "fields": []}
+FORMS = {
+    "deleted": (
+        a_record(id="int", __deleted=MAYBE_TEXT),
+        [{"id": 1, "__deleted": each} for each in ("true", "false", "TRUE", "False", "", "x" * 40, None)],
+    ),
+    "deleted and op": (
+        a_record(after=["null", ROW], op=MAYBE_TEXT, __deleted=MAYBE_FLAG),
+        [
+            {"after": SOME_ROW, "op": op, "__deleted": flag}
+            for op in ("c", "d", None)
+            for flag in (True, False, None)
+        ],
+    ),
+    "a type with a name": (
+        a_record(kind=OP, after=["null", ROW], op="Op"),
+        [{"kind": "x", "after": SOME_ROW, "op": op} for op in "cdx"],
+    ),
+    "rows without bytes": (
+        a_record(after=["null", EMPTY_ROW], op="string"),
+        [{"after": {}, "op": "c"}, {"after": None, "op": "c"}, {"after": None, "op": "d"}],
+    ),
+    "a payload": (
+        a_record(schema="null", payload=a_record(after=["null", ROW], op="string")),
+        [{"schema": None, "payload": {"after": SOME_ROW, "op": op}} for op in "cdx"],
+    ),
+    "a payload or op": (
+        a_record(op=MAYBE_TEXT, payload=["null", a_record(after=["null", ROW], op="string")]),
+        [{"op": None, "payload": {"after": None, "op": "d"}}, {"op": "d", "payload": None}],
+    ),
+    "a union": (
+        [EMPTY_ROW, ENVELOPE],
+        [("shop.public.items.Envelope", {"op": "d", "source": {"db": ""}, "ts_ms": 1})],
+    ),
+}
+
+
+@pytest.mark.parametrize(("schema", "values"), FORMS.values(), ids=FORMS)
+def test_one_verdict_whatever_comes_together_that_of_reads(schema, values):
+    text = json.dumps(schema)
+    read = avro_reader.decoder(text)
+    encoded = [encode(json.loads(text), value) for value in values]
+    expected = avro_events.judge_each(column(*encoded), lambda value: read(value[5:])).tolist()
+    for times in (1, 20):
+        assert AvroEvents(text).judge(column(*encoded * times)).tolist() == expected * times
 
 
 @settings(deadline=None)

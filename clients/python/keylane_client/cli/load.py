@@ -35,6 +35,7 @@ from keylane_client.cli.load_rows import (
     read_csv,
     read_json_lines,
     read_parquet,
+    render_key,
     render_value,
 )
 from keylane_client.cli.load_state import LoadIdentity, LoadState
@@ -42,6 +43,10 @@ from keylane_client.cli.load_wait import wait_readable
 from keylane_client.cli.printing import print_json
 
 MAX_BATCH = 10_000
+REQUEST_BYTES = 6_000_000
+"""Of the records of a request, in base64: the service takes bodies of 6 MiB."""
+_FIELDS_BYTES = 200
+"""Of a record in a request, beside its key and value."""
 RETRY_S = 120.0
 """How long a batch is tried again while the service cannot take it."""
 
@@ -80,15 +85,30 @@ class RowLoader:
         """Partition -> key and position of the last record that was written to it."""
 
     def write(self, rows: Sequence[Row]) -> None:
-        """Write a batch. Raises CommandFailed at a row that is wrong, unless errors are to be skipped."""
-        records, locations = [], []
+        """Write a batch, in one request or several.
+
+        Raises CommandFailed at a row that is wrong, unless errors are to be skipped.
+        """
+        records: list[NewRecord] = []
+        locations: list[str] = []
+        size = 0
         for row in rows:
             record = self._record_of(row)
-            if record is not None:
-                records.append(record)
-                locations.append(row.location)
-        if not records:
-            return
+            if record is None:
+                continue
+            if (own := _size_of(record)) > REQUEST_BYTES:
+                self._refuse(row.location, f"it has {own} bytes in a request, which takes {REQUEST_BYTES}")
+                continue
+            if size + own > REQUEST_BYTES:
+                self._write(records, locations)
+                records, locations, size = [], [], 0
+            records.append(record)
+            locations.append(row.location)
+            size += own
+        if records:
+            self._write(records, locations)
+
+    def _write(self, records: list[NewRecord], locations: list[str]) -> None:
         for location, failed in zip(locations, self._push(records), strict=True):
             if failed is None:
                 self.counts.written += 1
@@ -152,15 +172,20 @@ class RowLoader:
         self._report(f"{location}: {why}; skipped")
 
 
+def _size_of(record: NewRecord) -> int:
+    """Return how many bytes a record takes in a request, about."""
+    return (len(record.key or "") + len(record.value or b"")) * 4 // 3 + _FIELDS_BYTES
+
+
 def keyed_by(column: str) -> RecordOf:
     """Return what makes a row a JSON object under one of its columns."""
 
     def record_of(values: dict[str, Any]) -> NewRecord:
         key = values.get(column)
-        if key is None or key == "":
+        if key is None or key in ("", b""):
             columns = ", ".join(values) or "nothing"
             raise ValueError(f"it has no {column!r}, which is to be the key: it has {columns}")
-        return NewRecord(key if isinstance(key, (str, bytes)) else str(key), render_value(values))
+        return NewRecord(render_key(key), render_value(values))
 
     return record_of
 

@@ -1,14 +1,13 @@
 """Rows of CSV, JSON lines and Parquet files, one after the other, each with its number."""
 
 import csv
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from keylane_client.cli.errors import BadArgument
-from keylane_client.cli.parquet import require_pyarrow
+from keylane_client.cli.parquet import ArrowValues, quote, require_pyarrow
 from keylane_client.json_text import parse_exactly, render_exactly
 
 if TYPE_CHECKING:
@@ -56,8 +55,13 @@ def read_csv(open_text: OpenText) -> Rows:
     csv.field_size_limit(LONGEST_CELL)
     with open_text() as file:
         reader = csv.DictReader(file, strict=True)
-        if not reader.fieldnames:
+        try:
+            names = list(reader.fieldnames or ())
+        except csv.Error as error:
+            raise BadArgument(f"the header line can't be read: {error}") from error
+        if not names:
             raise BadArgument("the file has no header line")
+        _refuse_twice(names)
         while True:
             try:
                 row = next(reader, None)
@@ -68,9 +72,9 @@ def read_csv(open_text: OpenText) -> Rows:
                 return
             location = f"line {reader.line_num}"
             if None in row:
-                yield Row(location, {}, f"it has more than the header's {len(reader.fieldnames)} fields")
+                yield Row(location, {}, f"it has more than the header's {len(names)} fields")
             elif None in row.values():
-                yield Row(location, {}, f"it has fewer than the header's {len(reader.fieldnames)} fields")
+                yield Row(location, {}, f"it has fewer than the header's {len(names)} fields")
             else:
                 yield Row(location, {name: value for name, value in row.items() if value != ""})
 
@@ -91,35 +95,34 @@ def read_json_lines(open_text: OpenText) -> Rows:
 
 
 def read_parquet(path: Path) -> Rows:
-    """Read rows; times become ISO 8601, decimals strings."""
+    """Read rows, whose values are those of `ArrowValues`."""
     pa, parquet = require_pyarrow()
     try:
         file = parquet.ParquetFile(path)
     except pa.ArrowInvalid as error:
         raise BadArgument(f"{path} is not a Parquet file: {error}") from error
-    number = 0
+    _refuse_twice(file.schema_arrow.names)
+    values, number = ArrowValues(pa), 0
     with file:
         for batch in file.iter_batches(batch_size=1000):
-            for values in batch.to_pylist():
+            for row in values.rows(batch):
                 number += 1
-                present = {name: _as_json(value) for name, value in values.items() if value is not None}
-                yield Row(f"row {number}", present)
+                location = f"row {number}"
+                yield Row(location, {}, row) if isinstance(row, str) else Row(location, row)
 
 
 def render_value(values: dict[str, Any]) -> bytes:
-    """Return a row as JSON. Raises ValueError for NaN and the infinities."""
-    return render_exactly(values, _quoted).encode()
+    """Return a row as JSON; bytes are base64. Raises ValueError for NaN and the infinities."""
+    return render_exactly(values, quote).encode()
 
 
-_quoted = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+def render_key(value: Any) -> str | bytes:
+    """Return a key: text and bytes as they are, all else as JSON without spaces, as typed keys are."""
+    return value if isinstance(value, (str, bytes)) else render_exactly(value, quote, space="")
 
 
-def _as_json(value: Any) -> Any:
-    """Return what JSON has types for: dates and times as ISO 8601, all else (decimals) as its text."""
-    if isinstance(value, dict):
-        return {name: _as_json(each) for name, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_as_json(each) for each in value]
-    if value is None or isinstance(value, (str, int, float)):
-        return value
-    return str(value.isoformat()) if hasattr(value, "isoformat") else str(value)
+def _refuse_twice(names: Sequence[str]) -> None:
+    """Raise BadArgument where two columns have one name: only one of them would be written."""
+    for name in filter(None, names):
+        if names.count(name) > 1:
+            raise BadArgument(f"the file has two columns {name!r}")

@@ -3,6 +3,7 @@
 Imported when the first such key is asked for.
 """
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from keylane.formats.connect_keys import is_other_object
 from keylane.formats.json_text import BOOLEANS, INTEGER
 from keylane.ports import KeyEncoder
 
-_FRACTION = re.compile(r"-?[0-9]{1,40}\.[0-9]{1,40}")
+_FLOAT = re.compile(r"-?[0-9]{1,40}(?:\.[0-9]{1,40})?(?:[eE][+-]?[0-9]{1,3})?")
 
 
 def encode_by_schemas(subject: str, encoders: Sequence[KeyEncoder], key: bytes) -> tuple[bytes, ...]:
@@ -38,9 +39,13 @@ def encode_by_schemas(subject: str, encoders: Sequence[KeyEncoder], key: bytes) 
 def _encode_text(encoder: KeyEncoder, text: str) -> bytes:
     """Return a key's bytes by one schema. Raises NotOfSchema: the fault of the last form that was tried."""
     if encoder.fields is not None and text.startswith("{"):
+        try:
+            return encoder.encode(_parse_json(text))
+        except NotOfSchema:
+            if len(encoder.fields) != 1 or not is_other_object(text, encoder.fields[0]):
+                raise
         # A document's id of MongoDB is an object, as a text.
-        is_value = len(encoder.fields) == 1 and is_other_object(text, encoder.fields[0])
-        return encoder.encode({encoder.fields[0]: text} if is_value else _parse_json(text))
+        return encoder.encode({encoder.fields[0]: text})
     if encoder.fields is not None and len(encoder.fields) != 1:
         raise NotOfSchema(f"is not a JSON object of {', '.join(encoder.fields)}"[:300])
     fault = NotOfSchema("is empty")
@@ -57,8 +62,8 @@ def _scalars(text: str) -> Iterator[str | float | bool]:
     yield text
     if INTEGER.fullmatch(text):
         yield int(text)
-    elif _FRACTION.fullmatch(text):
-        yield float(text)
+    elif _FLOAT.fullmatch(text) and math.isfinite(number := float(text)):
+        yield number
     elif text in BOOLEANS:
         yield BOOLEANS[text]
 

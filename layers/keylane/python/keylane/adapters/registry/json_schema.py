@@ -66,7 +66,9 @@ def validator(schema: Any, references: Sequence[tuple[str, str]] = ()) -> Callab
 
 def uris(schema: Any, name: str) -> set[str]:
     """The URIs that a `$ref` to the name may resolve to: it is relative to the schema's own `$id`."""
-    base = schema.get("$id", "") if isinstance(schema, dict) else ""
+    if not isinstance(schema, dict):
+        return {name}
+    base = schema.get("id" if "draft-04" in str(schema.get("$schema")) else "$id", "")
     return {name, urljoin(base, name)} if isinstance(base, str) else {name}
 
 

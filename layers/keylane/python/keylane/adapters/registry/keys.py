@@ -124,16 +124,18 @@ def _protobuf_keys(
     from keylane.adapters.registry import protobuf, protobuf_writer  # noqa: PLC0415
 
     encode_message = protobuf_writer.encoder(schema, references)
-    file, _, _ = protobuf.compile_schema(schema, references)
-    fields = tuple(each.name for each in file.message_type[0].field)
+    file, pool, _ = protobuf.compile_schema(schema, references)
+    name = f"{file.package}.{file.message_type[0].name}".removeprefix(".")
+    fields = pool.FindMessageTypeByName(name).fields
+    # One that is left out would have its default value, unless it may be missing: keys are shown without it.
+    required = [{each.name, each.json_name} for each in fields if not each.has_presence]
 
     def encode(value: Any) -> bytes:
-        # A field that is left out would be one with its default value.
-        if isinstance(value, dict) and len(value) != len(fields):
-            raise NotOfSchema(f"is not an object of {', '.join(fields)}"[:300])
+        if isinstance(value, dict) and not all(each & value.keys() for each in required):
+            raise NotOfSchema(f"is not an object of {', '.join(each.name for each in fields)}"[:300])
         return encode_message(value)
 
-    return fields, encode
+    return tuple(each.name for each in fields), encode
 
 
 def _json_keys(text: str) -> tuple[tuple[str, ...] | None, Callable[[Any], bytes]]:
@@ -151,11 +153,15 @@ def _json_keys(text: str) -> tuple[tuple[str, ...] | None, Callable[[Any], bytes
     places = {name: each.get("connect.index") for name, each in properties.items()}
     names = sorted(properties, key=lambda name: places[name] if isinstance(places[name], int) else 0)
     kinds = [(name, _types_of(properties[name])) for name in names]
+    # Where the schema does not say which may be missing, as Connect's does not, no key lacks one.
+    required = (
+        set(map(str, given)) if isinstance(given := schema.get("required"), list) else properties.keys()
+    )
 
     def encode(value: Any) -> bytes:
-        if not isinstance(value, dict) or value.keys() != properties.keys():
+        if not isinstance(value, dict) or not required <= value.keys() <= properties.keys():
             raise NotOfSchema(f"is not an object of {', '.join(names)}"[:300])
-        members = (_write_member(name, types, value[name]) for name, types in kinds)
+        members = (_write_member(name, types, value[name]) for name, types in kinds if name in value)
         return _to_utf8(f"{{{','.join(members)}}}")
 
     return tuple(names), encode

@@ -136,9 +136,9 @@ class _Parser:
                 self._extend(message.extension)
             elif word == "extensions":
                 self._extension_ranges(message)
-            elif word == "option" and self._ahead == "message_set_wire_format":
-                raise ValueError("the .proto has a message set, which is not supported")
-            elif word in {"option", "reserved"}:
+            elif word == "option":
+                self._message_option(message)
+            elif word == "reserved":
                 self._skip()
             elif word != ";":
                 self._field(message.field.add(), word, entries)
@@ -146,6 +146,16 @@ class _Parser:
         _add_synthetic_oneofs(message)
         # Map entries come last: message indexes count the messages of the text, which has none for maps.
         message.nested_type.extend(entries)
+
+    def _message_option(self, message: DescriptorProto) -> None:
+        if self._ahead == "message_set_wire_format":
+            raise ValueError("the .proto has a message set, which is not supported")
+        if self._ahead == "map_entry":
+            # Registries that made the text of a descriptor write a map's entries out.
+            self._next()
+            self._expect("=")
+            message.options.map_entry = self._ahead == "true"
+        self._skip()
 
     def _oneof(self, message: DescriptorProto) -> None:
         index = len(message.oneof_decl)

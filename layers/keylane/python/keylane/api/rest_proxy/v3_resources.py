@@ -5,8 +5,8 @@
      "cluster_id": ID, "topic_name": "t", "partitions_count": 9, "partitions": {"related": URL}, ...}
 
 A list is {"kind": "KafkaTopicList", "metadata": {"self": URL, "next": null}, "data": [...]}. Links to what
-Keylane does not serve (ACLs, reassignments, assignments of consumers) are there, as clients expect
-the fields, and are 404.
+Keylane does not serve (ACLs, reassignments, one consumer, its assignments, the lag of one partition) are
+there, as clients expect the fields, and are 404.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -67,6 +67,16 @@ def test_a_pid_that_was_given_to_another_process_is_left_alone(program, tmp_path
         foreign.kill()
 
 
+def test_a_program_is_found_again_after_the_clock_was_set(program, monkeypatch):
+    """The time of its start, and that of the boot, are others then: Linux counts from the boot."""
+    one = program(PATIENT)
+    one.start()
+    boot_s, created_s = psutil.boot_time, psutil.Process.create_time
+    monkeypatch.setattr(psutil, "boot_time", lambda: boot_s() + 3600)
+    monkeypatch.setattr(psutil.Process, "create_time", lambda self: created_s(self) + 3600)
+    assert one.running
+
+
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "{}", '{"pid": "x", "started": 1}', '{"pid": 0, "started": 1}']
 )

@@ -92,8 +92,12 @@ class Program:
                 raise PartFailed(self.name, f"{command[0]} cannot be started: {error}") from error
         # The program outlives this object on purpose: an exit code keeps Popen from warning about it.
         child.returncode = 0
-        identity = identify(psutil.Process(child.pid))
-        self._save({**identity, "log_from": log_from, "command": command})
+        process = psutil.Process(child.pid)
+        try:
+            self._save({**identify(process), "log_from": log_from, "command": command})
+        except OSError:  # nobody would find it again
+            stop_now(process)
+            raise
 
     def read_again(self) -> None:
         """Have it read its files again, by SIGHUP: what it says from now on is of what they say now."""

@@ -77,6 +77,15 @@ def test_a_program_is_found_again_after_the_clock_was_set(program, monkeypatch):
     assert one.running
 
 
+def test_a_program_whose_pid_file_can_not_be_written_does_not_go_on(program):
+    one = program(PATIENT)
+    one.pid_file.with_suffix(".new").mkdir()
+    with pytest.raises(IsADirectoryError):
+        one.start()
+    started = [each for each in psutil.Process().children() if PATIENT in " ".join(each.cmdline())]
+    assert started == []
+
+
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "{}", '{"pid": "x", "started": 1}', '{"pid": 0, "started": 1}']
 )

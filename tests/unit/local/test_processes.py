@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -82,8 +83,10 @@ def test_a_program_whose_pid_file_can_not_be_written_does_not_go_on(program):
     one.pid_file.with_suffix(".new").mkdir()
     with pytest.raises(IsADirectoryError):
         one.start()
-    started = [each for each in psutil.Process().children() if PATIENT in " ".join(each.cmdline())]
-    assert started == []
+    ours = [
+        each.info for each in psutil.process_iter(["ppid", "cmdline"]) if each.info["ppid"] == os.getpid()
+    ]
+    assert not [each for each in ours if PATIENT in (each["cmdline"] or ())]
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,8 @@ if TYPE_CHECKING:
 SERVICE = "keylane-job"
 """The job's name in spans, unless OTEL_SERVICE_NAME has another."""
 LOOK_S = 1.0
+_SERVED, _STOPPED, _REFUSED = "served", "stopped before it had begun", "refused"
+"""What becomes of a job until the process is to end, or reads its file again."""
 
 
 def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os.environ) -> int:
@@ -162,17 +164,19 @@ def _run(config: Path, environment: Mapping[str, str], signals: Signals, hook: S
         security = given.connection.security
         _warn_of_readable(spark, given.redis.password, security.password, security.key)
         claims = ClaimClock(clock)
-        former: Inputs | None = None
+        served: Inputs | None = None
         while True:
             renewed = given.kafka if references.has_references(environment) else None
             broker = JobKafka(given.connection, renewed=renewed)
             outside = spark, broker, given.redis, Path(checkpoint), clock, claims
-            context = JobContext(given.config, *outside, _say, metrics, spans, given.registry)
-            is_served, is_again = _serve(context, signals, former), signals.go_on()
-            if signals.asked.is_set() or (is_served and not is_again):
+            topics = frozenset(served.config.topics if served else ())
+            context = JobContext(given.config, *outside, _say, metrics, spans, given.registry, topics)
+            result, is_again = _serve(context, signals, served), signals.go_on()
+            if signals.asked.is_set() or not (is_again or result == _REFUSED):
                 break
-            former, given = (given, given) if is_served or former is None else (None, former)
-            given = _read_again(config, environment, given) if is_again else given
+            served = given if result == _SERVED else served
+            former = served or given
+            given = _read_again(config, environment, former) if is_again else former
     except Fenced as error:
         _say(f"stops: {error}")
         raise
@@ -194,16 +198,15 @@ def _run(config: Path, environment: Mapping[str, str], signals: Signals, hook: S
     return 0
 
 
-def _serve(context: JobContext, signals: Signals, former: Inputs | None) -> bool:
-    """Run the job. Returns False where Kafka lacks a topic of what was read again: `former` is next."""
+def _serve(context: JobContext, signals: Signals, served: Inputs | None) -> str:
+    """Run the job, and return what became of it. What was `served` before is next where this is refused."""
     try:
-        job.run(context, signals.stop)
-    except UnknownTopic as error:  # at the beginning alone
-        if former is None:
+        return _SERVED if job.run(context, signals.stop) else _STOPPED
+    except (UnknownTopic, BadConfig) as error:  # of a topic that is new
+        if served is None or served.config is context.config:
             raise
         _say(f"goes on as before: {error}")
-        return False
-    return True
+        return _REFUSED
 
 
 def _read(config: Path, environment: Mapping[str, str]) -> Inputs:

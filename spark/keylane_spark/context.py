@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 class JobContext:
     """The config and the outside world. `say` prints log lines. `spans`: None if none are exported.
 
-    `registry`: None if no topic has change events that need one.
+    `registry`: None if no topic has change events that need one. `served`: the topics that this process has
+    served already, before it read its file again.
     """
 
     config: Config
@@ -43,6 +44,7 @@ class JobContext:
     metrics: JobMetrics
     spans: BatchSpans | None = None
     registry: RegistrySettings | None = None
+    served: frozenset[str] = frozenset()
 
     @property
     def write_options(self) -> WriteOptions:

@@ -18,12 +18,13 @@ from keylane_spark.views.runner import Views
 _MISSING_TOPIC_PAUSE_S = 1.0
 
 
-def run(context: JobContext, stop: threading.Event) -> None:
-    """Serve the topics until `stop` is set.
+def run(context: JobContext, stop: threading.Event) -> bool:
+    """Serve the topics until `stop` is set. Returns whether it has opened them.
 
     Errors that may pass are retried for ever, with pauses and a line for each: the job recovers by itself.
-    Raises those that don't: Fenced (its sentence says who took over), UnknownTopic at the first start,
-    what Spark refuses there, EngineEnded, WriterError, CorruptState.
+    Raises those that don't: Fenced (its sentence says who took over), EngineEnded, WriterError, CorruptState,
+    BadConfig; at the beginning UnknownTopic, for one that the process has not served before, and what Spark
+    refuses where it has served none.
     """
     ownership = Ownership(context.redis, context.clock, context.write_options, context.say)
     sweeper = Sweeper(context.redis, ownership, context.clock, context.config, context.say)
@@ -50,6 +51,7 @@ def run(context: JobContext, stop: threading.Event) -> None:
         sweeper.stop()
         keeper.stop()
         ownership.close()
+    return ownership.has_begun
 
 
 def _serve(context: JobContext, ownership: Ownership, sweeper: Sweeper, stop: threading.Event) -> None:
@@ -69,7 +71,7 @@ def _serve(context: JobContext, ownership: Ownership, sweeper: Sweeper, stop: th
         except TopicChanged as error:
             context.say(f"opens its lanes again: {error}")
         except UnknownTopic as error:
-            if not ownership.has_begun:
+            if not ownership.has_begun and error.topic not in context.served:
                 raise
             if str(error) != reported:
                 reported = str(error)
@@ -80,7 +82,7 @@ def _serve(context: JobContext, ownership: Ownership, sweeper: Sweeper, stop: th
             pauses.pause(error)
         except session.REFUSALS as error:
             # What it refuses at the start it always does. Later it may take it again: a disk was full, say.
-            if is_first:
+            if is_first and not context.served:
                 raise
             _count_restart(context)
             pauses.pause(Unavailable(f"Spark refuses: {session.words_of(error)}"))

@@ -3,13 +3,16 @@
 import contextlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 
 # Start times have the precision of the system's clock ticks; no pid is reused within this time.
 _SAME_START_S = 2.0
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+"""Linux counts starts from the boot, which has this name: their time of day changes when the clock is set."""
 _POLL_S = 0.02
 _KILL_TIMEOUT_S = 5.0
 _TAIL_BYTES = 64 * 1024
@@ -36,6 +39,25 @@ def wait_until(condition: Callable[[], bool], timeout_s: float, poll_s: float = 
     return True
 
 
+def identify(process: psutil.Process) -> dict[str, object]:
+    """Return what a pid file has of a process: its pid and when it was started."""
+    found = {"pid": process.pid, "started": process.create_time()}
+    with contextlib.suppress(OSError):
+        found |= {"boot": _BOOT_ID.read_text(), "after_boot_s": _after_boot_s(process)}
+    return found
+
+
+def _after_boot_s(process: psutil.Process) -> float:
+    return float(process.create_time() - psutil.boot_time())
+
+
+def _is_same_start(process: psutil.Process, saved: Mapping[str, Any]) -> bool:
+    if "boot" not in saved:
+        return bool(abs(process.create_time() - float(saved["started"])) <= _SAME_START_S)
+    is_same_boot = _BOOT_ID.read_text() == saved["boot"]
+    return is_same_boot and abs(_after_boot_s(process) - float(saved["after_boot_s"])) <= _SAME_START_S
+
+
 def find_process(pid_file: Path) -> psutil.Process | None:
     """Return the running process that `pid_file` names, or None.
 
@@ -44,7 +66,7 @@ def find_process(pid_file: Path) -> psutil.Process | None:
     try:
         saved = json.loads(pid_file.read_text())
         process = psutil.Process(int(saved["pid"]))
-        if abs(process.create_time() - float(saved["started"])) > _SAME_START_S:
+        if not _is_same_start(process, saved):
             return None
         return None if process.status() == psutil.STATUS_ZOMBIE else process
     except (FileNotFoundError, psutil.NoSuchProcess, ValueError, KeyError, TypeError):

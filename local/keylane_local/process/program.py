@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 
 from keylane_local.errors import PartFailed
-from keylane_local.process.processes import find_process, stop, stop_now, tail, wait_until
+from keylane_local.process.processes import find_process, identify, stop, stop_now, tail, wait_until
 
 _OF_THE_COMMAND_LINE = {
     *("KEYLANE_URL", "KEYLANE_API_KEY", "KEYLANE_AUTHORIZATION", "KEYLANE_DATA", "KEYLANE_DLQ_URL"),
@@ -92,8 +92,12 @@ class Program:
                 raise PartFailed(self.name, f"{command[0]} cannot be started: {error}") from error
         # The program outlives this object on purpose: an exit code keeps Popen from warning about it.
         child.returncode = 0
-        started = psutil.Process(child.pid).create_time()
-        self._save({"pid": child.pid, "started": started, "log_from": log_from, "command": command})
+        process = psutil.Process(child.pid)
+        try:
+            self._save({**identify(process), "log_from": log_from, "command": command})
+        except OSError:  # nobody would find it again
+            stop_now(process)
+            raise
 
     def read_again(self) -> None:
         """Have it read its files again, by SIGHUP: what it says from now on is of what they say now."""

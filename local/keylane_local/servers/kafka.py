@@ -91,7 +91,7 @@ class Kafka(ProgramPart):
             [],
             pid_file=run / "kafka.json",
             log=log,
-            env={"LC_ALL": "C"},
+            env={"LC_ALL": "C.UTF-8"},  # plain C is ASCII: the JVM would not read a folder's name with others
             stop_timeout_s=20,
         )
 

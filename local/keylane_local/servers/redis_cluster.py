@@ -57,7 +57,9 @@ class RedisCluster:
 
     def start(self) -> None:
         """Start the nodes that do not run. If all were down, their ports may have changed."""
-        if self.created.exists() and not any(node.running for node in self.nodes):
+        if not self.created.exists():
+            self._forget()
+        elif not any(node.running for node in self.nodes):
             self._rewrite_addresses()
         for node in self.nodes:
             node.start()
@@ -100,6 +102,12 @@ class RedisCluster:
         identities = [str(node.command("CLUSTER", "MYID")) for node in primaries]
         for index, node in enumerate(self.nodes[self.shards :]):
             node.command("CLUSTER", "REPLICATE", identities[index % self.shards])
+
+    def _forget(self) -> None:
+        """Begin with nodes that know no others: an attempt before this one may have been broken off."""
+        self.stop()
+        for node in self.nodes:
+            (node.home / "nodes.conf").unlink(missing_ok=True)
 
     def _knows_all(self, node: RedisNode) -> bool:
         facts = node.facts()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
-from keylane.errors import WriterError
+from keylane.errors import BadConfig
 from keylane.model.records import MAX_LANES, UNSTORED, Layout
 from keylane_spark.config.topics import TopicConfig
 from keylane_spark.lanes.topic_record import TopicRecord
@@ -56,14 +56,14 @@ def plan(
     `unusable`: why the stored state can't be used, "" if it can. `stale`: why it is built again from the log
     while it serves, "" if it need not be. The incarnation of `wanted` is that of a state that begins again,
     is stale, or has other records (`SHOWN`); a generation that is built for another layout of the same ones
-    has that of the one that serves. `free` gives a layout an unused generation. Raises WriterError if the
+    has that of the one that serves. `free` gives a layout an unused generation. Raises BadConfig if the
     wanted layout has too many lanes and there is no other layout to keep.
     """
     built = record.building if record else None
     fits = wanted.partition_count * wanted.stripes <= MAX_LANES
     if kept is None or unusable:
         if not fits:
-            raise WriterError(_too_many(wanted))
+            raise BadConfig(_too_many(wanted))
         old = frozenset(layout.generation for layout in (kept, built) if layout)
         return GenerationPlan(free(wanted), None, old, unusable)
     serving = _with_unstored(kept, wanted)

@@ -68,7 +68,8 @@ class ClaimClock:
                 found[node] = self._comparison(began_ms, int(reply[0]) * 1000 + int(reply[1]) / 1000)
         with self._lock:
             kept = {node: each for node, each in self._comparisons.items() if node in primaries}
-            self._comparisons = kept | found
+            # Without any primary, as while all shards are away, the last ones go on.
+            self._comparisons = kept | found or self._comparisons
 
     def now_ms(self) -> int:
         """The latest time that a claim may name at this moment; 0 before the first comparison."""

@@ -67,8 +67,9 @@ def open_topics(
     `parked_before`: the parked slots of the opening before this one. Those that still take no writes are left
     out at once.
 
-    Raises UnknownTopic (at the first start if any topic is missing, later if all are), BadConfig for a Redis
-    that evicts keys, Fenced, LogUnavailable, StateUnavailable, CorruptState, WriterError.
+    Raises UnknownTopic (at the first start if any topic is missing that the process has not served before,
+    later if all are), BadConfig for a Redis that evicts keys, a topic that Kafka refuses to create and a new
+    one of too many lanes, Fenced, LogUnavailable, StateUnavailable, CorruptState, WriterError.
     """
     topics = context.config.topics
     shapes = context.broker.describe(topics)
@@ -76,8 +77,9 @@ def open_topics(
     if missing and context.config.job.create_topics and not ownership.has_begun:
         shapes = _create(context, set(missing))
         missing = [topic for topic in topics if topic not in shapes]
-    if missing and not (ownership.has_begun and shapes):
-        raise UnknownTopic(missing[0], "Kafka has no topic of this name")
+    new = [] if ownership.has_begun else [topic for topic in missing if topic not in context.served]
+    if new or (missing and not shapes):
+        raise UnknownTopic((new or missing)[0], "Kafka has no topic of this name")
     for topic in missing:
         context.say(f"topic {topic!r} is missing in Kafka: its state stays as it is until the topic is back")
     with contextlib.closing(Cluster(context.redis)) as cluster:

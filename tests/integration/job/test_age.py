@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -253,6 +253,16 @@ def test_the_claim_clock_is_no_later_than_either_clock_and_one_hung_primary_stop
         assert now_ms() - before_ms < 5_000
         assert now_ms() - 1_000 < claims.now_ms() <= now_ms()
     redis.close()
+
+
+def test_the_claim_clock_goes_on_while_no_primary_can_be_asked(redis_cluster):
+    """All lanes are parked then. It said 1970, and the metric `Age` was minus 56 years."""
+    claims = ClaimClock(t.CLOCK)
+    with closing(Cluster(t.settings(redis_cluster))) as redis:
+        claims.compare(redis, [1])
+        before_ms = claims.now_ms()
+        claims.compare(redis, [])
+    assert 0 < before_ms <= claims.now_ms() <= now_ms()
 
 
 def test_clocks_that_differ_are_reported(job, clock, states):

@@ -30,6 +30,7 @@ from keylane import routing
 from keylane.errors import KeylaneError
 from keylane.model.records import Layout
 from keylane.routing import SLOTS
+from keylane_local.process.ports import Ports
 from keylane_spark.lanes.lane import LaneTarget
 
 if TYPE_CHECKING:
@@ -267,6 +268,26 @@ def full(node: RedisNode) -> Iterator[None]:
         yield
     finally:
         node.command("CONFIG", "SET", "maxmemory", 0)
+
+
+def test_the_metric_of_the_age_is_an_age_while_all_of_redis_is_away(served: Served):
+    port = Ports().any()
+    served.options = f'metrics = "openmetrics"\nmetrics_port = {port}'
+    served.begin()
+    parked, age_ms = (
+        (name, served.topic) for name in ("keylane_topic_parked_partitions", "keylane_topic_age_ms")
+    )
+    nodes = [node.program.process.pid for node in served.cluster.nodes]
+    suspend(*nodes)
+    try:
+        eventually(lambda: jobs.scrape(port)[parked] == PARTITIONS)
+        first_ms = jobs.scrape(port)[age_ms]
+        eventually(lambda: jobs.scrape(port)[age_ms] > first_ms)
+        assert first_ms >= 0
+    finally:
+        resume(*nodes)
+    eventually(lambda: served.is_fresh(ALL))
+    eventually(lambda: jobs.scrape(port)[parked] == 0)
 
 
 @pytest.mark.long

@@ -79,3 +79,9 @@ def test_a_broker_starts_on_a_machine_whose_java_is_turkish(tmp_path, monkeypatc
     with own_kafka(tmp_path) as broker:
         wait_writable(broker)
         broker.stop()
+
+
+def test_a_broker_starts_in_a_folder_whose_name_is_not_ascii(tmp_path):
+    with own_kafka(tmp_path / "pfad mit ü") as broker:
+        wait_writable(broker)
+        broker.stop()

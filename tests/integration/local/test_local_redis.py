@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import pytest
 import redis
-from tests.servers.own import repair
+from tests.servers.own import READY_WITHIN_S, repair
 
-from keylane_local.servers.redis_cluster import slot_range
+from keylane_local.process.guard import guarded
+from keylane_local.process.ports import HOST, Ports
+from keylane_local.servers.redis_cluster import RedisCluster, slot_range
 
 
 def _client(nodes: str) -> redis.RedisCluster:
@@ -31,6 +34,29 @@ def test_every_node_redirects_a_client_to_every_slot(redis_cluster):
         for number in range(50):
             client.set(f"local-{number}", number)
         assert [int(client.get(f"local-{number}")) for number in range(50)] == list(range(50))
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_a_cluster_whose_making_was_broken_off_is_made_by_the_next_start(tmp_path, monkeypatch, *, stopped):
+    """By Ctrl-C, or because Kafka did not start. It was an error for good."""
+
+    def interrupt(*_) -> bool:
+        raise KeyboardInterrupt
+
+    ports = Ports()
+    addresses = [(HOST, ports.any(), ports.any()) for _ in range(6)]
+    folders = {name: tmp_path / name for name in ("run", "logs")}
+    first, second = (RedisCluster(tmp_path / "redis", addresses=addresses, **folders) for _ in range(2))
+    with guarded(tmp_path):
+        first.start()
+        monkeypatch.setattr(first, "_knows_all", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            first.wait_ready(READY_WITHIN_S)
+        if stopped:
+            first.stop()
+        second.start()
+        second.wait_ready(READY_WITHIN_S)
+        assert len(second.primaries()) == 3
 
 
 def test_a_crashed_node_restarts_with_its_data(cluster, redis_cluster):

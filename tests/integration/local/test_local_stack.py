@@ -119,7 +119,8 @@ def test_down_leaves_a_foreign_process_alone(make, data):
         pid_file = stack.server.program.pid_file
         saved = json.loads(pid_file.read_text())
         started = psutil.Process(foreign.pid).create_time() - 60
-        pid_file.write_text(json.dumps({**saved, "pid": foreign.pid, "started": started}))
+        another = {"pid": foreign.pid, "started": started, "after_boot_s": 0.0}
+        pid_file.write_text(json.dumps(saved | another))
         assert "server" not in stack.down()
         assert foreign.poll() is None
         pid_file.write_text(json.dumps(saved))

@@ -54,6 +54,13 @@ def url():
         server.shutdown()
 
 
+def test_a_file_that_can_not_be_used_is_one_sentence(tmp_path):
+    (tmp_path / "stack.json").mkdir()
+    done = run_program("status", "--data-dir", str(tmp_path))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"keylane: {tmp_path / 'stack.json'}: Is a directory\n"
+
+
 def run_program(*arguments: str, code: str = RUN) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -65,6 +66,27 @@ def test_a_pid_that_was_given_to_another_process_is_left_alone(program, tmp_path
         one.kill()
         assert foreign.poll() is None
         foreign.kill()
+
+
+def test_a_program_is_found_again_after_the_clock_was_set(program, monkeypatch):
+    """The time of its start, and that of the boot, are others then: Linux counts from the boot."""
+    one = program(PATIENT)
+    one.start()
+    boot_s, created_s = psutil.boot_time, psutil.Process.create_time
+    monkeypatch.setattr(psutil, "boot_time", lambda: boot_s() + 3600)
+    monkeypatch.setattr(psutil.Process, "create_time", lambda self: created_s(self) + 3600)
+    assert one.running
+
+
+def test_a_program_whose_pid_file_can_not_be_written_does_not_go_on(program):
+    one = program(PATIENT)
+    one.pid_file.with_suffix(".new").mkdir()
+    with pytest.raises(IsADirectoryError):
+        one.start()
+    ours = [
+        each.info for each in psutil.process_iter(["ppid", "cmdline"]) if each.info["ppid"] == os.getpid()
+    ]
+    assert not [each for each in ours if PATIENT in (each["cmdline"] or ())]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from keylane.errors import WriterError
+from keylane.errors import BadConfig
 from keylane.model.records import Layout, Options
 from keylane.state.codec import CodecError, encode_layout
 from keylane_spark.config.topics import TopicConfig
@@ -192,7 +192,7 @@ def test_more_lanes_than_slots_are_refused_or_leave_the_layout_as_it_is():
     made = planned("stripes", partitions=16_000)
     assert made.building is None
     assert "more than 16384 lanes" in made.why
-    with pytest.raises(WriterError, match="more than 16384 lanes"):
+    with pytest.raises(BadConfig, match="more than 16384 lanes"):
         planned("stripes", partitions=16_000, kept=None)
 
 

@@ -23,6 +23,9 @@ def main() -> None:
             f"keylane: this command needs the package {package}: pip install 'keylane[local]' has all that"
             " the commands need, 'keylane[server]' what `keylane serve` needs"
         )
+    except OSError as error:  # of a disk or a file: full, read-only, another user's, another kind
+        _show(error)
+        sys.exit(1)
     except Exception as error:
         exit_code = getattr(error, "exit_code", None)
         if exit_code is None:
@@ -41,7 +44,10 @@ def _show(error: Exception) -> None:
     for note in getattr(error, "__notes__", ()):
         heading, _, text = note.partition("\n")
         console.print(f"[dim]{escape(printable(heading))}[/]\n{escape(printable(text, LINES))}\n")
-    console.print(f"[red]keylane:[/] {escape(printable(str(error), LINES))}")
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    console.print(f"[red]keylane:[/] {escape(printable(text, LINES))}")
 
 
 if __name__ == "__main__":

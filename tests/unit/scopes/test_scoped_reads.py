@@ -103,6 +103,21 @@ def topic() -> ScopedTopic:
     return ScopedTopic(rows)
 
 
+@pytest.mark.parametrize("accept", ["*/*", "application/octet-stream"])
+def test_a_tag_is_of_what_a_caller_is_shown(topic: ScopedTopic, accept: str):
+    rules = [replace(ACME, fields=fields) for fields in (None, ("amount",), ("tenant",))]
+    found = [topic.ask(each, "/keys/k03", headers={"accept": accept}) for each in rules]
+    tags = [each.headers["ETag"] for each in found]
+    assert len({each.body for each in found}) == len(set(tags)) == 3
+    for rule, own in zip(rules, tags, strict=True):
+        for tag in tags:
+            headers = {"accept": accept, "if-none-match": tag, "prefer": "wait=0"}
+            assert topic.ask(rule, "/keys/k03", headers=headers).status_code == (304 if tag == own else 200)
+        # A tag of the position alone, as a write has it, names the record, whatever is shown of it.
+        written = topic.ask(rule, "/keys/k03", headers={"accept": accept, "if-match": tags[0]})
+        assert written.status_code == 200
+
+
 def test_a_row_outside_takes_the_round_trips_of_an_absent_key(topic: ScopedTopic):
     topic.ask(ACME, "/keys/k01")
     counts = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING
 
 from keylane.errors import NoJsonObject, ValueNotDecodable
@@ -66,6 +67,13 @@ class ScopedDecoder(ValueDecoder):
             return self.decode(layout, record)
         except NoJsonObject:
             return record._replace(value=b"", form=ValueForm("base64", None, None, _HIDDEN))
+
+    def shown(self, layout: Layout, record: Record) -> str:
+        """See `ValueDecoder.shown`. It says nothing of the paths themselves."""
+        scope = self._scopes.of(layout)
+        if not scope.hides:
+            return ""
+        return hashlib.sha256(repr(scope.shown_fields(record)).encode()).hexdigest()[:12]
 
     def shows_keys(self, layout: Layout) -> bool:
         """See `ValueDecoder.shows_keys`."""

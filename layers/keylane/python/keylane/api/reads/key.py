@@ -96,11 +96,15 @@ _NO_CHOICE = [each.default for each in _CHOICES]
 
 
 class KnownTags(NamedTuple):
-    """The ETags that the client has, from `If-None-Match`. `as_bytes`: as in `etag_of`."""
+    """The ETags that the client has, from `If-None-Match`.
+
+    `as_bytes`: as in `etag_of`. `decoder`: of a caller to whom rules apply, as in `render_record`.
+    """
 
     tags: frozenset[str]
     is_any: bool
     as_bytes: bool
+    decoder: ValueDecoder | None = None
 
     @classmethod
     def parse(cls, header: str, *, as_bytes: bool = False) -> Self:
@@ -113,7 +117,10 @@ class KnownTags(NamedTuple):
         record = answer.record
         if record is None:
             return False
-        return self.is_any or etag_of(record, answer.layout.incarnation, as_bytes=self.as_bytes) in self.tags
+        if self.is_any:
+            return True
+        shown = self.decoder.shown(answer.layout, record) if self.decoder else ""
+        return etag_of(record, answer.layout.incarnation, as_bytes=self.as_bytes, shown=shown) in self.tags
 
 
 class ReadKeyRequest(NamedTuple):
@@ -138,6 +145,14 @@ class ReadKeyRequest(NamedTuple):
     accept: str | None = None
     events: bool = False
     raw_keys: bool = False
+
+    def shown_by(self, decoder: ValueDecoder) -> Self:
+        """Return the read of a caller to whom rules apply: tags are of what these show."""
+        if self.known is None:
+            return self
+        known = self.known._replace(decoder=decoder)
+        wait = self.wait._replace(is_known=known.has_answer) if self.wait.is_known else self.wait
+        return self._replace(known=known, wait=wait)
 
 
 def parse_read_key(request: Request, topic: str, key: str, settings: QuerySettings) -> ReadKeyRequest:
@@ -208,7 +223,8 @@ def render_record(
         record = answer.record
         if record is None:
             raise KeyAbsent(answer.layout.topic, was_absent=request.as_of is not None)
-        tag = etag_of(record, answer.layout.incarnation, as_bytes=request.as_bytes)
+        shown = decoder.shown(answer.layout, record)
+        tag = etag_of(record, answer.layout.incarnation, as_bytes=request.as_bytes, shown=shown)
         headers["ETag"] = f"W/{tag}" if request.envelope else tag
         headers["Keylane-Position"] = f"{record.partition}:{record.offset}"
         if record.timestamp_ms:
@@ -310,12 +326,13 @@ def _content_of(record: Record, fields: str | None) -> tuple[str, str | bytes]:
     return content_type, record.value if text is None else text
 
 
-def etag_of(record: Record, incarnation: int, *, as_bytes: bool) -> str:
+def etag_of(record: Record, incarnation: int, *, as_bytes: bool, shown: str = "") -> str:
     """Return the record's tag. `as_bytes`: of the bytes in Kafka, which may differ from the decoded value.
 
-    A topic that is created again has other records at the same positions, and another incarnation.
+    A topic that is created again has other records at the same positions, and another incarnation. `shown`:
+    as of `ValueDecoder`.
     """
-    suffix = "-bytes" if as_bytes else ""
+    suffix = f"{shown and '~'}{shown}{'-bytes' if as_bytes else ''}"
     if incarnation:
         suffix = f"@{incarnation}{suffix}"
     return f'"{record.partition}-{record.offset}{suffix}"'

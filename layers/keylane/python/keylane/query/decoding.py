@@ -88,9 +88,9 @@ class ValueDecoder:
             schema_id = _wire_format().split(record.value).schema_id
             return record._replace(form=ValueForm("base64", schema_id, None, why))
 
-    def shown(self, layout: Layout, record: Record) -> str:  # noqa: ARG002 (of callers with rules)
-        """Return what names the parts of the value that are shown, "" for all of it."""
-        return ""
+    def incarnation(self, layout: Layout) -> int:
+        """Return what, beside positions, names the records of a topic as they are shown."""
+        return layout.incarnation
 
     def shows_keys(self, layout: Layout) -> bool:
         """Return whether `show_key` may show a key of the topic."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING
 
 from keylane.errors import NoJsonObject, ValueNotDecodable
@@ -68,12 +67,9 @@ class ScopedDecoder(ValueDecoder):
         except NoJsonObject:
             return record._replace(value=b"", form=ValueForm("base64", None, None, _HIDDEN))
 
-    def shown(self, layout: Layout, record: Record) -> str:
-        """See `ValueDecoder.shown`. It says nothing of the paths themselves."""
-        scope = self._scopes.of(layout)
-        if not scope.hides:
-            return ""
-        return hashlib.sha256(repr(scope.shown_fields(record)).encode()).hexdigest()[:12]
+    def incarnation(self, layout: Layout) -> int:
+        """See `ValueDecoder.incarnation`: of other rules it is another one."""
+        return self._scopes.of(layout).incarnation
 
     def shows_keys(self, layout: Layout) -> bool:
         """See `ValueDecoder.shows_keys`."""

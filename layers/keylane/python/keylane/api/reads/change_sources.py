@@ -33,6 +33,7 @@ class KeyChanges:
         self.instead = "poll the key with If-None-Match and `Prefer: wait=20`"
         self._reader = reader
         self._request = request
+        self._decoder = reader.decoder()
         self._answer: Answer | None = None
 
     def start(self) -> None:
@@ -57,12 +58,15 @@ class KeyChanges:
         """See `ChangeSource.catch_up`. A position is an id, or the answer that was reported."""
         answer = self._answer
         assert answer is not None  # noqa: S101 - for the type checker: it has started
-        if position is answer or position == render_key_id(answer):
+        if position is answer or position == render_key_id(answer, self._decoder):
             return (), None
         return (self._render(answer),), answer
 
     def _is_known(self, answer: Answer) -> bool:
-        return self._answer is not None and render_key_id(answer) == render_key_id(self._answer)
+        known = self._answer
+        return known is not None and render_key_id(answer, self._decoder) == render_key_id(
+            known, self._decoder
+        )
 
     def _read(self, wait: Wait) -> Answer:
         request = self._request

@@ -119,8 +119,9 @@ class KnownTags(NamedTuple):
             return False
         if self.is_any:
             return True
-        shown = self.decoder.shown(answer.layout, record) if self.decoder else ""
-        return etag_of(record, answer.layout.incarnation, as_bytes=self.as_bytes, shown=shown) in self.tags
+        layout = answer.layout
+        incarnation = self.decoder.incarnation(layout) if self.decoder else layout.incarnation
+        return etag_of(record, incarnation, as_bytes=self.as_bytes) in self.tags
 
 
 class ReadKeyRequest(NamedTuple):
@@ -223,8 +224,7 @@ def render_record(
         record = answer.record
         if record is None:
             raise KeyAbsent(answer.layout.topic, was_absent=request.as_of is not None)
-        shown = decoder.shown(answer.layout, record)
-        tag = etag_of(record, answer.layout.incarnation, as_bytes=request.as_bytes, shown=shown)
+        tag = etag_of(record, decoder.incarnation(answer.layout), as_bytes=request.as_bytes)
         headers["ETag"] = f"W/{tag}" if request.envelope else tag
         headers["Keylane-Position"] = f"{record.partition}:{record.offset}"
         if record.timestamp_ms:
@@ -326,13 +326,12 @@ def _content_of(record: Record, fields: str | None) -> tuple[str, str | bytes]:
     return content_type, record.value if text is None else text
 
 
-def etag_of(record: Record, incarnation: int, *, as_bytes: bool, shown: str = "") -> str:
+def etag_of(record: Record, incarnation: int, *, as_bytes: bool) -> str:
     """Return the record's tag. `as_bytes`: of the bytes in Kafka, which may differ from the decoded value.
 
-    A topic that is created again has other records at the same positions, and another incarnation. `shown`:
-    as of `ValueDecoder`.
+    A topic that is created again has other records at the same positions, and another incarnation.
     """
-    suffix = f"{shown and '~'}{shown}{'-bytes' if as_bytes else ''}"
+    suffix = "-bytes" if as_bytes else ""
     if incarnation:
         suffix = f"@{incarnation}{suffix}"
     return f'"{record.partition}-{record.offset}{suffix}"'

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.builders import an_application, query_settings
+from tests.support.builders import an_application, layout_entry, query_settings
 from tests.support.written_topic import WrittenTopic
 
 from keylane.access.scopes import KeyRule, PermittedRows, Scope, ScopeRule
@@ -204,6 +204,12 @@ def test_the_stream_that_goes_on_after_a_snapshot_is_of_the_same_rules(host: Sna
         assert end["end"]["at"].endswith(f"@{incarnation}")
         found.add(incarnation)
     assert len(found) == 3
+
+
+def test_a_snapshot_is_of_the_newest_layout(host: SnapshotHost):
+    assert host.lines()[0]["begin"]["at"].endswith("@7")
+    host.topic.state.entries |= layout_entry(replace(host.topic.layout, incarnation=8))
+    assert host.lines()[0]["begin"]["at"].endswith("@8")
 
 
 def test_rules_that_compare_fields_permit_so_many_rows_of_a_lane(

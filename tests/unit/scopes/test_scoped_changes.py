@@ -20,12 +20,13 @@ from keylane.api.reads.scoped_changes import ScopedChanges
 from keylane.errors import OutsideScope, ScopeTooWide
 from keylane.model.changes import ABSENT, GAP, LEFT, RECORD, ChangeEvent
 from keylane.model.records import Options
-from keylane.ports import WaitBudget
+from keylane.ports import Deadline, WaitBudget
 from keylane.query.changes import ChangeReader, TopicPosition
 from keylane.query.conditions import EQUAL, Asked
 from keylane.query.decoding import ValueDecoder
 from keylane.query.row_scopes import RowScopes
 from keylane.query.scoped_decoding import ScopedDecoder
+from keylane.query.store import begin_reading
 from keylane.state import redis_keys
 from keylane.state.field_index import cut_entries, indexes_of
 from keylane.state.lanes import lane_of_key
@@ -203,6 +204,21 @@ def test_a_listener_of_keys_goes_on_where_it_was_and_one_with_other_rules_is_tol
         [own, replace(own, key=KeyRule(other.decode()))],
     ):
         assert ScopedListener(topic, *rules, since=since).catch_up() == [(GAP, b"")]
+
+
+def test_a_listener_with_rules_who_knows_a_newer_layout_has_it_read_at_once(topic: IndexedTopic):
+    own = PermittedRows("own", KeyRule("a/", is_prefix=True))
+    scope = Scope("eve", (ScopeRule(own, read=("*",)),))
+    reader = topic.within(scope)
+    assert reader.store.scopes is not None
+    begin_reading(reader.store, topic.layout.topic, Deadline.after_ms(1_000, topic.clock))
+    topic.state.entries |= layout_entry(replace(topic.layout, incarnation=8))
+    since = TopicPosition(reader.store.scopes.of(replace(topic.layout, incarnation=8)).incarnation, {0: 0})
+    begun: list[Any] = []
+    request = ChangesRequest(topic.layout.topic, b"", TERMS, None, since)
+    changes = ScopedChanges(reader, request, reader.store.scopes)
+    changes.open(lambda _, position, *__: begun.append(position), None, any_key)  # type: ignore[arg-type]
+    assert begun == [TopicPosition(8, {0: 0})]
 
 
 def test_ids_stay_those_of_the_rules_when_the_topic_is_created_again(topic: IndexedTopic):

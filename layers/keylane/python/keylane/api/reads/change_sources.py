@@ -120,11 +120,14 @@ class TopicChanges:
         self, position: TopicPosition | None, is_wanted: Callable[[bytes], bool]
     ) -> tuple[Sequence[ChangeEvent], TopicPosition | None]:
         """See `ChangeSource.catch_up`. Without a position it is from now on."""
-        ends = self._position
+        ends, store = self._position, self._reader.store
         since = ends if position is None else _within(position, ends)
         if not _is_behind(since, ends):
             return (ChangeEvent(id=render_topic_id(ends)),), None
-        deadline = Deadline.after_ms(LOG_TIMEOUT_MS, self._reader.store.clock)
+        deadline = Deadline.after_ms(LOG_TIMEOUT_MS, store.clock)
+        if since.incarnation != ends.incarnation:
+            # What serves the listener's snapshots may know a newer layout: one gap would follow another.
+            store.layouts.refresh(self._request.topic, deadline)
         while True:
             events, reached = self._changes(since, ends, is_wanted)
             if reached != since:

@@ -103,10 +103,12 @@ class ScopedChanges:
         """Return the scope of the topic. Raises OutsideScope, also for a condition on what it hides."""
         request, store = self.request, self.reader.store
         deadline = Deadline.after_ms(request.terms.timeout_ms, store.clock)
-        reading = begin_reading(store, request.topic, deadline)
-        scope = self.scopes.of(reading.layout)
+        layout = begin_reading(store, request.topic, deadline).layout
+        if request.since is not None and request.since.incarnation != self.scopes.of(layout).incarnation:
+            layout = store.layouts.refresh(request.topic, deadline)  # as in `TopicChanges.catch_up`
+        scope = self.scopes.of(layout)
         names = {asked.name for asked in request.asked}
-        for each in indexes_of(reading.layout.options).fields:
+        for each in indexes_of(layout.options).fields:
             if each.name in names:
                 scope.check_condition(each)
         return scope

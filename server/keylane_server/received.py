@@ -5,11 +5,12 @@ import re
 from collections.abc import Callable
 from random import getrandbits
 from typing import Any, NamedTuple
-from urllib.parse import parse_qs, quote
+from urllib.parse import parse_qs, quote, unquote
 
 from keylane.access.callers import Caller
 from keylane.access.scopes import Scope as Rights
 from keylane.api.http.request import Request, is_host
+from keylane.errors import BadRequest
 from keylane.model.routes import READS, Target, find
 
 Scope = dict[str, Any]
@@ -22,6 +23,8 @@ KEY_PATH = re.compile(rb"/topics/([A-Za-z0-9._-]{1,249})/keys/((?!\.{1,2}\Z)[!-$
 FIELDS_LIMIT = 2_000
 """Of a query. A thousand take half a millisecond."""
 _ONCE = ("authorization", "x-api-key")
+_SECRET = re.compile("token|secret|passw|authori[sz]ation|api.?key|jwt", re.IGNORECASE)
+"""In names of parameters that no route has, and that clients send all the same."""
 _NO_QUERY: dict[str, list[str]] = {}
 
 
@@ -80,10 +83,19 @@ class ReceivedRequest:
 
     @property
     def query(self) -> dict[str, list[str]]:
-        """The values of each parameter. It is parsed once somebody may ask: a stranger's is not."""
+        """The values of each parameter. It is parsed once somebody may ask: a stranger's is not.
+
+        Raises BadRequest for what is not UTF-8: replaced, it would ask for something else.
+        """
         if self._query is None:
             given = self.query_string
-            self._query = parse_qs(given, keep_blank_values=True, errors="replace") if given else _NO_QUERY
+            try:
+                given.encode()
+                self._query = parse_qs(given, keep_blank_values=True, errors="strict") if given else _NO_QUERY
+            except UnicodeError as error:
+                raise BadRequest(
+                    "the query is not UTF-8: ask for the bytes of keys with key_format=base64"
+                ) from error
         return self._query
 
     def find_fault(self, http_version: str) -> str:
@@ -111,8 +123,13 @@ class ReceivedRequest:
 
     @property
     def shown_target(self) -> str:
-        """Path and query."""
-        return f"{self.path}?{self.query_string}" if self.query_string else self.path
+        """Path and query, as logs have them."""
+        return f"{self.path}?{self.shown_query}" if self.query_string else self.path
+
+    @property
+    def shown_query(self) -> str:
+        """The query without values that may be secrets, wherever else they belong."""
+        return "&".join(map(_without_secret, self.query_string.split("&")))
 
     @property
     def is_long_poll(self) -> bool:
@@ -170,6 +187,11 @@ def new_request_id() -> str:
     """Return a random UUID. `uuid.uuid4` makes a system call, and an object that nobody needs."""
     digits = f"{getrandbits(128):032x}"
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
+
+
+def _without_secret(parameter: str) -> str:
+    name, equals, _ = parameter.partition("=")
+    return f"{name}=***" if equals and _SECRET.search(unquote(name)) else parameter
 
 
 def _joined(pairs: list[tuple[str, str]]) -> dict[str, str]:

@@ -52,7 +52,7 @@ class RequestSpans:
             attributes[HTTP_ROUTE] = route.path
             shown = f"{shown} {route.path}"
         if request.query_string:
-            attributes[URL_QUERY] = _text(request.query_string)
+            attributes[URL_QUERY] = _text(request.shown_query)
         if request.source_ip:
             attributes[CLIENT_ADDRESS] = request.source_ip
         if agent := request.last.get("user-agent"):

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from keylane.errors import BadConfig
 from keylane.model.records import MAX_LANES, UNSTORED, Layout
 from keylane_spark.config.topics import TopicConfig
 from keylane_spark.lanes.topic_record import TopicRecord
 
-SHOWN = ("envelope", "insert_once", "max_value_bytes", "transform", "ttl_ms")
-"""Options that decide which records are read, and with which values."""
+SHOWN = (
+    *("envelope", "headers", "insert_once", "key_fields", "key_format", "key_schema", "max_value_bytes"),
+    *("transform", "ttl_ms", "value_format"),
+)
+"""Options that decide which records are read, and as what: with which keys, headers and values."""
 _DEFINITIONS = {"view": "its definition has changed", "transform": "its transform has changed"}
 
 
@@ -55,9 +59,10 @@ def plan(
 
     `unusable`: why the stored state can't be used, "" if it can. `stale`: why it is built again from the log
     while it serves, "" if it need not be. The incarnation of `wanted` is that of a state that begins again,
-    is stale, or has other records (`SHOWN`); a generation that is built for another layout of the same ones
-    has that of the one that serves. `free` gives a layout an unused generation. Raises BadConfig if the
-    wanted layout has too many lanes and there is no other layout to keep.
+    is stale, or shows other records (`SHOWN`), be it in place; a generation that is built for another layout
+    of the same ones has that of the one that serves. While one of others is built, the one that serves shows
+    its own as before: both would have the new incarnation. `free` gives a layout an unused generation. Raises
+    BadConfig if the wanted layout has too many lanes and there is no other layout to keep.
     """
     built = record.building if record else None
     fits = wanted.partition_count * wanted.stripes <= MAX_LANES
@@ -71,21 +76,32 @@ def plan(
     target = wanted if fits else replace(serving, generation=wanted.generation)
     # What is built in the layout that serves is built because that one was stale.
     is_rebuilt = bool(stale) or (built is not None and is_alike(built, serving))
-    if is_alike(kept, target) and not is_rebuilt:
-        return GenerationPlan(serving, None, frozenset({built.generation} if built else ()), kept_as_it_is)
-    if built and is_alike(built, target):
-        return GenerationPlan(
-            serving, _with_unstored(built, wanted), why=f"continues to build generation {built.generation}"
-        )
+    is_kept = is_alike(kept, target) and not is_rebuilt
+    continued = built if built and not is_kept and is_alike(built, target) else None
     # No listener was sent what a stale state missed, and the log may not have it: they read all keys again.
     # The same holds where positions have other values, and an ETag of before must be of none of them.
-    has_others = is_rebuilt or any(
-        getattr(kept.options, each) != getattr(target.options, each) for each in SHOWN
-    )
-    building = replace(free(target), incarnation=(wanted if has_others else kept).incarnation)
+    if continued:
+        has_others = continued.incarnation != kept.incarnation
+    else:
+        has_others = is_rebuilt or _shown(serving) != _shown(target)
+    serving = _served(kept, serving, wanted, has_others=has_others)
+    if is_kept:
+        return GenerationPlan(serving, None, frozenset({built.generation} if built else ()), kept_as_it_is)
+    if continued:
+        incarnation = continued.incarnation if has_others else serving.incarnation
+        building = replace(_with_unstored(continued, wanted), incarnation=incarnation)
+        return GenerationPlan(serving, building, why=f"continues to build generation {building.generation}")
+    building = replace(free(target), incarnation=(wanted if has_others else serving).incarnation)
     reasons = ", ".join(filter(None, (kept_as_it_is, stale, difference(kept, target))))
     why = f"{reasons}: builds generation {building.generation} beside {kept.generation}"
     return GenerationPlan(serving, building, frozenset({built.generation} if built else ()), why)
+
+
+def _served(kept: Layout, changed: Layout, wanted: Layout, *, has_others: bool) -> Layout:
+    """Return what serves: `changed` in place. `has_others`: beside it other records are built."""
+    if has_others:
+        return replace(changed, options=replace(changed.options, **_shown(kept)))
+    return changed if _shown(changed) == _shown(kept) else replace(changed, incarnation=wanted.incarnation)
 
 
 def is_alike(one: Layout, other: Layout) -> bool:
@@ -121,16 +137,16 @@ def _changes(name: str, before: object, after: object) -> Iterator[str]:
     was, becomes = dict(before), dict(after)
     for each in sorted(was.keys() | becomes.keys()):
         if each not in was:
-            yield f"{name} + {each} ({_shown(becomes[each])})"
+            yield f"{name} + {each} ({_text_of(becomes[each])})"
         elif each not in becomes:
             yield f"{name} - {each}"
         elif was[each] != becomes[each]:
-            yield f"{name} {each} ({_shown(was[each])}) -> ({_shown(becomes[each])})"
+            yield f"{name} {each} ({_text_of(was[each])}) -> ({_text_of(becomes[each])})"
     if was == becomes:
         yield f"{name} {', '.join(was)} -> {', '.join(becomes)}"
 
 
-def _shown(part: str | tuple[str, ...]) -> str:
+def _text_of(part: str | tuple[str, ...]) -> str:
     return part if isinstance(part, str) else ", ".join(part)
 
 
@@ -150,6 +166,10 @@ def _unstored(layout: Layout, wanted: Layout) -> Collection[str]:
     """The options that may change while what is stored stays: indexes have fields as they were decoded."""
     formats = {layout.options.value_format, wanted.options.value_format}
     return UNSTORED - {"value_format"} if wanted.options.fields and "registry" in formats else UNSTORED
+
+
+def _shown(layout: Layout) -> dict[str, Any]:
+    return {name: getattr(layout.options, name) for name in SHOWN}
 
 
 def _with_unstored(layout: Layout, wanted: Layout) -> Layout:

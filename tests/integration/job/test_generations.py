@@ -386,6 +386,23 @@ def test_values_that_another_select_makes_are_no_answer_that_a_client_has_alread
     assert tags[0] != tags[1]
 
 
+def test_values_that_are_shown_otherwise_in_place_are_no_answer_that_a_client_has_already(
+    kafka, state_of, restarts
+):
+    topic, jobs_of = restarts
+    state = state_of(topic)
+    produce(kafka, topic, {b"k": b"1"})
+    found = []
+    for value_format in ("auto", "text"):
+        job = jobs_of.start(f'value_format = "{value_format}"')
+        eventually(lambda form=value_format: state.layout and state.layout.options.value_format == form)
+        found.append(state.layout)
+        kill(job)
+    before, after = found
+    assert before.generation == after.generation
+    assert before.incarnation != after.incarnation
+
+
 @pytest.mark.long
 @pytest.mark.timeout(900)  # five starts of Spark, on a machine that does other things too
 def test_layouts_change_while_jobs_crash_at_every_step_and_no_read_fails(

@@ -48,7 +48,7 @@ MUTANTS = (
     mutant(
         "incarnation of what missed deletions",
         _PLAN,
-        "(wanted if has_others else kept).incarnation",
+        "(wanted if has_others else serving).incarnation",
         "kept.incarnation",
         focus="miss-deletions",
         topics=("plain",),

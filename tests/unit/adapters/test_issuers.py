@@ -174,6 +174,12 @@ def test_without_a_kid_the_issuers_only_key_of_the_algorithm_is_meant():
     assert Verified(KEY, others[1]).claims_of(KEY.token(CLAIMS, kid=None)) == CLAIMS
 
 
+def test_a_kid_that_several_keys_of_the_issuer_have_is_named_as_the_fault():
+    twin = SigningKey("ES256", "key-1")
+    refusal = Verified(KEY, twin).refusal_of(KEY.token(CLAIMS))
+    assert "several keys of the token's issuer have its name (kid)" in refusal
+
+
 @pytest.mark.parametrize(
     "header",
     [{"crit": ["exp"]}, {"crit": []}, {"crit": ["b64"], "b64": False}, {"b64": False}, {"b64": True}],

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.builders import layout_entry
 from tests.support.changing_topic import ChangingTopic
 
 from keylane.api.reads.changes import any_key
@@ -184,6 +186,14 @@ def test_a_listener_that_comes_back_to_a_topic_created_again_is_told_of_the_gap(
     missed, position = stream.catch_up(position, any_key)
     assert changes(missed) == [(topic.key_in(0), True)]
     assert stream.catch_up(position, any_key)[1] is None
+
+
+def test_a_listener_that_knows_a_newer_layout_has_it_read_at_once(topic: ChangingTopic):
+    stream = topic.stream()
+    topic.state.entries |= layout_entry(replace(topic.layout, incarnation=8))
+    assert not stream.wait(0.1), "the layout is kept for a while"
+    assert stream.catch_up(TopicPosition(8, {0: 0, 1: 0}), any_key)[0][0].name == GAP
+    assert [event.id.partition("@")[2] for event in stream.wait(1) if event.id] == ["8"]
 
 
 def test_a_key_of_a_topic_created_again_has_another_id_at_the_same_position(topic: ChangingTopic):

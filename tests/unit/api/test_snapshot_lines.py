@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.builders import an_application, query_settings
+from tests.support.builders import an_application, layout_entry, query_settings
 from tests.support.written_topic import WrittenTopic
 
 from keylane.access.scopes import KeyRule, PermittedRows, Scope, ScopeRule
@@ -18,6 +18,7 @@ from keylane.config.api import ApiSettings
 from keylane.errors import NotStreamed
 from keylane.model.records import Options
 from keylane.query import lane_snapshot
+from keylane.query.row_scopes import RowScopes
 from keylane.wiring.query import QueryParts
 from keylane.wiring.runtime import Runtime
 
@@ -189,6 +190,26 @@ def test_a_scoped_caller_gets_permitted_rows_and_no_name_of_another_key(
     rest = [json.loads(line) for piece in lines for line in piece.splitlines()]
     assert keys_of(rest) == [("a", True)]
     assert "end" in rest[-1]
+
+
+def test_the_stream_that_goes_on_after_a_snapshot_is_of_the_same_rules(host: SnapshotHost):
+    found = set()
+    for rows in (None, ACME, PermittedRows("own", fields=("tenant",))):
+        begin, *_, end = host.lines(rows)
+        scope = Scope("eve", (ScopeRule(rows, read=("*",)),)) if rows else None
+        own = RowScopes(scope, lambda _, record: record, lambda *_: ()) if scope else None
+        layout = host.topic.layout
+        incarnation = own.of(layout).incarnation if own else layout.incarnation
+        assert begin["begin"]["at"].endswith(f"@{incarnation}")
+        assert end["end"]["at"].endswith(f"@{incarnation}")
+        found.add(incarnation)
+    assert len(found) == 3
+
+
+def test_a_snapshot_is_of_the_newest_layout(host: SnapshotHost):
+    assert host.lines()[0]["begin"]["at"].endswith("@7")
+    host.topic.state.entries |= layout_entry(replace(host.topic.layout, incarnation=8))
+    assert host.lines()[0]["begin"]["at"].endswith("@8")
 
 
 def test_rules_that_compare_fields_permit_so_many_rows_of_a_lane(

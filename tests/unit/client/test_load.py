@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import threading
 from decimal import Decimal
 from itertools import count
 from pathlib import Path
@@ -12,11 +13,13 @@ from pathlib import Path
 import httpx
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from pyarrow import parquet
 
-from keylane_client import Client, Position, PositionNotReached, UnknownTopic
+from keylane_client import Client, Position, PositionNotReached, UnknownTopic, Written
 from keylane_client.cli import load as loading
 from keylane_client.cli import load_wait
+from keylane_client.cli.commands import keylane
 from keylane_client.cli.errors import BadArgument, CommandFailed
 from keylane_client.cli.load_rows import read_csv, read_json_lines, read_parquet, render_value
 from keylane_client.cli.load_state import LoadIdentity, LoadState
@@ -59,6 +62,34 @@ SUPERSEDED = {
     "retriable": False,
 }
 NEVER = {"error_code": 50002, "error": "never", "retriable": False}
+
+
+@pytest.mark.parametrize("is_pipe", [False, True])
+def test_a_load_that_is_stopped_says_how_many_rows_are_written_and_where_it_goes_on(
+    tmp_path, monkeypatch, is_pipe
+):
+    lines = "id\n" + "".join(f"{number}\n" for number in range(7))
+    path = tmp_path / "rows.csv"
+    written = []
+
+    def push(_, records):
+        if len(written) == 4:
+            raise KeyboardInterrupt
+        written.extend(records)
+        return [Written("t", record.key, Position(0, 1)) for record in records]
+
+    monkeypatch.setattr("keylane_client.Topic.push", push)
+    if is_pipe:
+        os.mkfifo(path)
+        threading.Thread(target=path.write_text, args=(lines,), daemon=True).start()
+    else:
+        path.write_text(lines, encoding="utf-8")
+    monkeypatch.setenv("KEYLANE_URL", "http://127.0.0.1:1")
+    arguments = ["load", str(path), "--topic", "t", "--key", "id", "--batch", "2"]
+    result = CliRunner().invoke(keylane, arguments)
+    assert result.exit_code == 130
+    goes_on = "begins again: of a pipe nothing is kept" if is_pipe else "goes on from here"
+    assert f"Stopped: at least 4 rows are written. The same command {goes_on}." in result.output
 
 
 @pytest.fixture(autouse=True)

@@ -8,24 +8,25 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.builders import in_part
+from tests.support.builders import in_part, layout_entry
 from tests.support.changing_topic import TERMS, ChangingTopic
 
 from keylane.access.scopes import KeyRule, PermittedRows, Scope, ScopeRule
 from keylane.api.reads import scoped_changes
 from keylane.api.reads.change_conditions import ConditionedChanges
 from keylane.api.reads.change_sources import KeyChanges, TopicChanges
-from keylane.api.reads.changes import ChangesRequest, any_key
+from keylane.api.reads.changes import ChangesRequest, any_key, parse_topic_id
 from keylane.api.reads.scoped_changes import ScopedChanges
 from keylane.errors import OutsideScope, ScopeTooWide
 from keylane.model.changes import ABSENT, GAP, LEFT, RECORD, ChangeEvent
 from keylane.model.records import Options
-from keylane.ports import WaitBudget
+from keylane.ports import Deadline, WaitBudget
 from keylane.query.changes import ChangeReader, TopicPosition
 from keylane.query.conditions import EQUAL, Asked
 from keylane.query.decoding import ValueDecoder
 from keylane.query.row_scopes import RowScopes
 from keylane.query.scoped_decoding import ScopedDecoder
+from keylane.query.store import begin_reading
 from keylane.state import redis_keys
 from keylane.state.field_index import cut_entries, indexes_of
 from keylane.state.lanes import lane_of_key
@@ -92,6 +93,7 @@ class ScopedListener:
         self.names: set[bytes] = set()
         self.data: list[str] = []
         self.is_closed = False
+        self.id = ""
         self.changes.open(self._open, self.source, any_key)
 
     def _open(self, source: TopicChanges, since: TopicPosition | None, *_: Any) -> Any:
@@ -114,6 +116,7 @@ class ScopedListener:
         heard = []
         for event in filter(None, map(self.changes.choose, events)):
             self.data.append(event.data)
+            self.id = event.id or self.id
             if event.key:
                 self.names.add(event.key)
             if event.name == RECORD:
@@ -184,13 +187,66 @@ def test_a_listener_of_fields_that_comes_again_is_told_to_read_its_keys(topic: I
     assert key.decode() not in "".join(listener.data)
 
 
-def test_a_listener_of_keys_goes_on_where_it_was(topic: IndexedTopic):
+def test_a_listener_of_keys_goes_on_where_it_was_and_one_with_other_rules_is_told_to_read_its_keys(
+    topic: IndexedTopic,
+):
     key, other = topic.key_in(0), topic.key_in(1)
-    since = TopicPosition(7, dict(topic.ends()))
+    own = PermittedRows("own", KeyRule(key.decode()))
+    before = ScopedListener(topic, own)
+    before.catch_up()
+    since = parse_topic_id(before.id)
     topic.put(key, a_value("acme"))
     topic.put(other, a_value("acme"))
-    listener = ScopedListener(topic, PermittedRows("own", KeyRule(key.decode())), since=since)
-    assert listener.catch_up() == [(RECORD, key)]
+    assert ScopedListener(topic, replace(own, rule="renamed"), since=since).catch_up() == [(RECORD, key)]
+    for rules in (
+        [replace(own, fields=("tenant",))],
+        [replace(own, key=None)],
+        [own, replace(own, key=KeyRule(other.decode()))],
+    ):
+        assert ScopedListener(topic, *rules, since=since).catch_up() == [(GAP, b"")]
+
+
+def test_a_listener_with_rules_who_knows_a_newer_layout_has_it_read_at_once(topic: IndexedTopic):
+    own = PermittedRows("own", KeyRule("a/", is_prefix=True))
+    scope = Scope("eve", (ScopeRule(own, read=("*",)),))
+    reader = topic.within(scope)
+    assert reader.store.scopes is not None
+    begin_reading(reader.store, topic.layout.topic, Deadline.after_ms(1_000, topic.clock))
+    topic.state.entries |= layout_entry(replace(topic.layout, incarnation=8))
+    since = TopicPosition(reader.store.scopes.of(replace(topic.layout, incarnation=8)).incarnation, {0: 0})
+    begun: list[Any] = []
+    request = ChangesRequest(topic.layout.topic, b"", TERMS, None, since)
+    changes = ScopedChanges(reader, request, reader.store.scopes)
+    changes.open(lambda _, position, *__: begun.append(position), None, any_key)  # type: ignore[arg-type]
+    assert begun == [TopicPosition(8, {0: 0})]
+
+
+def test_ids_stay_those_of_the_rules_when_the_topic_is_created_again(topic: IndexedTopic):
+    own = PermittedRows("own", KeyRule("a/", is_prefix=True))
+    listener = ScopedListener(topic, own)
+    listener.catch_up()
+    before = parse_topic_id(listener.id)
+    topic.state.entries |= layout_entry(replace(topic.layout, incarnation=8))
+    again = ScopedListener(topic, own)
+    again.catch_up()
+    assert len({before.incarnation, parse_topic_id(again.id).incarnation, 7, 8}) == 4
+
+
+@pytest.mark.parametrize("fields", [None, ("tenant",), ("status", "tenant")])
+def test_a_key_is_sent_again_to_one_to_whom_other_rules_apply(topic: IndexedTopic, fields: Any):
+    key = topic.key_in(0)
+    topic.put(key, a_value("acme", status="open"))
+    request = ChangesRequest(topic.layout.topic, key, TERMS, None, None)
+
+    def source_of(rows: PermittedRows) -> KeyChanges:
+        source = KeyChanges(topic.within(Scope("eve", (ScopeRule(rows, read=("*",)),))), request)
+        source.start()
+        return source
+
+    (event,), _ = source_of(replace(ACME, fields=("status",))).catch_up(None, any_key)
+    own, other = replace(ACME, fields=("status",)), replace(ACME, fields=fields)
+    assert source_of(own).catch_up(event.id, any_key)[0] == ()
+    assert [each.name for each in source_of(other).catch_up(event.id, any_key)[0]] == [RECORD]
 
 
 def test_conditions_are_met_among_the_permitted_rows(topic: IndexedTopic):

@@ -54,8 +54,14 @@ def value_of(tenant: Any, **more: Any) -> bytes:
 class ScopedTopic:
     """A topic with records, asked by callers."""
 
-    def __init__(self, records: dict[str, bytes], options: Options = OPTIONS, partitions: int = 2) -> None:
-        self.layout = a_layout(None, partitions, options=options)
+    def __init__(
+        self,
+        records: dict[str, bytes],
+        options: Options = OPTIONS,
+        partitions: int = 2,
+        incarnation: int = 0,
+    ) -> None:
+        self.layout = a_layout(None, partitions, options=options, incarnation=incarnation)
         self.state = IndexedState()
         self.state.add(
             self.layout,
@@ -101,6 +107,23 @@ def topic() -> ScopedTopic:
         f"k{number:02}": value_of("acme" if number % 3 == 0 else "zoo", amount=number) for number in range(30)
     }
     return ScopedTopic(rows)
+
+
+@pytest.mark.parametrize("accept", ["*/*", "application/octet-stream"])
+def test_a_tag_is_of_what_a_caller_is_shown(accept: str):
+    topic = ScopedTopic({"k03": value_of("acme", amount=3)}, incarnation=7)
+    rules = [replace(ACME, fields=fields) for fields in (None, ("amount",), ("tenant",))]
+    found = [topic.ask(each, "/keys/k03", headers={"accept": accept}) for each in rules]
+    tags = [each.headers["ETag"] for each in found]
+    assert len({each.body for each in found}) == len(set(tags)) == 3
+    for rule, own in zip(rules, tags, strict=True):
+        for tag in tags:
+            headers = {"accept": accept, "if-none-match": tag, "prefer": "wait=0"}
+            assert topic.ask(rule, "/keys/k03", headers=headers).status_code == (304 if tag == own else 200)
+        # A tag of the position alone, as a write has it, names the record, whatever is shown of it.
+        at = '"0-10-bytes"' if "octet" in accept else '"0-10"'
+        written = topic.ask(rule, "/keys/k03", headers={"accept": accept, "if-match": at})
+        assert written.status_code == 200
 
 
 def test_a_row_outside_takes_the_round_trips_of_an_absent_key(topic: ScopedTopic):

@@ -92,8 +92,46 @@ def test_a_state_that_begins_again_has_another_incarnation_and_one_that_is_rebui
 def test_other_values_at_the_same_positions_are_of_another_incarnation(field: str):
     building = planned(field, kept=replace(SERVED, incarnation=3)).building
     assert building
-    others = {"ttl", "insert_once", "max_value_bytes", "envelope", "where", "select", "transform"}
+    others = {"ttl", "insert_once", "max_value_bytes", "envelope", "where", "select", "transform", "headers"}
     assert building.incarnation == (EPOCH if field in others else 3)
+
+
+OTHER_FORMS: dict[str, Any] = {
+    "value_format": "json",
+    "key_fields": (("id", "integer"),),
+    "key_schema": "{}",
+    "key_format": "registry",
+}
+
+
+@pytest.mark.parametrize("option", OTHER_FORMS)
+def test_what_is_shown_otherwise_in_place_is_of_another_incarnation(option: str):
+    kept = replace(SERVED, incarnation=3)
+    changed = replace(kept.options, **{option: OTHER_FORMS[option]})
+    wanted = replace(kept, generation=0, options=changed, incarnation=EPOCH)
+
+    def made(built: Layout | None = None, **more: Any) -> GenerationPlan:
+        record = a_record(building=built)
+        return plan(replace(wanted, **more), kept, record, free=lambda layout: replace(layout, generation=9))
+
+    in_place = replace(kept, options=changed, incarnation=EPOCH)
+    assert made() == GenerationPlan(in_place)
+    beside = made(stripes=3)
+    assert (beside.serving, beside.building) == (in_place, replace(in_place, stripes=3, generation=9))
+    continued = made(replace(kept, stripes=3, generation=7), stripes=3)
+    assert (continued.serving, continued.building) == (in_place, replace(in_place, stripes=3, generation=7))
+
+
+def test_what_serves_is_shown_as_before_while_other_values_are_built_beside_it():
+    kept = replace(SERVED, incarnation=3)
+    options = replace(kept.options, transform="{}", value_format="json", marker_ms=7)
+    wanted = replace(kept, generation=0, options=options, incarnation=EPOCH)
+    serving = replace(kept, options=replace(kept.options, marker_ms=7))
+    made = plan(wanted, kept, a_record(), free=lambda layout: replace(layout, generation=9))
+    assert (made.serving, made.building) == (serving, replace(wanted, generation=9))
+    later = replace(wanted, incarnation=EPOCH + 1)
+    again = plan(later, kept, a_record(building=made.building), free=lambda layout: layout)
+    assert (again.serving, again.building) == (serving, made.building)
 
 
 def test_a_topic_that_is_as_it_was_goes_on():
@@ -129,14 +167,14 @@ def test_how_long_markers_last_changes_in_place(monkeypatch):
 def test_what_readers_take_values_for_changes_in_place(monkeypatch):
     monkeypatch.setitem(CHANGES, "value_format", "registry")
     assert planned("value_format") == GenerationPlan(
-        replace(SERVED, options=Options(value_format="registry"))
+        replace(SERVED, options=Options(value_format="registry"), incarnation=EPOCH)
     )
 
 
 def test_the_fields_of_keys_change_in_place(monkeypatch):
     monkeypatch.setitem(CHANGES, "key_fields", {"id": "integer"})
     assert planned("key_fields") == GenerationPlan(
-        replace(SERVED, options=Options(key_fields=(("id", "integer"),)))
+        replace(SERVED, options=Options(key_fields=(("id", "integer"),)), incarnation=EPOCH)
     )
 
 

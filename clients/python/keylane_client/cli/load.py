@@ -284,7 +284,7 @@ def load_file(
         try:
             run_load(file.rows(progress), loader, file.state, file.batch)
         except KeyboardInterrupt:
-            progress.console.print("Stopped. The same command goes on from here.")
+            progress.console.print(_stopped(loader.counts, file.state))
             sys.exit(ExitCode.INTERRUPTED)
         except UnicodeDecodeError as error:
             raise BadArgument(f"{file.path} is not UTF-8: {error}") from error
@@ -301,6 +301,14 @@ def run_load(rows: Rows, loader: RowLoader, state: LoadState, batch: int) -> Non
         done += len(chunk)
         state.save_rows(done)
     state.remove()
+
+
+def _stopped(counts: LoadCounts, state: LoadState) -> str:
+    """Say how far a run is that was stopped: what it was about to write may be in Kafka, too."""
+    earlier = f", {counts.resumed} were done before" if counts.resumed else ""
+    rest = "goes on from here" if state.is_kept else "begins again: of a pipe nothing is kept"
+    skipped = f", {counts.skipped} skipped" if counts.skipped else ""
+    return f"Stopped: at least {counts.written} rows are written{skipped}{earlier}. The same command {rest}."
 
 
 def _wait(topic: Topic, loader: RowLoader, console: Console) -> None:

@@ -32,11 +32,11 @@ class LoadState:
     def __init__(self, path: Path, identity: LoadIdentity) -> None:
         self._path = path.with_name(path.name + SUFFIX)
         self._identity = identity
-        self._is_kept = path.is_file() or not path.exists()
+        self.is_kept = path.is_file() or not path.exists()
 
     def load_rows(self) -> int:
         """Return how many rows an earlier run has done. Raises BadArgument if it loaded something else."""
-        if not self._is_kept:
+        if not self.is_kept:
             return 0
         try:
             found = json.loads(self._path.read_text(encoding="utf-8"))
@@ -53,7 +53,7 @@ class LoadState:
 
     def save_rows(self, rows: int) -> None:
         """Write how many rows are done, atomically. Raises CommandFailed where that can't be written."""
-        if not self._is_kept:
+        if not self.is_kept:
             return
         new = self._path.with_name(self._path.name + ".new")
         try:
@@ -65,5 +65,5 @@ class LoadState:
 
     def remove(self) -> None:
         """Forget it: the load is complete, or begins again."""
-        if self._is_kept:
+        if self.is_kept:
             self._path.unlink(missing_ok=True)

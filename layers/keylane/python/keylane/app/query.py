@@ -57,6 +57,9 @@ def get_key(app: QueryApp, request: Request, topic: str, key: str) -> Response[A
     read, registry_wait = parse_read_key(request, topic, key, use.settings), use.registry_wait()
     reading = use.reading(read.topic)
     keys = (read.key,) if read.raw_keys else use.keys(registry_wait).keys_of(reading, read.key)
+    decoder = use.decoder(registry_wait, as_bytes=read.as_bytes, events=read.events, raw_keys=read.raw_keys)
+    if request.scope is not None:
+        read = read.shown_by(decoder)
     try:
         if read.as_of is None:
             answer = read_newest(reading, keys, read.terms, read.wait)
@@ -64,7 +67,6 @@ def get_key(app: QueryApp, request: Request, topic: str, key: str) -> Response[A
             answer = read_newest_as_of(use.store, read.topic, keys, read.as_of, read.terms)
     except (PositionNotReached, StateTooOld) as error:
         return render_refusal(error, read)
-    decoder = use.decoder(registry_wait, as_bytes=read.as_bytes, events=read.events, raw_keys=read.raw_keys)
     return render_record(answer, read, decoder, use.now_ms)
 
 

@@ -88,6 +88,10 @@ class ValueDecoder:
             schema_id = _wire_format().split(record.value).schema_id
             return record._replace(form=ValueForm("base64", schema_id, None, why))
 
+    def incarnation(self, layout: Layout) -> int:
+        """Return what, beside positions, names the records of a topic as they are shown."""
+        return layout.incarnation
+
     def shows_keys(self, layout: Layout) -> bool:
         """Return whether `show_key` may show a key of the topic."""
         return layout.options.has_typed_keys and not self._raw_keys

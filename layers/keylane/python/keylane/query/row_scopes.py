@@ -9,6 +9,7 @@ there are compared with the value. What can't be judged is not permitted.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -129,13 +130,28 @@ class TopicScope:
     have more than its rule shows, so that it is shown decoded, and nothing else of it.
     """
 
-    def __init__(self, layout: Layout, permits: Sequence[Permit], decode: Decode) -> None:
+    def __init__(
+        self, layout: Layout, permits: Sequence[Permit], decode: Decode, rules: Sequence[PermittedRows] = ()
+    ) -> None:
         self.layout = layout
+        self._rules = tuple(rules)
+        self.incarnation = self.incarnation_of(layout.incarnation)
         self.permits = tuple(permits)
         self._decode = decode
         self.judges_rows = any(each.where for each in permits)
         has_images = layout.options.envelope != "none"
         self.hides = any(each.fields is not None or (each.where and has_images) for each in permits)
+
+    def incarnation_of(self, incarnation: int) -> int:
+        """Return the incarnation of a topic as these rules show it: what others show, are other records.
+
+        Else a client to whom other rules apply would keep what those before have shown.
+        """
+        if not incarnation:
+            return 0
+        rules = sorted(map(_text_of_rule, self._rules))
+        digest = hashlib.sha256(repr((incarnation, rules)).encode()).digest()
+        return 1 + int.from_bytes(digest[:6], "big")
 
     def permits_record(self, record: Record) -> bool:
         """Return whether a rule permits a record. Raises RegistryUnavailable, BadConfig."""
@@ -164,7 +180,7 @@ class TopicScope:
                 " are kept without them: only the latest ones can be read"
             )
         permits = [each for each in self.permits if not each.where]
-        return TopicScope(self.layout, permits, self._decode)
+        return TopicScope(self.layout, permits, self._decode, self._rules)
 
     def has_key(self, key: bytes) -> bool:
         """Return whether a rule permits records of a key, whatever else it asks of them."""
@@ -250,7 +266,7 @@ class RowScopes:
             raise OutsideScope(
                 faults[0] if faults else f"no rule of the access policy permits {called(topic)}"
             )
-        return TopicScope(layout, permits, self._decode)
+        return TopicScope(layout, permits, self._decode, rules)
 
     def _permit(self, layout: Layout, rule: PermittedRows) -> Permit | None:
         """Return what a rule permits, None for nothing. Raises OutsideScope where the topic can't say it."""
@@ -303,6 +319,12 @@ class _Document:
             except (ValueError, ValueNotDecodable, NoJsonObject):
                 self._found = None
         return self._found
+
+
+def _text_of_rule(rule: PermittedRows) -> str:
+    """Return what a rule permits as a text; the order of a claim's values makes no difference."""
+    where = sorted((name, sorted(map(repr, values))) for name, values in rule.where)
+    return repr((rule.key, where, None if rule.fields is None else sorted(rule.fields)))
 
 
 def _text_of(field: Field, value: Value) -> str | None:

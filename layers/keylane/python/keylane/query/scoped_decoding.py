@@ -67,6 +67,10 @@ class ScopedDecoder(ValueDecoder):
         except NoJsonObject:
             return record._replace(value=b"", form=ValueForm("base64", None, None, _HIDDEN))
 
+    def incarnation(self, layout: Layout) -> int:
+        """See `ValueDecoder.incarnation`: of other rules it is another one."""
+        return self._scopes.of(layout).incarnation
+
     def shows_keys(self, layout: Layout) -> bool:
         """See `ValueDecoder.shows_keys`."""
         return self._asked.shows_keys(layout)

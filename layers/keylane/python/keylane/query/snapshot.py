@@ -57,6 +57,8 @@ class TopicSnapshot:
         self._cuts: list[LaneCut] = []
         self._store = reader.store.of_primaries
         log = reader.log()
+        # Where its stream goes on, others may know the newest layout already.
+        self._store.layouts.refresh(topic, Deadline.after_ms(terms.timeout_ms, self._store.clock))
         watermarks = read_watermarks(self._store, topic, terms.timeout_ms).watermarks
         watermarks.check_complete(partial=terms.partial)
         self.layout: Layout = watermarks.layout

@@ -103,8 +103,10 @@ class TokenVerifier:
                 raise IssuerUnavailable("the keys of the token's issuer can't be fetched at the moment")
         if not keys:
             raise BadToken("the token's key (kid, alg) is none of its issuer's")
-        if len(keys) > 1:
+        if len(keys) > 1 and token.key_id is None:
             raise BadToken("the token does not name its key (kid), and its issuer has several")
+        if len(keys) > 1:
+            raise BadToken("several keys of the token's issuer have its name (kid)")
         return keys[0]
 
     @staticmethod

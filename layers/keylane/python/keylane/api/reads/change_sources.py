@@ -33,6 +33,7 @@ class KeyChanges:
         self.instead = "poll the key with If-None-Match and `Prefer: wait=20`"
         self._reader = reader
         self._request = request
+        self._decoder = reader.decoder()
         self._answer: Answer | None = None
 
     def start(self) -> None:
@@ -57,12 +58,15 @@ class KeyChanges:
         """See `ChangeSource.catch_up`. A position is an id, or the answer that was reported."""
         answer = self._answer
         assert answer is not None  # noqa: S101 - for the type checker: it has started
-        if position is answer or position == render_key_id(answer):
+        if position is answer or position == render_key_id(answer, self._decoder):
             return (), None
         return (self._render(answer),), answer
 
     def _is_known(self, answer: Answer) -> bool:
-        return self._answer is not None and render_key_id(answer) == render_key_id(self._answer)
+        known = self._answer
+        return known is not None and render_key_id(answer, self._decoder) == render_key_id(
+            known, self._decoder
+        )
 
     def _read(self, wait: Wait) -> Answer:
         request = self._request
@@ -116,11 +120,14 @@ class TopicChanges:
         self, position: TopicPosition | None, is_wanted: Callable[[bytes], bool]
     ) -> tuple[Sequence[ChangeEvent], TopicPosition | None]:
         """See `ChangeSource.catch_up`. Without a position it is from now on."""
-        ends = self._position
+        ends, store = self._position, self._reader.store
         since = ends if position is None else _within(position, ends)
         if not _is_behind(since, ends):
             return (ChangeEvent(id=render_topic_id(ends)),), None
-        deadline = Deadline.after_ms(LOG_TIMEOUT_MS, self._reader.store.clock)
+        deadline = Deadline.after_ms(LOG_TIMEOUT_MS, store.clock)
+        if since.incarnation != ends.incarnation:
+            # What serves the listener's snapshots may know a newer layout: one gap would follow another.
+            store.layouts.refresh(self._request.topic, deadline)
         while True:
             events, reached = self._changes(since, ends, is_wanted)
             if reached != since:

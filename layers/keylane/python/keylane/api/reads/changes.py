@@ -45,6 +45,7 @@ from keylane.model.changes import ABSENT, RECORD, ChangeEvent
 from keylane.model.records import Answer, Position
 from keylane.query.changes import TopicPosition
 from keylane.query.conditions import Asked
+from keylane.query.decoding import ValueDecoder
 from keylane.query.store import ReadTerms
 
 EVENT_STREAM = "text/event-stream"
@@ -150,15 +151,16 @@ def keys_from(prefix: bytes) -> Callable[[bytes], bool]:
 def render_change(key: bytes, answer: Answer, envelopes: Envelopes) -> ChangeEvent:
     """Return the event of what was found under a key."""
     if answer.record is None:
-        return ChangeEvent(ABSENT, envelopes.render_absence(key, answer), render_key_id(answer), key)
-    return ChangeEvent(RECORD, envelopes.render_row(key, answer), render_key_id(answer), key)
+        return ChangeEvent(ABSENT, envelopes.render_absence(key, answer), ABSENT_ID, key)
+    found = render_key_id(answer, envelopes.decoder)
+    return ChangeEvent(RECORD, envelopes.render_row(key, answer), found, key)
 
 
-def render_key_id(answer: Answer) -> str:
+def render_key_id(answer: Answer, decoder: ValueDecoder) -> str:
     """Return the id of what was found under a key: another record has another one."""
     if answer.record is None:
         return ABSENT_ID
-    return f"{answer.record.position}{_render_incarnation(answer.layout.incarnation)}"
+    return f"{answer.record.position}{_render_incarnation(decoder.incarnation(answer.layout))}"
 
 
 def render_topic_id(at: TopicPosition) -> str:

@@ -62,7 +62,7 @@ class Envelopes:
     def __init__(self, now_ms: int, fields: Fields | None, decoder: ValueDecoder) -> None:
         self.now_ms = now_ms
         self._fields = fields
-        self._decoder = decoder
+        self.decoder = decoder
         self._common: dict[tuple[int, int, int], _LaneText] = {}
 
     def render_row(self, key: bytes, answer: Answer) -> str:
@@ -81,7 +81,7 @@ class Envelopes:
         if record is None:
             return f'{{{self.render_key(common.layout, key)}, "absent": true}}'
         if not common.keeps_values:
-            record = self._decoder.decode_or_explain(common.layout, record)
+            record = self.decoder.decode_or_explain(common.layout, record)
         return self._render_all(common, (record,))[0]
 
     def render_absence(self, key: bytes, answer: Answer) -> str:
@@ -91,7 +91,7 @@ class Envelopes:
 
     def render_key(self, layout: Layout, key: bytes) -> str:
         """Return the fields of a document that show a key of the topic, without braces."""
-        return render_shown_key(key, self._decoder.show_key(layout, key))
+        return render_shown_key(key, self.decoder.show_key(layout, key))
 
     def render(self, answer: Answer, record: Record, picked: str | None = None) -> str:
         """Render a record whose value is decoded; `picked`: its fields, if they are rendered already."""
@@ -105,8 +105,8 @@ class Envelopes:
         common = self._common.get(index)
         if common is None:
             start = f'{{"topic": {quote(layout.topic)}, "partition": '
-            keeps_values = self._decoder.keeps_values(layout)
-            shows_keys = self._decoder.shows_keys(layout)
+            keeps_values = self.decoder.keeps_values(layout)
+            shows_keys = self.decoder.shows_keys(layout)
             common = _LaneText(layout, watermark, start, self._freshness(answer), keeps_values, shows_keys)
             self._common[index] = common
         return common
@@ -119,7 +119,7 @@ class Envelopes:
         fields, has_headers, documents = self._fields, layout.options.headers, []
         for record in records:
             data, _, partition, offset, timestamp_ms, *_ = record
-            shown = self._decoder.show_key(layout, data) if shows_keys else None
+            shown = self.decoder.show_key(layout, data) if shows_keys else None
             if shown is not None:
                 key, key_format = shown, "json"
             else:
@@ -146,7 +146,7 @@ class Envelopes:
             return f'{head}, "deleted": true}}'
         if layout.options.headers:
             head += f', "headers": {json.dumps(render_headers(entry.record))}'
-        value = render_value(self._decoder.decode_or_explain(layout, entry.record), self._fields)
+        value = render_value(self.decoder.decode_or_explain(layout, entry.record), self._fields)
         return f"{head}, {value}}}"
 
     def _freshness(self, answer: Answer) -> str:

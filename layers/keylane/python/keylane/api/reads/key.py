@@ -96,11 +96,15 @@ _NO_CHOICE = [each.default for each in _CHOICES]
 
 
 class KnownTags(NamedTuple):
-    """The ETags that the client has, from `If-None-Match`. `as_bytes`: as in `etag_of`."""
+    """The ETags that the client has, from `If-None-Match`.
+
+    `as_bytes`: as in `etag_of`. `decoder`: of a caller to whom rules apply, as in `render_record`.
+    """
 
     tags: frozenset[str]
     is_any: bool
     as_bytes: bool
+    decoder: ValueDecoder | None = None
 
     @classmethod
     def parse(cls, header: str, *, as_bytes: bool = False) -> Self:
@@ -113,7 +117,11 @@ class KnownTags(NamedTuple):
         record = answer.record
         if record is None:
             return False
-        return self.is_any or etag_of(record, answer.layout.incarnation, as_bytes=self.as_bytes) in self.tags
+        if self.is_any:
+            return True
+        layout = answer.layout
+        incarnation = self.decoder.incarnation(layout) if self.decoder else layout.incarnation
+        return etag_of(record, incarnation, as_bytes=self.as_bytes) in self.tags
 
 
 class ReadKeyRequest(NamedTuple):
@@ -138,6 +146,14 @@ class ReadKeyRequest(NamedTuple):
     accept: str | None = None
     events: bool = False
     raw_keys: bool = False
+
+    def shown_by(self, decoder: ValueDecoder) -> Self:
+        """Return the read of a caller to whom rules apply: tags are of what these show."""
+        if self.known is None:
+            return self
+        known = self.known._replace(decoder=decoder)
+        wait = self.wait._replace(is_known=known.has_answer) if self.wait.is_known else self.wait
+        return self._replace(known=known, wait=wait)
 
 
 def parse_read_key(request: Request, topic: str, key: str, settings: QuerySettings) -> ReadKeyRequest:
@@ -208,7 +224,7 @@ def render_record(
         record = answer.record
         if record is None:
             raise KeyAbsent(answer.layout.topic, was_absent=request.as_of is not None)
-        tag = etag_of(record, answer.layout.incarnation, as_bytes=request.as_bytes)
+        tag = etag_of(record, decoder.incarnation(answer.layout), as_bytes=request.as_bytes)
         headers["ETag"] = f"W/{tag}" if request.envelope else tag
         headers["Keylane-Position"] = f"{record.partition}:{record.offset}"
         if record.timestamp_ms:

@@ -7,7 +7,7 @@ begins, and those that it was sent. A record of such a key that may not be seen 
 without its value; one of any other key is not sent at all.
 
 Such a listener can't go on where it was: whether it had a key then is not known any more. It is sent a `gap`
-instead, and reads its keys again.
+instead, and reads its keys again. So is one to whom other rules applied: its ids have another incarnation.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ class ScopedChanges:
     conditioned: Choose | None = None
     _inside: set[bytes] = field(default_factory=set)
     _has_gap: bool = False
+    _scope: TopicScope | None = None
 
     def open(
         self,
@@ -61,8 +62,11 @@ class ScopedChanges:
     ) -> Any:
         """Open the stream. Raises as `ChangeSource.start`, OutsideScope, ScopeTooWide."""
         scope, since = self._begin(), self.request.since
-        if scope.judges_rows and since is not None:
+        self._scope = scope
+        if since is not None and (scope.judges_rows or since.incarnation != scope.incarnation):
             self._has_gap, since = True, None
+        if since is not None:
+            since = since._replace(incarnation=scope.layout.incarnation)
         stream = open_stream(source, since, is_wanted, self.choose)
         # After the source has started: what enters later is sent, what is there now is in the set.
         try:
@@ -77,8 +81,8 @@ class ScopedChanges:
         """See `model.changes.Choose`. Raises OutsideScope, ScopeTooWide; BadRequest, NoFields."""
         answer = event.answer
         if answer is None:
-            return self._pass_on(self._with_gap(event))
-        scope = self.scopes.of(answer.layout)
+            return self._pass_on(self._with_gap(self._with_own_id(event)))
+        scope = self._scope = self.scopes.of(answer.layout)
         if answer.record is not None and scope.permits_record(answer.record):
             if scope.judges_rows:
                 self._add(event.key)
@@ -99,10 +103,12 @@ class ScopedChanges:
         """Return the scope of the topic. Raises OutsideScope, also for a condition on what it hides."""
         request, store = self.request, self.reader.store
         deadline = Deadline.after_ms(request.terms.timeout_ms, store.clock)
-        reading = begin_reading(store, request.topic, deadline)
-        scope = self.scopes.of(reading.layout)
+        layout = begin_reading(store, request.topic, deadline).layout
+        if request.since is not None and request.since.incarnation != self.scopes.of(layout).incarnation:
+            layout = store.layouts.refresh(request.topic, deadline)  # as in `TopicChanges.catch_up`
+        scope = self.scopes.of(layout)
         names = {asked.name for asked in request.asked}
-        for each in indexes_of(reading.layout.options).fields:
+        for each in indexes_of(layout.options).fields:
             if each.name in names:
                 scope.check_condition(each)
         return scope
@@ -123,6 +129,13 @@ class ScopedChanges:
         self._inside.add(key)
         if len(self._inside) > MOST_FOLLOWED:
             raise ScopeTooWide(self.request.topic)
+
+    def _with_own_id(self, event: ChangeEvent) -> ChangeEvent:
+        """Return an event with the id of a position in what the listener's rules show."""
+        offsets, at, incarnation = event.id.partition("@")
+        if not at or self._scope is None:
+            return event
+        return event._replace(id=f"{offsets}@{self._scope.incarnation_of(int(incarnation))}")
 
     def _with_gap(self, event: ChangeEvent) -> ChangeEvent:
         """Return the listener's first position as a gap up to it, if it has come with an earlier one."""

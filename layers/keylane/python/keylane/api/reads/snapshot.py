@@ -42,7 +42,7 @@ from keylane.config.functions import QuerySettings
 from keylane.errors import BadRequest
 from keylane.formats.projection import Fields
 from keylane.model.records import Answer, Record
-from keylane.query.changes import ChangeReader
+from keylane.query.changes import ChangeReader, TopicPosition
 from keylane.query.lane_snapshot import LaneCut, LaneRows
 from keylane.query.snapshot import SnapshotScan, TopicSnapshot
 from keylane.query.store import ReadTerms
@@ -134,15 +134,20 @@ class SnapshotLines:
                     yield _line("lane", self._lane(part))
                     yield b""
             at = self._snapshot.end()
-            yield _line("end", {} if at is None else {"at": render_topic_id(at)})
+            yield _line("end", {} if at is None else {"at": self._id_of(at)})
         except Exception as error:  # noqa: BLE001 (whatever it is, the client must not take it for the end)
             yield b'{"problem": %s}\n' % str(response_to(error, self._request.id).body).encode()
 
     def _begin(self) -> dict[str, Any]:
         snapshot, options = self._snapshot, self._snapshot.layout.options
         begin: dict[str, Any] = {"topic": self._request.topic, "lanes": len(snapshot.lanes)}
-        begin |= {"at": render_topic_id(snapshot.begin), "cursor": self._cursor(0)}
+        begin |= {"at": self._id_of(snapshot.begin), "cursor": self._cursor(0)}
         return begin if options.ttl_ms is None else begin | {"ttl_ms": options.ttl_ms}
+
+    def _id_of(self, at: TopicPosition) -> str:
+        """Return the id at which the caller's stream of changes goes on."""
+        incarnation = self._reader.decoder().incarnation(self._snapshot.layout)
+        return render_topic_id(at._replace(incarnation=incarnation))
 
     def _rows(self, part: LaneRows, rows: Sequence[tuple[bytes, Record | None]]) -> bytes:
         request, layout = self._request, self._snapshot.layout

@@ -132,7 +132,7 @@ def read_fields(
         forms[at] = _form_of(text)
         if forms[at] != AS_IT_IS:
             whole[at] = None
-    columns = dict(zip(named, (_column(found, attributes) for attributes in places), strict=True))
+    columns = {path: _column(found, path, place) for path, place in zip(named, places, strict=True)}
     columns[()] = whole
     for path in named:
         for at in alone:
@@ -140,10 +140,17 @@ def read_fields(
     return forms, [_fields(columns[path]) for path in paths]
 
 
-def _column(documents: Iterable[Any], attributes: Sequence[str]) -> list[bytes | str | None]:
+def _column(
+    documents: Iterable[Any], path: Sequence[str], attributes: Sequence[str]
+) -> list[bytes | str | None]:
     for attribute in attributes:
         documents = [getattr(each, attribute, ABSENT) for each in documents]
-    return [None if each is ABSENT else bytes(each) for each in documents]
+    found = [None if each is ABSENT else bytes(each) for each in documents]
+    if len(attributes) == len(path):
+        return found
+    # Another path ends on the way: the documents have this one in what is there.
+    _, (field,) = read_fields([each and each.decode() for each in found], [path[len(attributes) :]])
+    return field.written.to_pylist()
 
 
 def _member(text: str | None, path: Sequence[str]) -> str | None:

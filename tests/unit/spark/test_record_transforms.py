@@ -43,6 +43,16 @@ def exits_at_bad(batch):
         raise SystemExit(3)
     return upper(batch)
 
+def half(batch):
+    raise ValueError("half of a pair: \\ud83d")
+
+class Wordless(Exception):
+    def __str__(self):
+        raise RuntimeError("there are no words")
+
+def wordless(batch):
+    raise Wordless
+
 def null(batch):
     return pa.record_batch({"offset": batch.column("offset"), "value": pa.nulls(batch.num_rows, pa.binary())})
 
@@ -174,6 +184,14 @@ def test_what_a_function_raises_that_is_no_exception_is_its_failure_too(transfor
     found = transform_rows(some_rows(b"a", b"bad", b"c"), NONE, 0, transform("exits_at_bad", "skip"))
     assert values_of(found) == {10: b"A", 12: b"C"}
     assert (found.failed_offsets.tolist(), found.why) == ([11], "SystemExit: 3")
+
+
+@pytest.mark.parametrize(
+    ("function", "why"), [("half", "ValueError: half of a pair: \\ud83d"), ("wordless", "Wordless")]
+)
+def test_a_failure_whose_words_nobody_can_print_is_one_as_any_other(transform, function, why):
+    found = transform_rows(some_rows(b"a", b"b"), NONE, 0, transform(function, "skip"))
+    assert (found.failed_offsets.tolist(), found.why) == ([10, 11], why)
 
 
 @pytest.mark.parametrize(

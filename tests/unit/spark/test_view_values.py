@@ -9,6 +9,7 @@ import pytest
 
 from keylane.adapters.registry.login import RegistrySettings
 from keylane.state.windows import KEYS, Column, Definition
+from keylane_spark.rows.json_values import read_fields
 from keylane_spark.views.values import ReadValues
 
 COUNT = (Column("n", "count"),)
@@ -54,3 +55,34 @@ def test_a_view_that_counts_records_looks_at_no_value_and_would_learn_nothing_fr
 )
 def test_a_view_that_needs_a_field_a_text_a_change_or_a_schema_looks_at_values(definition, registry):
     assert ReadValues.of(definition, registry).looks_at_values
+
+
+@pytest.mark.parametrize("paths", [["o", "o.x", "o.x.y"], ["o.x.y", "o.x", "o"], ["o.x", "o.x.y"], ["o.x.y"]])
+def test_a_field_is_what_it_is_beside_one_in_which_it_lies_and_one_that_lies_in_it(paths):
+    documents = [
+        '{"o": {"x": {"y": 1}}}',
+        '{"o": {"x": "é"}}',
+        '{"o": {"x": null}}',
+        '{"o": {}}',
+        '{"o": 5}',
+        '{"o": [{"x": 2}]}',
+        '{"o": null}',
+        '{"o": {"x": {"y": 1e400}}}',
+        "{}",
+        "7",
+        "no JSON",
+        None,
+    ]
+    values = {path: [_at(document, path.split(".")) for document in documents] for path in paths}
+    _, fields = read_fields(documents, [tuple(path.split(".")) for path in paths])
+    assert {path: each.written.to_pylist() for path, each in zip(paths, fields, strict=True)} == values
+
+
+def _at(document: str | None, path: list[str]) -> str | None:
+    """The text at a path of a document whose objects have at most one member."""
+    for name in path:
+        text = (document or "").removeprefix("{").removesuffix("}")
+        if document is None or not (document.startswith("{") and text.startswith(f'"{name}": ')):
+            return None
+        document = text.removeprefix(f'"{name}": ')
+    return document

@@ -368,6 +368,7 @@ def test_binary_of_parquet_is_a_key_as_it_is_and_base64_in_values(tmp_path):
         (pa.array([[]], pa.map_(pa.string(), pa.int32())), {}),
         (pa.array([[(7, b"x")]], pa.map_(pa.int64(), pa.binary())), {"7": "eA=="}),
         (pa.array(["a"]).dictionary_encode(), "a"),
+        (pa.array([bytes(15) + b"\x07"], pa.uuid()), "00000000-0000-0000-0000-000000000007"),
         (pa.array([[None, 1]], pa.large_list(pa.int8())), [None, 1]),
     ],
 )

@@ -160,6 +160,12 @@ def test_a_json_key_may_lack_what_its_schema_does_not_require():
         key_of(RegisteredSchema("JSON", json.dumps(schema), []), '{"region": "eu"}')
 
 
+def test_a_decimal_whose_scale_would_fill_the_memory_makes_no_keys():
+    schema = avro(("id", logical("bytes", "decimal", precision=10**9, scale=10**9)))
+    with pytest.raises(SchemaRefused, match="a decimal of scale 1000000000"):
+        encoders_of(schema)
+
+
 def test_an_object_without_the_only_field_is_its_text():
     def made_of(schema: str, key: str) -> bytes:
         keys = avro_keys.keys_of(schema)
@@ -181,6 +187,7 @@ def test_an_object_without_the_only_field_is_its_text():
         (["null", "int"], "x", "is not one of null, int"),
         (logical("bytes", "decimal", precision=9, scale=2), "1.005", "more than 2 digits"),
         (logical("bytes", "decimal", precision=9, scale=2), "a", "is not a string of decimal digits"),
+        (logical("bytes", "decimal", precision=9_000, scale=9_000), "1", "more than 4300 digits"),
         ({**logical("fixed", "decimal", precision=2), "name": "D", "size": 1}, "128", "is too large"),
         ({**logical("fixed", "uuid"), "name": "U", "size": 16}, "7d", "is not a UUID"),
         (logical("int", "date"), "2013-02-30", "is not a date"),

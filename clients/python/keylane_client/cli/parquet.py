@@ -8,6 +8,7 @@ import base64
 import json
 from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
 from keylane_client.cli.errors import BadArgument
 
@@ -67,8 +68,11 @@ class ArrowValues:
         types, kind = self._pa.types, scalar.type
         if not scalar.is_valid:
             return None
-        if types.is_dictionary(kind) or isinstance(scalar, self._pa.ExtensionScalar):
+        if types.is_dictionary(kind):
             return self._value(scalar.value)
+        if isinstance(scalar, self._pa.ExtensionScalar):
+            known = scalar.as_py()
+            return str(known) if isinstance(known, UUID) else self._value(scalar.value)
         if types.is_nested(kind):
             return self._nested(scalar)
         if types.is_temporal(kind):

@@ -28,6 +28,8 @@ _DECIMAL = re.compile(r"(-?)([0-9]{1,1000})(?:\.([0-9]{1,1000}))?", re.ASCII)
 _TIME = re.compile(r"([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?", re.ASCII)
 _TIMESTAMP = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8})(?:\.([0-9]{1,9}))?(Z?)", re.ASCII)
 _UUID_BYTES = 16
+_MOST_DIGITS = 4_300
+"""Of what Python reads as an integer."""
 
 
 class AvroKeys(NamedTuple):
@@ -108,7 +110,10 @@ def _write_decimal(scale: int, size: int | None, value: Any, out: bytearray) -> 
     fraction = found[3] or ""
     if len(fraction.rstrip("0")) > scale:
         raise NotOfSchema(f"has more than {scale} digits behind the point")
-    unscaled = int(f"{found[1]}{found[2]}{fraction[:scale].ljust(scale, '0')}")
+    digits = f"{found[2]}{fraction[:scale].ljust(scale, '0')}".lstrip("0") or "0"
+    if len(digits) > _MOST_DIGITS:
+        raise NotOfSchema(f"has more than {_MOST_DIGITS} digits")
+    unscaled = int(found[1] + digits)
     # The shortest two's complement, as Java's BigInteger has it.
     length = size or ((unscaled if unscaled >= 0 else ~unscaled).bit_length() // 8 + 1)
     try:

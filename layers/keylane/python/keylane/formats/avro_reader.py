@@ -16,7 +16,6 @@ from keylane.formats.avro_primitives import Input, Reader
 from keylane.formats.avro_schema import TOO_DEEP, Makers, NotOfSchema, at_step, compile_schema, decimal_scale
 
 _UUID_BYTES = 16
-_LARGEST_SCALE = 10_000
 
 
 def decoder(schema: str, references: Sequence[str] = ()) -> Callable[[bytes], str]:
@@ -43,7 +42,7 @@ def decoder(schema: str, references: Sequence[str] = ()) -> Callable[[bytes], st
 
 def _logical(schema: dict[str, Any], kind: str) -> Reader | None:
     logical = schema.get("logicalType")
-    if kind == "bytes" and (scale := _scale(schema)) is not None:
+    if kind == "bytes" and (scale := decimal_scale(schema)) is not None:
         return values.as_decimal(values.raw, scale)
     return values.LOGICAL.get((kind, str(logical)))
 
@@ -98,18 +97,11 @@ def _fixed(schema: dict[str, Any], size: int) -> Reader:
         return source.take(size)
 
     logical = schema.get("logicalType")
-    if (scale := _scale(schema, size)) is not None:
+    if (scale := decimal_scale(schema, size)) is not None:
         return values.as_decimal(take, scale)
     if logical == "uuid" and size == _UUID_BYTES:
         return values.as_uuid(take)
     return values.as_base64(take)
-
-
-def _scale(schema: dict[str, Any], size: int | None = None) -> int | None:
-    scale = decimal_scale(schema, size)
-    if scale is not None and scale > _LARGEST_SCALE:
-        raise ValueError(f"the Avro schema has a decimal of scale {str(scale)[:50]}")
-    return scale
 
 
 def _array(item: Reader) -> Reader:

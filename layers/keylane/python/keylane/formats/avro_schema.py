@@ -18,12 +18,14 @@ _PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "st
 _NAMED = {"record", "error", "enum", "fixed"}
 _ITEMS = {"array": "items", "map": "values"}
 _LARGEST_FIXED = 1 << 30
+_LARGEST_SCALE = 10_000
 
 
 def decimal_scale(schema: dict[str, Any], size: int | None = None) -> int | None:
     """The scale of a valid decimal; None for any other schema.
 
     `size`: of a fixed type, in bytes. A logical type that is not valid is ignored: its values are bytes.
+    Raises ValueError for a scale that makes a long text of any number.
     Source: the Avro 1.12 specification, "Logical Types" and "Decimal".
     """
     if schema.get("logicalType") != "decimal":
@@ -33,6 +35,8 @@ def decimal_scale(schema: dict[str, Any], size: int | None = None) -> int | None
         return None
     if size is not None and precision > (8 * size - 1) * math.log10(2):
         return None
+    if scale > _LARGEST_SCALE:
+        raise ValueError(f"the Avro schema has a decimal of scale {str(scale)[:50]}")
     return scale
 
 

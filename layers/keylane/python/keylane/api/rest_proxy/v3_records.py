@@ -115,9 +115,7 @@ def _parse_timestamp_ms(found: Any) -> int | None:
     except ValueError:
         moment = 0
     if not moment:
-        raise RecordMalformed(
-            "timestamp is not a time of ISO 8601 since 1970, as in 2021-02-05T19:14:42Z"
-        )
+        raise RecordMalformed("timestamp is not a time of ISO 8601 since 1970, as in 2021-02-05T19:14:42Z")
     return moment
 
 

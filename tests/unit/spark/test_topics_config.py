@@ -72,8 +72,8 @@ def test_retention_and_options_become_those_of_the_layout(tmp_path):
         ("[topics.a]\n[job]\nzzz = 2\n", ["keylane.toml:3: job.zzz: there is no such field"]),
         ("[job]\nheartbeat_ms = 1\n[topics.a]\n", ["keylane.toml:2: job.heartbeat_ms: "]),
         (
-            f"[job]\nmax_batch_records = {2**63}\nsweep_keys_per_s = {2**63}\nredis_patience_s = inf\n[topics.a]\n",
-            [":2: job.max_batch_records: ", ":3: job.sweep_keys_per_s: ", ":4: job.redis_patience_s: "],
+            f"[job]\nmax_batch_records = {2**63}\nredis_patience_s = inf\n[topics.a]\n",
+            [":2: job.max_batch_records: ", ":3: job.redis_patience_s: "],
         ),
         (
             "[topics.a]\nttl = '30 days'\n",

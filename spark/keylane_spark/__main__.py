@@ -11,6 +11,7 @@ At SIGHUP it reads its file again and goes on with the topics and views that are
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import sys
@@ -303,8 +304,14 @@ def _say(text: str) -> None:
 
 
 def _write(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+    """Print a line, whatever is in it: a reason may have half of a surrogate pair that a value has.
+
+    No job ends because its output is on a full disk, or closed, or a pipe that nobody reads any more.
+    """
+    encoding = sys.stdout.encoding or "utf-8"
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

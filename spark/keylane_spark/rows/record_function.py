@@ -222,6 +222,13 @@ def _rows_of_events(values: pa.BinaryArray) -> pa.BinaryArray:
 
 
 def _words(error: BaseException) -> str:
-    """Return an error's type and words, for the log."""
-    words = str(error) if isinstance(error, _BadAnswer) else f"{type(error).__name__}: {error}"
-    return " ".join(words.split())[:_LONGEST_WHY]
+    """Return an error's type and words, for the log, where it has any that can be had and encoded."""
+    kind = type(error).__name__
+    try:
+        words = str(error) if isinstance(error, _BadAnswer) else f"{kind}: {error}"
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 (its class is the user's)
+        words = kind
+    words = " ".join(words.split())[:_LONGEST_WHY]
+    return words.encode(errors="backslashreplace").decode()

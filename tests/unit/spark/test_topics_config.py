@@ -72,6 +72,10 @@ def test_retention_and_options_become_those_of_the_layout(tmp_path):
         ("[topics.a]\n[job]\nzzz = 2\n", ["keylane.toml:3: job.zzz: there is no such field"]),
         ("[job]\nheartbeat_ms = 1\n[topics.a]\n", ["keylane.toml:2: job.heartbeat_ms: "]),
         (
+            f"[job]\nmax_batch_records = {2**63}\nredis_patience_s = inf\n[topics.a]\n",
+            [":2: job.max_batch_records: ", ":3: job.redis_patience_s: "],
+        ),
+        (
             "[topics.a]\nttl = '30 days'\n",
             [":2: topics.a.ttl: ", "a duration is a number and a unit", "'30 days'"],
         ),

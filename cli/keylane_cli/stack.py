@@ -31,13 +31,20 @@ from keylane_local.stack.topics import load_topics
 from keylane_local.tools import is_checkout, project_root
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from keylane_local.deploy.deployment import Deployed
     from keylane_local.process.program import Program
 
 _out = Console(highlight=False, soft_wrap=True)
-_COLOURS = {"complete": "green", "stopped": "red", "incomplete": "red", "old": "red"}
+_COLOURS = {
+    "complete": "green",
+    "stopped": "red",
+    "incomplete": "red",
+    "old": "red",
+    "up": "green",
+    "down": "red",
+}
 _DEFAULT_CONFIG = "keylane.toml"
 _FOLLOW_S = 0.2
 _NEXT = """
@@ -216,9 +223,9 @@ def status(remote: Remote, *, data_dir: Path) -> None:
     if is_elsewhere and remote.is_named:
         sys.exit(0 if _show_progress(remote, Path(_DEFAULT_CONFIG)) else 1)
     if not stack.parts:
-        _out.print(f"No stack was ever started in {data_dir}: `keylane up` starts one.")
+        click.echo(f"No stack was ever started in {data_dir}: `keylane up` starts one.", err=remote.as_json)
         sys.exit(1)
-    _show(stack)
+    _show(stack, as_json=remote.as_json)
     if stack.server.running and stack.state and stack.state.config:
         down = [part.name for part in stack.parts if not part.running]
         _show_progress(remote, Path(stack.state.config), down)
@@ -297,16 +304,17 @@ def invoke_function(data_dir: Path, function: str, event: Path, layer: Path | No
     sys.exit(1 if done.response.failed else 0)
 
 
-def _show(stack: Stack) -> None:
+def _show(stack: Stack, *, as_json: bool = False) -> None:
+    if as_json:
+        for name, state, _, address in _rows(stack):
+            click.echo(json.dumps({"name": name.strip(), "state": state, "details": address}))
+        return
     table = Table(box=None, pad_edge=False)
     for column in ("part", "state", "pid", "address"):
         table.add_column(column)
-    if stack.state:
-        for name, address in (("kafka", stack.state.outside_kafka), ("redis", stack.state.outside_redis)):
-            if address:
-                table.add_row(name, "outside", "", address)
-    for name, running, pids, address in _rows(stack):
-        table.add_row(name, "[green]up[/]" if running else "[red]down[/]", pids, address)
+    for name, state, pids, address in _rows(stack):
+        colour = _COLOURS.get(state)
+        table.add_row(name, f"[{colour}]{state}[/]" if colour else state, pids, address)
     _out.print(table)
 
 
@@ -316,23 +324,26 @@ def _show_deployed(deployed: Deployed) -> None:
         _out.print(f"  with the header x-api-key: {deployed.api_key}")
 
 
-def _rows(stack: Stack) -> list[tuple[str, bool, str, str]]:
+def _rows(stack: Stack) -> Iterator[tuple[str, str, str, str]]:
+    """Yield name, state, process and address of each part, those of others included."""
     state = stack.state
     programs: list[tuple[str, Program, str]] = []
-    if not (state and state.outside_kafka):
+    if state and state.outside_kafka:
+        yield "kafka", "outside", "", state.outside_kafka
+    else:
         programs.append(("kafka", stack.kafka.program, stack.kafka_bootstrap))
-    if not (state and state.outside_redis):
+    if state and state.outside_redis:
+        yield "redis", "outside", "", state.outside_redis
+    else:
         programs += [(f"redis-{i}", node.program, node.address) for i, node in enumerate(stack.redis.nodes)]
     programs.append(("server", stack.server.program, stack.http_url))
     if stack.localstack:
         programs.append(("localstack", stack.localstack.program, stack.localstack.url))
-    if stack.state and stack.state.config:
-        programs.append(("job", stack.job.program, stack.state.config))
-    metrics_port = stack.state.metrics_port if stack.state else None
-    rows = []
+    if state and state.config:
+        programs.append(("job", stack.job.program, state.config))
     for name, program, address in programs:
         process = program.process
-        rows.append((name, process is not None, str(process.pid) if process else "", address))
-        if name == "job" and metrics_port:
-            rows.append(("  metrics", process is not None, "", f"http://{HOST}:{metrics_port}/metrics"))
-    return rows
+        now = "up" if process else "down"
+        yield name, now, str(process.pid) if process else "", address
+        if name == "job" and state and state.metrics_port:
+            yield "  metrics", now, "", f"http://{HOST}:{state.metrics_port}/metrics"

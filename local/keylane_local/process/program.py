@@ -106,10 +106,17 @@ class Program:
         if process := self.process:
             process.send_signal(signal.SIGHUP)
 
-    def _save(self, saved: Mapping[str, object]) -> None:
-        """Write the pid file, with what the program's settings and files are now."""
+    def note_unread(self) -> None:
+        """Note that it has not taken its files: the next comparison finds that they have changed."""
+        names = {file.name for file in self.files}
+        inputs = {name: digest for name, digest in self._inputs().items() if name not in names}
+        self._save(json.loads(self.pid_file.read_text(encoding="utf-8")), inputs)
+
+    def _save(self, saved: Mapping[str, object], inputs: Mapping[str, str] | None = None) -> None:
+        """Write the pid file, with what the program's settings and files are: by now, or as `inputs` says."""
+        text = json.dumps({**saved, "inputs": self._inputs() if inputs is None else inputs})
         temporary = self.pid_file.with_suffix(".new")
-        temporary.write_text(json.dumps({**saved, "inputs": self._inputs()}), encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8")
         temporary.replace(self.pid_file)
 
     def stop(self) -> None:
@@ -134,13 +141,18 @@ class Program:
 
     def said(self, words: str) -> bool:
         """Return whether a line of the log since the program's start begins with `words`."""
+        return bool(self.find_line(words))
+
+    def find_line(self, words: str) -> str:
+        """Return the first line of the log since the program's start that begins with `words`, "" if none."""
         try:
             log_from = int(json.loads(self.pid_file.read_text(encoding="utf-8"))["log_from"])
             with self.log.open("rb") as log:
                 log.seek(log_from)
-                return any(line.startswith(words.encode()) for line in log)
+                found = next((line for line in log if line.startswith(words.encode())), b"")
+            return found.decode(errors="replace").strip()
         except (FileNotFoundError, ValueError, KeyError):
-            return False
+            return ""
 
     def failure(self, reason: str) -> PartFailed:
         """Return a PartFailed with `reason` and the end of the log."""

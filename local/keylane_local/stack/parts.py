@@ -10,6 +10,7 @@ from keylane_local.tools import console_dir, find_java
 from keylane_server.options import VARIABLE, ServerOptions
 
 READY = "keylane: ready"
+REFUSED = "keylane: goes on as before"
 ANY = "0.0.0.0"  # noqa: S104 (compared with, and chosen by the user alone)
 JOB_START_TIMEOUT_S = 120.0
 SERVER_START_TIMEOUT_S = 30.0
@@ -48,6 +49,12 @@ class SparkJob(ProgramPart):
     def read_again(self) -> None:
         """Have it go on with its file as it is now; return before it is ready."""
         self.program.read_again()
+
+    def take_refusal(self) -> str:
+        """Return why it has not taken its file, "" if it has; the next `up` finds such a file changed."""
+        if said := self.program.find_line(REFUSED).removeprefix("keylane: "):
+            self.program.note_unread()
+        return said
 
     def wait_ready(self, timeout_s: float = JOB_START_TIMEOUT_S) -> None:
         """Wait until it has taken its epoch and its query runs; raise PartFailed otherwise."""

@@ -266,7 +266,7 @@ class Stack:
 
     def _keep_applied(self, started: Sequence[StackPart]) -> None:
         """Keep the file with which the job was started, for the comparison with the next one."""
-        if self.job in started and self.config:
+        if self.job in started and self.config and not self.job.program.changed_inputs():
             shutil.copyfile(self.config, self.data / _APPLIED)
 
     def _create_topics(self, declared: Mapping[str, TopicConfig]) -> None:
@@ -300,7 +300,8 @@ class Stack:
             self._progress(part.name, "starts")
             part.start()
         part.wait_ready()
-        self._progress(part.name, "ready")
+        refusal = self.job.take_refusal() if part is self.job else ""
+        self._progress(part.name, refusal or "ready")
 
     def _stop(self, parts: Sequence[StackPart]) -> None:
         for part in reversed(parts):

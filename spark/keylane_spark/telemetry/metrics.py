@@ -10,8 +10,13 @@ from keylane.model.kafka import TopicPartition
 from keylane.ports import Clock
 from keylane_spark.telemetry.tally import Tally
 
+AGE = "Age"
 STALE_S = 150.0
-"""Gauges not set for this long are dropped: their topic is gone. Twice the longest heartbeat, and more."""
+"""Gauges not set for this long are dropped: twice the longest heartbeat, and more.
+
+Where others are set, their topic is gone. Where none is, the job cannot measure: `Age` stays, which alarms
+wait for.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +96,15 @@ class JobMetrics:
         """Return the numbers of all topics, views and indexes, by kind and labels."""
         now_s = self._clock.monotonic_s()
         with self._lock:
-            self._gauges = {name: each for name, each in self._gauges.items() if now_s - each[0] <= STALE_S}
+            last_s = max((at_s for at_s, _ in self._gauges.values()), default=now_s)
+            self._gauges = {name: each for name, each in self._gauges.items() if last_s - each[0] <= STALE_S}
             found = []
             for each in sorted(self._totals.keys() | self._gauges.keys()):
                 measured_s, gauges = self._gauges.get(each, (now_s, {}))
                 totals, (kind, *labels) = dict(self._totals.get(each, {})), each
                 measured_ms = round((now_s - measured_s) * 1000)
+                if now_s - measured_s > STALE_S:
+                    gauges = {name: value for name, value in gauges.items() if name == AGE}
                 found.append(MetricSeries(kind, tuple(labels), totals, gauges, measured_ms))
             return found
 

@@ -1,8 +1,8 @@
 """The job's metrics for Prometheus, at a port of its own: OpenMetrics, or Prometheus' text format.
 
 Counters are totals since the job started. While the job cannot measure, because Redis is away or it starts
-over, `Age` goes on growing; the other gauges stay as they were. After 150 s without a measurement all of them
-are gone.
+over, `Age` goes on growing; the other gauges stay as they were, and are gone after 150 s without a
+measurement.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from prometheus_client.core import Metric as Family
 from keylane import __version__
 from keylane.errors import BadConfig
 from keylane.metrics.catalogue import COUNTER, FORMER_NAMES, JOB
-from keylane_spark.telemetry.metrics import JobMetrics
+from keylane_spark.telemetry.metrics import AGE, JobMetrics
 
 INTERVAL_S = 1.0
 """How often the job measures for the page."""
@@ -40,7 +40,7 @@ class JobCollector:
                 for series in found:
                     if series.kind == kind and (is_counter or name in series.gauges):
                         value = series.totals.get(name, 0) if is_counter else series.gauges[name]
-                        grown = series.measured_ms if name == "Age" else 0
+                        grown = series.measured_ms if name == AGE else 0
                         family.add_metric(series.labels, value + grown)
                 yield family
                 if metric.openmetrics in FORMER_NAMES:

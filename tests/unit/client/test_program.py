@@ -164,6 +164,20 @@ def state_at(http_port: int) -> StackState:
     return StackState(1, 2, [(3, 4)], http_port, 3, 1, appendonly=True, config=None)
 
 
+def test_the_status_as_json_is_json_alone(tmp_path):
+    nothing = run_program("status", "--json", "--data-dir", str(tmp_path))
+    assert (nothing.returncode, nothing.stdout) == (1, "")
+    assert "No stack was ever started" in nothing.stderr
+    state_at(8123).save(tmp_path)
+    done = run_program("status", "--json", "--data-dir", str(tmp_path))
+    assert done.returncode == 1
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [
+        {"name": "kafka", "state": "down", "details": "127.0.0.1:1"},
+        {"name": "redis-0", "state": "down", "details": "127.0.0.1:3"},
+        {"name": "server", "state": "down", "details": "http://127.0.0.1:8123"},
+    ]
+
+
 def test_the_api_of_the_local_stack_is_found_where_the_stack_wrote_its_ports(tmp_path, monkeypatch):
     monkeypatch.setenv("KEYLANE_DATA", str(tmp_path))
     assert access.local_url() == "http://localhost:8080"

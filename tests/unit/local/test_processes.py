@@ -12,6 +12,7 @@ import pytest
 from keylane_local.errors import PartFailed
 from keylane_local.process.processes import find_process, has_ended, tail, wait_until
 from keylane_local.process.program import Program
+from keylane_local.stack.parts import SparkJob
 
 PATIENT = "import time; print('keylane: ready', flush=True); time.sleep(600)"
 STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + PATIENT
@@ -87,6 +88,31 @@ def test_a_program_whose_pid_file_can_not_be_written_does_not_go_on(program):
         each.info for each in psutil.process_iter(["ppid", "cmdline"]) if each.info["ppid"] == os.getpid()
     ]
     assert not [each for each in ours if PATIENT in (each["cmdline"] or ())]
+
+
+REFUSES = """
+import signal, time
+signal.signal(signal.SIGHUP, lambda *_: print("keylane: goes on as before: why\\nkeylane: ready", flush=True))
+print("keylane: ready", flush=True)
+while True:
+    time.sleep(600)
+"""
+
+
+def test_a_file_that_a_job_has_not_taken_is_named_and_tried_again(program, tmp_path):
+    config = tmp_path / "keylane.toml"
+    config.write_text("first")
+    job = SparkJob(tmp_path, run=tmp_path, log=tmp_path / "log", config=config, environment={})
+    job.program = program(REFUSES, files=[config])
+    job.start()
+    job.wait_ready()
+    assert (job.take_refusal(), job.program.changed_inputs()) == ("", [])
+    config.write_text("second")
+    assert job.program.changed_inputs() == ["keylane.toml"]
+    job.read_again()
+    job.wait_ready()
+    assert job.take_refusal() == "goes on as before: why"
+    assert job.program.changed_inputs() == ["keylane.toml"]
 
 
 @pytest.mark.parametrize(

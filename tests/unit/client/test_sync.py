@@ -25,7 +25,16 @@ from tests.unit.client.snapshot_answers import (
     snapshot_of,
 )
 
-from keylane_client import Absent, AccessDenied, AsyncClient, Position, ServiceFailed, SyncFailed, Unavailable
+from keylane_client import (
+    Absent,
+    AccessDenied,
+    AsyncClient,
+    InvalidArgument,
+    Position,
+    ServiceFailed,
+    SyncFailed,
+    Unavailable,
+)
 from keylane_client.syncing import BEGINNINGS
 from keylane_client.wire import ApiResponse, Items
 
@@ -143,6 +152,14 @@ def test_the_time_that_a_hook_takes_is_no_news_of_the_service(monkeypatch):
     stream.send(ApiResponse(200, {}, (changed("a", 2, 8) + reached("0:9,1:9@7")).encode()))
     assert (records["a"].value, str(records.at)) == (2, "0:9,1:9@7")
     assert records.age >= timedelta(seconds=100)
+
+
+def test_a_hook_that_would_have_to_be_awaited_is_refused():
+    async def hear(_: object) -> None:
+        """Nobody would call this."""
+
+    with pytest.raises(InvalidArgument, match="called, and not awaited"):
+        ApiDouble().topic().sync(on_change=hear)
 
 
 def test_after_a_gap_the_mapping_is_replaced_and_what_differs_is_reported():

@@ -134,7 +134,8 @@ class SyncedTopic(_SyncedMapping[V]):
         try:
             for _ in self._driver.iterate(self._calls.stream(), self._halt):
                 self._is_ready.set()
-        except Exception as error:  # noqa: BLE001 (also of the caller's hook: whoever reads gets it)
+        except BaseException as error:  # noqa: BLE001 (also of the caller's hook: whoever reads gets it)
+            # Such as SystemExit, which ends a thread without a word.
             if not self._halt.is_set:
                 self._calls.records.failure = error
         finally:

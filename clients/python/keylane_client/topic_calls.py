@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -265,8 +266,11 @@ class TopicCalls(TopicScope):
         """Return a mapping that has all records of the topic, and stays current within a `with` statement.
 
         `prefix` and `where`: as of a snapshot. `on_change` is called with each record that is put or changed,
-        and with an Absent for each that goes, once the mapping has it; not for what is there at first.
+        and with an Absent for each that goes, once the mapping has it; not for what is there at first. Raises
+        InvalidArgument for one that would have to be awaited.
         """
+        if inspect.iscoroutinefunction(on_change):
+            raise InvalidArgument("on_change is called, and not awaited: let a function start a task")
         return SyncCalls(ChosenRecords(self, prefix, texts_of(where or {})), on_change)
 
     def log(

@@ -25,7 +25,16 @@ from tests.unit.client.snapshot_answers import (
     snapshot_of,
 )
 
-from keylane_client import Absent, AccessDenied, AsyncClient, Position, ServiceFailed, SyncFailed, Unavailable
+from keylane_client import (
+    Absent,
+    AccessDenied,
+    AsyncClient,
+    InvalidArgument,
+    Position,
+    ServiceFailed,
+    SyncFailed,
+    Unavailable,
+)
 from keylane_client.syncing import BEGINNINGS
 from keylane_client.wire import ApiResponse, Items
 
@@ -143,6 +152,27 @@ def test_the_time_that_a_hook_takes_is_no_news_of_the_service(monkeypatch):
     stream.send(ApiResponse(200, {}, (changed("a", 2, 8) + reached("0:9,1:9@7")).encode()))
     assert (records["a"].value, str(records.at)) == (2, "0:9,1:9@7")
     assert records.age >= timedelta(seconds=100)
+
+
+@pytest.mark.parametrize("error", [ValueError("hook"), SystemExit(3)])
+def test_whatever_a_hook_raises_the_mapping_says_that_it_is_not_kept_current(error: BaseException):
+    def fail(_: object) -> None:
+        raise error
+
+    body = OpenBody(changed("a", 2, 8, "0:6,1:6@7"))
+    with ApiDouble(snapshot_of({"a": 1}), body.response()).topic().sync(on_change=fail) as records:
+        eventually(lambda: records._calls.records.failure is error)
+        with pytest.raises(SyncFailed) as caught:
+            len(records)
+    assert caught.value.__cause__ is error
+
+
+def test_a_hook_that_would_have_to_be_awaited_is_refused():
+    async def hear(_: object) -> None:
+        """Nobody would call this."""
+
+    with pytest.raises(InvalidArgument, match="called, and not awaited"):
+        ApiDouble().topic().sync(on_change=hear)
 
 
 def test_after_a_gap_the_mapping_is_replaced_and_what_differs_is_reported():

@@ -141,16 +141,17 @@ def read_fields(
 
 
 def _column(
-    documents: Iterable[Any], path: Sequence[str], attributes: Sequence[str]
+    documents: Iterable[Any], path: tuple[str, ...], attributes: Sequence[str]
 ) -> list[bytes | str | None]:
     for attribute in attributes:
         documents = [getattr(each, attribute, ABSENT) for each in documents]
-    found = [None if each is ABSENT else bytes(each) for each in documents]
     if len(attributes) == len(path):
-        return found
+        return [None if each is ABSENT else bytes(each) for each in documents]
     # Another path ends on the way: the documents have this one in what is there.
-    _, (field,) = read_fields([each and each.decode() for each in found], [path[len(attributes) :]])
-    return field.written.to_pylist()
+    outer = [None if each is ABSENT else bytes(each).decode() for each in documents]
+    _, (field,) = read_fields(outer, [path[len(attributes) :]])
+    inner: list[bytes | str | None] = field.written.to_pylist()
+    return inner
 
 
 def _member(text: str | None, path: Sequence[str]) -> str | None:

@@ -103,7 +103,7 @@ FAST_COMPILER = "-XX:TieredStopAtLevel=1"
 """Without the JVM's optimizing compiler, which took half of the JVM's time: planning never pays it back."""
 
 ENDS_WITHOUT_MEMORY = "-XX:+ExitOnOutOfMemoryError"
-"""Any thread may be the one that lacks memory, and what it held would stand for ever: the job starts again."""
+"""Any thread may be the one that lacks memory, and what waits for it would stand for ever."""
 
 WORKER_DAEMON = "keylane_spark.stream.worker_daemon"
 """Forks workers with their imports done."""
@@ -126,8 +126,7 @@ def start(jars: Path | None, extra: Mapping[str, object], *, plans_only: bool = 
     if sys.platform == "linux":  # macOS's libraries don't support a fork once they are loaded
         own["spark.python.daemon.module"] = WORKER_DAEMON
     if not plans_only:
-        # An error that a value causes, such as a StackOverflowError of a regular expression, ended the JVM. One
-        # without memory still ends (ENDS_WITHOUT_MEMORY).
+        # A StackOverflowError is the value's, and does not end the JVM; one without memory ends itself.
         own["spark.executor.killOnFatalError.depth"] = "0"
     settings: dict[str, object] = SETTINGS | own | dict(extra)
     if jars is not None and CLASS_PATH not in own:

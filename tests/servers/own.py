@@ -132,7 +132,9 @@ def fill(addresses: str, entries: Mapping[bytes, bytes]) -> None:
     with redis.RedisCluster(host=host, port=int(port), retry=Retry(ConstantBackoff(0.05), 40)) as client:
         for key, value in entries.items():
             client.set(key, value)
-            client.wait(1, 5_000, target_nodes=client.get_node_from_key(key.decode("latin-1")))
+            node = client.get_node_from_key(key.decode("latin-1"))
+            # A replica that was just started may read all keys first, for longer than one wait.
+            eventually(lambda node=node: client.wait(1, 5_000, target_nodes=node) > 0)
 
 
 def repair(server: S) -> S:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import random
 import re
+import sys
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,10 +44,12 @@ def variables(redis_cluster: str, kafka: str) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
     settings = {"spark.ui.enabled": "false", "spark.sql.session.timeZone": "UTC"}
-    running = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
-    register(running)
-    yield running
-    running.stop()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)  # which has the client
+        running = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+        register(running)
+        yield running
+        running.stop()
 
 
 @pytest.fixture(scope="module")

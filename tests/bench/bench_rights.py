@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import stage
 import state
 from bench_serve import WARM_UP_S, contender, lookup_script
+from functions import event_of
 from harness import ROOT, ResultRow, parse, report, spread
 from peers import UNIT, Load, in_turns, measured
 from tests.support.issuers import AUDIENCE, NAME, SigningKey, claims, jwks
@@ -115,13 +116,8 @@ def first_requests(key: SigningKey, processes: int) -> list[ResultRow]:
 
 
 def _event(token: str) -> dict[str, Any]:
-    return {
-        "httpMethod": "GET",
-        "path": f"/topics/{TOPIC}/keys/N00001AA",
-        "methodArn": "arn:aws:execute-api:eu-central-1:1:a/v1/GET/topics",
-        "headers": {"Authorization": f"Bearer {token}"},
-        "multiValueQueryStringParameters": None,
-    }
+    event = event_of("GET", f"/topics/{TOPIC}/keys/N00001AA", headers=(("Authorization", f"Bearer {token}"),))
+    return event | {"methodArn": "arn:aws:execute-api:eu-central-1:1:a/v1/GET/topics"}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

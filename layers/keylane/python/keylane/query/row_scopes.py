@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keylane.errors import NoJsonObject, OutsideScope, ValueNotDecodable, called
@@ -135,12 +135,16 @@ class TopicScope:
     ) -> None:
         self.layout = layout
         self._rules = tuple(rules)
-        self.incarnation = self.incarnation_of(layout.incarnation)
         self.permits = tuple(permits)
         self._decode = decode
         self.judges_rows = any(each.where for each in permits)
         has_images = layout.options.envelope != "none"
         self.hides = any(each.fields is not None or (each.where and has_images) for each in permits)
+
+    @cached_property
+    def incarnation(self) -> int:
+        """The topic's incarnation as these rules show it."""
+        return self.incarnation_of(self.layout.incarnation)
 
     def incarnation_of(self, incarnation: int) -> int:
         """Return the incarnation of a topic as these rules show it: what others show, are other records.

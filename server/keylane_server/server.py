@@ -7,13 +7,14 @@ to what runs. Each process ends by itself within `drain_s`; one that can't is ki
 import os
 import socket
 import tempfile
+import threading
 import time
 from typing import Any
 
 from granian.constants import HTTPModes, Interfaces, Loops
 from granian.http import HTTP1Settings, HTTP2Settings
 from granian.log import LogLevels
-from granian.server.mp import MPServer
+from granian.server.mp import MPServer, WorkerProcess
 
 from keylane_server.options import METRICS_FOLDER, VARIABLE, ServerOptions
 from keylane_server.sending import PIECE_BYTES_2, STREAMS
@@ -31,7 +32,7 @@ keeps as much."""
 START_EVERY_S = 5.0
 """A process that dies is started again at once, but not sooner than so long after its last start."""
 KILLED_AFTER_S = 5
-"""After `drain_s`: on a busy machine, a process that has ended itself is seen to be gone only later."""
+"""After `drain_s`: a busy machine takes its time to end a process."""
 START_FAILED = 1
 """The exit code of a process that can't start: its settings are wrong, for example."""
 
@@ -46,13 +47,39 @@ def serve(options: ServerOptions) -> None:
         _make_server(options).serve()
 
 
+class SupervisedWorker(WorkerProcess):
+    """granian's process, for whose end one thread waits: the others wait for that thread.
+
+    Where two wait for the process, one of them takes what the other has just reaped for alive, and says that
+    it was killed because it did not stop.
+    """
+
+    def _watch(self) -> None:
+        self._watching = threading.Thread(target=self._watcher)
+        self._watching.start()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for the end of the process, at most `timeout` seconds."""
+        self._watching.join(timeout)
+
+    def is_alive(self) -> bool:
+        """Tell whether the process has not been seen to end."""
+        return self._watching.is_alive()
+
+
 class SupervisedServer(MPServer):
     """granian's server, which starts a process again whenever it dies, and ends where the first start fails.
 
     granian itself ends all processes where one dies twice within 5.5 s, and forgets some deaths. These names
-    are private: `_serve_loop`, `_respawn_workers`, `_reload`. A release that renames the first starts nothing
-    again (test_standing_server_and_kafka.py); without the others it ends.
+    are private: `_serve_loop`, `_respawn_workers`, `_reload`, `_spawn_worker`, and `_watch` above. A release
+    that renames the first starts nothing again (test_standing_server_and_kafka.py), without the last two it may
+    say that a process was killed (test_server.py); without the others it ends.
     """
+
+    def _spawn_worker(self, *arguments: Any, **named: Any) -> WorkerProcess:
+        worker = super()._spawn_worker(*arguments, **named)
+        worker.__class__ = SupervisedWorker
+        return worker
 
     def _serve_loop(self, spawn_target: Any, target_loader: Any) -> None:
         while not self.interrupt_signal and not self._has_failed_to_start():

@@ -72,8 +72,8 @@ class SupervisedServer(MPServer):
 
     granian itself ends all processes where one dies twice within 5.5 s, and forgets some deaths. These names
     are private: `_serve_loop`, `_respawn_workers`, `_reload`, `_spawn_worker`, and `_watch` above. A release
-    that renames the first starts nothing again (test_standing_server_and_kafka.py), without the last two it may
-    say that a process was killed (test_server.py); without the others it ends.
+    that renames the first starts nothing again (test_standing_server_and_kafka.py). Without the last two it
+    may say that a process was killed which had ended; without the others it ends.
     """
 
     def _spawn_worker(self, *arguments: Any, **named: Any) -> WorkerProcess:

@@ -136,6 +136,7 @@ class TopicScope:
         self.layout = layout
         self._rules = tuple(rules)
         self.permits = tuple(permits)
+        self._spans = tuple(span for each in permits for span in each.spans)
         self._decode = decode
         self.judges_rows = any(each.where for each in permits)
         has_images = layout.options.envelope != "none"
@@ -159,6 +160,8 @@ class TopicScope:
 
     def permits_record(self, record: Record) -> bool:
         """Return whether a rule permits a record. Raises RegistryUnavailable, BadConfig."""
+        if not self.judges_rows:
+            return self.has_key(record.key)
         document = _Document(self.layout, record, self._decode)
         return any(each.has(record, document) for each in self.permits)
 
@@ -188,7 +191,10 @@ class TopicScope:
 
     def has_key(self, key: bytes) -> bool:
         """Return whether a rule permits records of a key, whatever else it asks of them."""
-        return any(each.has_key(key) for each in self.permits)
+        for span in self._spans:  # noqa: SIM110 - each look-up asks, and a generator takes as long again
+            if span.has(key):
+                return True
+        return False
 
     def drives(self) -> tuple[Drive, ...]:
         """Return the indexes that lead to what a caller's only rule permits; none where conditions do."""

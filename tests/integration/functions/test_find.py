@@ -420,9 +420,11 @@ def test_a_find_waits_for_a_position(ask: Ask, serve: Callable[..., Served]):
     assert answer["statusCode"] in {409, 412, 503, 504}
 
 
+@pytest.mark.parametrize("first_goes", ["a record", "the watermark", "all but records"])
 def test_in_a_migrating_slot_a_find_waits_and_never_lacks_a_row(
-    ask: Ask, serve: Callable[..., Served], cluster: Any
+    ask: Ask, serve: Callable[..., Served], cluster: Any, first_goes: str
 ):
+    """A script that asks for the watermark is redirected to the target once that has it."""
     served = serve()
     keys = [b"k%d" % number for number in range(40)]
     for number, key in enumerate(keys):
@@ -431,9 +433,20 @@ def test_in_a_migrating_slot_a_find_waits_and_never_lacks_a_row(
     assert found(ask, served.topic, order="amount", amount="..") == wanted
     lane = served.lanes[lane_of(served.layout, keys[0])[0]]
     move = SlotMove(cluster, lane.slot)
+    in_slot = move.source.command("CLUSTER", "GETKEYSINSLOT", lane.slot, 10_000)
+    names = {
+        "a record": [lane.key_prefix + keys[0]],
+        "the watermark": [lane.watermark_key],
+        "all but records": [
+            name
+            for each in in_slot
+            if served.topic.encode() in (name := each if isinstance(each, bytes) else each.encode())
+            and not name.startswith(lane.key_prefix)
+        ],
+    }
     try:
         move.begin()
-        move.move(lane.key_prefix + keys[0])
+        move.move(*names[first_goes])
         status, _, _ = refused(ask(served.topic, order="amount"))
         assert status == 503
     finally:

@@ -105,9 +105,11 @@ def test_strays_are_rows_of_their_key_s_lane(lane: LaneOnRedis):
     assert snapshot.end() == snapshot.begin
 
 
+@pytest.mark.parametrize("first_goes", ["a record", "the watermark"])
 def test_a_lane_whose_slot_moves_while_it_is_scanned_lacks_no_key(
-    own: RedisCluster, monkeypatch: pytest.MonkeyPatch
+    own: RedisCluster, monkeypatch: pytest.MonkeyPatch, first_goes: str
 ):
+    """A script that asks for the watermark is redirected to the target once that has it."""
     monkeypatch.setattr("keylane.query.lane_scan.SCANNED_AT_ONCE", 10)
     monkeypatch.setattr("keylane.query.lane_scan.SCANS_OF_STEP", 1)
     topic = LaneOnRedis(own.addresses)
@@ -133,7 +135,8 @@ def test_a_lane_whose_slot_moves_while_it_is_scanned_lacks_no_key(
     pauses = 0
     move.begin()
     watermark = lane.watermark_key
-    names = [name for name in names if name not in {watermark, watermark.decode()}] + [watermark]
+    names = [name for name in names if name not in {watermark, watermark.decode()}]
+    names.insert(0 if first_goes == "the watermark" else len(names), watermark)
     move.move(*names[:half])
     for part in parts:
         taker.take(part)

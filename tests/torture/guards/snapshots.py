@@ -57,6 +57,15 @@ MUTANTS = (
         focus="reshard",
         test=f"{_UNITS}::test_a_slot_that_moves_or_fails_over_is_read_again",
     ),
+    # Once the watermark has moved, the new node is asked, which has not got all keys.
+    mutant(
+        "lanes that arrive",
+        "layers/keylane/python/keylane/query/lane_scan.py",
+        "redis.pcall('MGET', KEYS[1], ARGV[1])",
+        "redis.pcall('MGET', KEYS[1])",
+        focus="reshard",
+        test="tests/integration/redis/test_redis_snapshots.py::test_a_lane_whose_slot_moves_while_it_is_scanned_lacks_no_key",
+    ),
     # A replica that took over lacks what was sent of the lane: the cut is behind its rows.
     rare_mutant(
         "lanes that went back",

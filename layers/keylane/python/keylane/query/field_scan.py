@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from keylane.errors import CorruptState
 from keylane.model.keys import printable
 from keylane.ports import Call
-from keylane.state.lanes import index_keys
+from keylane.state.lanes import index_keys, probe_key
 from keylane.state.ordered import END
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from keylane.state.lanes import Lane
 
 SCRIPT = b"""\
-local found, left, least = { redis.call('GET', KEYS[1]) }, tonumber(ARGV[2]), tonumber(ARGV[3])
+local found, left, least = { redis.call('MGET', KEYS[1], ARGV[6])[1] }, tonumber(ARGV[2]), tonumber(ARGV[3])
 local at_once, largest = 2, 1
-for at = 6, #ARGV, 4 do
+for at = 7, #ARGV, 4 do
   local most = tonumber(ARGV[at + 3])
   local members = redis.call(ARGV[5], ARGV[at], ARGV[at + 1], ARGV[at + 2], 'LIMIT', 0, most)
   local count, taken, records = #members, 0, {}
@@ -68,10 +68,13 @@ return found
 
 KEYS: the watermark. ARGV: what precedes a record's key, how many bytes of members and records are wanted, how
 many records there are at least however large they are (0 or 1), how many 00 precede the key in a member, the
-command; then for each sorted set its key, both bounds, the most members.
+command, a key of the slot that never exists; then for each sorted set its key, both bounds, the most members.
 Returns the watermark; then for each set members, their records, 1 if it may have more. If the records did not
 fit, there is one member more than records. Records are read by few commands, because in a script each costs
 more than a key; of large ones few are read in vain.
+
+While the slot migrates both nodes refuse to read several keys of which one is not there: so the whole script
+fails. Of a single key the new node says that it does not exist, if an ASK has led there.
 """
 _DIGEST = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest().encode()
 _NOTHING = (b"(\0", b"(\0")
@@ -230,6 +233,7 @@ class FieldScan:
         for lane, own in by_lane.items():
             words = [b"1", lane.watermark_key, lane.value_prefix]
             words += (b"%d" % most_bytes, b"%d" % least, b"%d" % self._fields, command)
+            words.append(probe_key(self._reading.layout, lane))
             for source in own:
                 words += (source.index_key, source.begin, self._end, b"%d" % source.batch)
             calls.append(Call(lane.slot, (b"EVALSHA_RO", _DIGEST, *words), script=SCRIPT))

@@ -2,7 +2,8 @@
 
 A lane answers by one script: its watermark, what it has of strays and the records are of one moment. SCAN
 returns every key that is there from its first to its last step, as long as the same process answers all of
-them. So each step says which process that is, and none answers while the slot migrates: keys may have left.
+them. So each step says which process that is, and none answers while the slot migrates: keys may have left,
+or not have come yet.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from keylane.ports import Call
 from keylane.state import redis_keys
+from keylane.state.lanes import probe_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,11 +25,11 @@ if TYPE_CHECKING:
 
 SCRIPT = b"""\
 local process = tostring(redis)
-local probed = redis.pcall('GET', ARGV[1])
-if type(probed) == 'table' and probed['err'] then
+local probed = redis.pcall('MGET', KEYS[1], ARGV[1])
+if probed['err'] then
   return { process }
 end
-local watermark, strays = redis.call('GET', KEYS[1]), redis.call('HGETALL', ARGV[2])
+local watermark, strays = probed[1], redis.call('HGETALL', ARGV[2])
 local prefix, cursor, left = tonumber(ARGV[3]), ARGV[5], tonumber(ARGV[8])
 local keys, found = {}, {}
 if cursor == '' then
@@ -61,8 +63,10 @@ return { process, watermark, strays, cursor, found, records }
 KEYS: the watermark. ARGV: a key of the slot that never exists, the key of the lane's strays, the length of
 what precedes a record's key, a pattern of Redis' keys, SCAN's cursor or nothing, its COUNT, how often SCAN
 may be called, how many bytes of records are enough; without a cursor Redis' keys that are read instead.
-Returns an id of the process alone where the slot migrates: Redis then refuses to read what is not there. Else
-also the watermark, the strays, the next cursor, the keys that SCAN found, and the records of the first keys.
+Returns an id of the process alone where the slot migrates: both nodes then refuse to read several keys of
+which one is not there. Of a single key the new node says that it does not exist, if an ASK has led there.
+Else also the watermark, the strays, the next cursor, the keys that SCAN found, and the records of the first
+keys.
 
 The id is an address in the process's memory, which differs after a restart: that orders keys by another seed.
 A user who may only read can't ask for Redis' own run id. What flushes scripts changes the id, too.
@@ -110,7 +114,7 @@ def _call(layout: Layout, lane: Lane, cursor: bytes, prefix: bytes, keys: Sequen
     before = lane.value_prefix
     words = (
         *(b"EVALSHA_RO", _DIGEST, b"1", lane.watermark_key),
-        redis_keys.lane_key(*own, b"probe", str(lane).encode()),
+        probe_key(layout, lane),
         redis_keys.lane_key(*own, b"s", str(lane).encode()),
         *(b"%d" % len(before), _SPECIAL.sub(rb"\\\1", before + prefix) + b"*", cursor),
         *(b"%d" % number for number in (SCANNED_AT_ONCE, SCANS_OF_STEP, BYTES_OF_STEP)),

@@ -104,6 +104,14 @@ def index_keys(layout: Layout, lane: Lane, index: FieldIndex) -> list[bytes]:
     return redis_keys.parts_of(name, layout.options.index)
 
 
+def probe_key(layout: Layout, lane: Lane) -> bytes:
+    """Return a key of the lane's slot that never exists.
+
+    A script that reads it together with another key fails while the slot migrates.
+    """
+    return redis_keys.lane_key(lane.tag, layout.topic, layout.generation, b"probe", str(lane).encode())
+
+
 def decode_watermark(redis_key: bytes, data: bytes) -> Watermark:
     """Decode the watermark record stored under `redis_key`. Raises CorruptState."""
     try:

@@ -614,3 +614,35 @@ def test_a_partition_whose_transform_fails_moves_its_watermark_to_the_record_and
     assert [found[number][3]["complete_as_of_ms"] for number in (0, 1)] == [0, 77]
     tally = writer.tallies["orders", 0]
     assert (tally.left_out, tally.failed, tally.first_failed) == (1, 1, 6)
+
+
+def test_rows_that_wait_for_others_count_among_what_may_be_open(monkeypatch):
+    monkeypatch.setattr(batch_module, "MAX_OPEN_BYTES", 5_000)
+    lanes, writer = a_writer()
+    sent = []
+    for partition in range(3):
+        writer.write(("orders", partition), some_rows((keys_of(partition, 1)[0], bytes(2_000))))
+        sent.append(len(lanes.named("apply")))
+    assert sent == [0, 0, 3]
+
+
+def test_what_was_sent_is_open_no_longer(monkeypatch):
+    monkeypatch.setattr(batch_module, "MAX_OPEN_BYTES", 5_000)
+    lanes, writer = a_writer()
+    sent = []
+    for partition, size in ((0, 6_000), (1, 1_000), (2, 1_000)):
+        writer.write(("orders", partition), some_rows((keys_of(partition, 1)[0], bytes(size))))
+        assert writer.tallies  # so that it waits no longer for others
+        sent.append([lane.partition for _, lane, *_ in lanes.named("apply")])
+    assert sent == [[0]] * 3
+
+
+def test_a_lane_that_compares_records_is_sent_fewer_at_once(monkeypatch):
+    monkeypatch.setattr(chunks_module, "MAX_RECORDS", 8)
+    monkeypatch.setattr(chunks_module, "COMPARED_RECORDS", 4)
+    sizes = []
+    for options in (Options(), Options(ttl_ms=1_000)):
+        layout = Layout("orders", 3, options=options)
+        lanes, _ = batch_of(*[(key, b"v") for key in keys_of(0, 16, layout)], layout=layout)
+        sizes.append([len(records) for _, _, _, _, records, _ in lanes.named("apply")])
+    assert sizes == [[8, 8], [4, 4, 4, 4]]

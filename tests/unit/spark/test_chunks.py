@@ -17,6 +17,7 @@ from keylane.model.records import Options
 from keylane.state import codec
 from keylane_spark.rows.chunks import Delivery, OpenChunk, add_records, encode_chunks
 from keylane_spark.rows.fields import field_entries
+from keylane_spark.rows.fold import Repeats
 from keylane_spark.rows.records import Records
 
 KEYS = st.binary(min_size=1, max_size=3)
@@ -332,3 +333,11 @@ def test_a_batch_that_is_a_slice_of_a_larger_one_is_cut_as_if_it_were_whole(size
     assert [bytes(c.arguments) for c in chunks(whole, b"p")] == [
         bytes(c.arguments) for c in chunks(part, b"p")
     ]
+
+
+@pytest.mark.parametrize("count", [0, 1, (1 << 16) - 1, 1 << 16, (1 << 16) + 1, 100_000])
+def test_repeated_keys_are_found_however_many_keys_there_are(count: int):
+    codes = np.tile(np.arange(count), 2)
+    repeats = Repeats(codes)
+    assert repeats.previous.tolist() == [-1] * count + list(range(count))
+    assert repeats.following.tolist() == list(range(count, 2 * count)) + [2 * count] * count

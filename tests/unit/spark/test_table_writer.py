@@ -47,6 +47,7 @@ class LanesInMemory:
     stored: dict[LaneTarget, tuple[ViewLaneState, dict, dict]] = field(default_factory=dict)
     commits_left: int = -1
     incomplete: bool = False
+    said: list[str] = field(default_factory=list)
     row_names = staticmethod(ViewLanes.row_names)
 
     def open(self) -> dict[LaneTarget, ViewLaneState]:
@@ -154,7 +155,8 @@ def caught_up(
 ) -> TableWriter:
     """As a view's query begins, and reads on to the log's end, or to these."""
     of = TableTopic(**({"read_since_ms": CLOCK.now_ms()} | topic))
-    writer = TableWriter(VIEW, LAYOUT, lanes, lanes.open(), CLOCK, topic=of)  # type: ignore[arg-type]
+    say = lanes.said.append
+    writer = TableWriter(VIEW, LAYOUT, lanes, lanes.open(), CLOCK, say, topic=of)  # type: ignore[arg-type]
     furthest = writer.furthest
     for offsets, behind in writer.behind.items():
         writer.fold(log, offsets, furthest, behind)  # type: ignore[arg-type]
@@ -283,6 +285,7 @@ def test_a_row_whose_deletion_may_have_left_no_marker_makes_the_view_incomplete(
     writer.fold(log, (0, 1), (1, 1))  # type: ignore[arg-type]
     assert lanes.groups() == {b"old": [1, 0]}
     assert lanes.incomplete == is_unknown
+    assert any(line.startswith("INCOMPLETE: ") for line in lanes.said) == is_unknown
 
 
 @pytest.mark.parametrize(
@@ -333,6 +336,21 @@ def test_at_the_same_time_the_change_where_the_key_belongs_is_the_last_else_that
     later = at._replace(offset=at.offset + 1)
     assert later.are_after(at).tolist() == [True] * 5
     assert at.are_after(later).tolist() == at.are_after(at).tolist() == [False] * 5
+
+
+def test_what_changes_no_row_moves_the_lanes_to_its_end_once():
+    lanes, log = LanesInMemory(), Log()
+    log.changes[0] = [(b"%d" % number, GONE, None, False) for number in range(3)]
+    caught_up(lanes, log)
+    assert {state.progress.offsets for state, *_ in lanes.stored.values()} == {log.ends}
+    assert {state.commits for state, *_ in lanes.stored.values()} == {1}
+
+
+def test_windows_that_were_written_are_counted():
+    lanes, log = LanesInMemory(), Log()
+    log.changes[0] = [(b"a", SET, b"g", False), (b"b", SET, b"h", False), (b"c", SET, b"h", False)]
+    writer = TableWriter(VIEW, LAYOUT, lanes, lanes.open(), CLOCK)  # type: ignore[arg-type]
+    assert writer.fold(log, (0, 0), log.ends).windows == 2  # type: ignore[arg-type]
 
 
 def test_failed_changes_take_rows_out_and_are_counted_with_the_position_of_the_last():

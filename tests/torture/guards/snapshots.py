@@ -74,6 +74,14 @@ MUTANTS = (
         "if False:",
         test=f"{_UNITS}::test_a_lane_is_not_cut_behind_rows_that_a_failover_took_back",
     ),
+    # What a failover took back before the lane was scanned is applied again after that.
+    rare_mutant(
+        "lanes that went back before",
+        _LANE,
+        "= {lane.partition: given.begin.get(lane.partition, 0)}",
+        "= {}",
+        test=f"{_UNITS}::test_a_lane_that_a_failover_took_back_before_it_was_scanned_has_what_is_applied_again",
+    ),
     # The log beyond the lane counts as read, and what it has reaches the lane later.
     rare_mutant(
         "the log ahead of the lane",

@@ -126,6 +126,58 @@ def test_a_lane_is_not_cut_behind_rows_that_a_failover_took_back():
     assert taker.all_rows == topic.fold(cut.lane, len(KEYS) + 2, {})
 
 
+@pytest.mark.parametrize("after_steps", range(1, 12))
+def test_a_lane_that_a_failover_took_back_before_it_was_scanned_has_what_is_applied_again(after_steps: int):
+    topic = WrittenTopic(1, partitions=1)
+    for key in KEYS:
+        topic.write(key, b"old")
+    topic.apply_all()
+    topic.save()
+    topic.write(KEYS[0], b"new")
+    topic.write(KEYS[1], None)
+    topic.apply_all()
+    snapshot, taker, steps = topic.snapshot(), SnapshotTaker(), 0
+    topic.fail_over()
+
+    def between() -> None:
+        nonlocal steps
+        steps += 1
+        if steps == after_steps:
+            topic.write(KEYS[2], b"newer")
+            topic.apply_all()
+
+    topic.state.before = topic.kafka.before_read = topic.time.on_pause = between
+    for part in snapshot.parts():
+        taker.take(part)
+    check(topic, taker)
+
+
+@pytest.mark.parametrize("after_steps", range(1, 20))
+def test_strays_that_a_failover_took_back_before_their_lane_was_scanned_are_in_it(after_steps: int):
+    topic = WrittenTopic(1, partitions=2, has_strays=True)
+    for key in KEYS:
+        topic.write(key, b"old")
+    topic.apply_all()
+    topic.save()
+    for key in KEYS[:8]:
+        topic.write(key, b"new", 0)
+        topic.write(key, b"newer", 1)
+    topic.apply_all()
+    snapshot, taker, steps = topic.snapshot(), SnapshotTaker(), 0
+    topic.fail_over()
+
+    def between() -> None:
+        nonlocal steps
+        steps += 1
+        if steps == after_steps:
+            topic.apply_all()
+
+    topic.state.before = topic.kafka.before_read = topic.time.on_pause = between
+    for part in snapshot.parts():
+        taker.take(part)
+    check(topic, taker)
+
+
 def filled(**options: int) -> WrittenTopic:
     topic = WrittenTopic(7, **options)
     for key in KEYS:

@@ -149,7 +149,8 @@ class LaneSnapshot:
         self._lane = lane
         self._process = b""
         self._begin: dict[int, int] = {}
-        self._highest: dict[int, int] = {}
+        # It may have been further when the snapshot began than it is when its turn comes.
+        self._highest: dict[int, int] = {lane.partition: given.begin.get(lane.partition, 0)}
         self._as_of_ms = 0
         self._watermark: Watermark | None = None
         self._yielded: dict[bytes, Position | None] = {}  # by the digest of the key, which may be long

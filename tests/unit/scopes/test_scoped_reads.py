@@ -483,6 +483,15 @@ def test_a_prefix_of_numbers_is_refused():
     assert topic.ask(PermittedRows("own", KeyRule("70")), "/keys/7").status_code == 404
 
 
+@pytest.mark.parametrize("text", ["07", "007", "-0", "00", "-07", "+7", " 7", "7.0", "\u0667"])
+def test_a_number_has_one_rendering_in_a_rule_so_that_no_two_callers_share_a_key(text: str):
+    options = Options(index=1, key_fields=(("id", "integer"),))
+    topic = ScopedTopic({'{"id":7}': b"{}", '{"id":0}': b"{}", '{"id":-7}': b"{}"}, options)
+    assert keys_of(topic.ask(PermittedRows("own", KeyRule(text)), "/keys")) == []
+    assert topic.ask(PermittedRows("own", KeyRule(text)), "/keys/7").status_code == 404
+    assert keys_of(topic.ask(PermittedRows("own", KeyRule("-7")), "/keys")) == [{"id": -7}]
+
+
 def test_keys_of_a_registry_are_named_whole_and_not_as_objects():
     layout = a_layout(options=Options(index=1, key_format="registry"))
     asked: list[bytes] = []

@@ -1,8 +1,8 @@
 """Tokens that issuers have signed: each is verified once, and what it permits is remembered.
 
-A token is remembered by the SHA-256 of the header that has it: until it expires, or for as long as its
-issuer's keys are used, so that a key which the issuer has withdrawn is forgotten. Then its signature is
-checked again.
+A token is remembered by the SHA-256 of the header that has it: until it expires, or its issuer's keys are to
+be fetched again, so that a key which the issuer has withdrawn is forgotten. Then its signature is checked
+again.
 """
 
 from __future__ import annotations
@@ -93,13 +93,12 @@ class IssuedTokens:
         found = self.recall(authorization)
         if found is not None:
             return found
-        now_s = self._clock.now_ms() / 1000
         assert self._verifier is not None  # noqa: S101 - for the type checker: the policy has issuers
         assert self._policy is not None  # noqa: S101 - as above
         verified = self._verifier.verify(self._policy, token)
-        from keylane.adapters.issuers.verifier import KEYS_TTL_S  # noqa: PLC0415 (loaded with the verifier)
-
-        look_at_s = min(verified.expires_s, now_s + KEYS_TTL_S)
+        issuer = self._policy.issuer_of(verified.claims["iss"])
+        assert issuer is not None  # noqa: S101 - for the type checker: it has signed the token
+        look_at_s = min(verified.expires_s, self._verifier.due_s(issuer))
         found = IssuedAccess(scope_of(self._policy, verified.claims), verified.expires_s, look_at_s, {})
         if len(authorization) <= LONGEST_REMEMBERED:
             self._remember(_digest(authorization), found)

@@ -323,6 +323,23 @@ def test_keys_are_fetched_once_for_all_who_wait_and_once_a_minute_for_strangers(
         server.run(test)
 
 
+def test_a_withdrawn_key_is_forgotten_when_keys_are_due_whenever_its_token_was_verified():
+    with JwksServer(KEY) as issuer:
+        server = Server(policy(jwks_uri=issuer.uri))
+
+        async def test(authorizer: TokenAuthorizer) -> None:
+            early, late = (KEY.token(claims(exp=time.time() + 1e6, jti=each)) for each in "12")
+            await authorizer.authorize(asked(early))
+            server.time.move(KEYS_TTL_S - 1)
+            await authorizer.authorize(asked(late))
+            issuer.publish(SigningKey("ES256", "key-2"))
+            server.time.move(1)
+            with pytest.raises(NotAuthorized, match="kid"):
+                await authorizer.authorize(asked(late))
+
+        server.run(test)
+
+
 def test_an_issuer_that_is_away_is_503_at_first_and_later_its_last_keys_count():
     issuer = JwksServer(KEY)
     server = Server(policy(jwks_uri=issuer.uri))

@@ -72,6 +72,16 @@ class TokenVerifier:
             raise BadToken("the token's signature is not valid")
         return VerifiedToken(parsed.claims, check_claims(parsed.claims, issuer, now_s))
 
+    def due_s(self, issuer: Issuer) -> float:
+        """Return when a token of the issuer is to be verified again: when its keys are fetched again.
+
+        While the last ones count because it is away, and where the policy has them, in KEYS_TTL_S.
+        """
+        since_s, now_s = self._sets[issuer].fetched_s, self._now_s()
+        if since_s is None or not _is_within(since_s, KEYS_TTL_S, now_s):
+            since_s = now_s
+        return since_s + KEYS_TTL_S
+
     def begin_fetch(self, issuer: Issuer) -> bool:
         """Note that the issuer's keys are fetched now; False if they need not, or are being fetched."""
         found = self._sets.get(issuer)

@@ -31,6 +31,8 @@ DECISIONS_LIMIT, DECISION_CHARACTERS = 16, 300
 """Decisions that are remembered with a token, and the names in each: a client chooses them."""
 THREADS = 2
 """For fetching keys: their own, since a name that can't be resolved may block one for long."""
+KEYS_WAIT_S = 4.0
+"""How long a request waits for keys: what a fetch may take, and a bit more."""
 _ATTEMPTS = 3
 
 
@@ -112,7 +114,7 @@ class IssuedTokens:
             try:
                 return self.find_at_once(authorization, token)
             except KeysNeeded as needed:
-                await asyncio.shield(self.fetch(needed.issuer))
+                await self._wait_for_keys(needed.issuer)
         raise IssuerUnavailable("the policy changes while the token is verified: try again")
 
     def fetch(self, issuer: Issuer) -> asyncio.Future[None]:
@@ -122,6 +124,14 @@ class IssuedTokens:
             running = asyncio.ensure_future(self._fetch(issuer))
             self._fetching[issuer] = running
         return running
+
+    async def _wait_for_keys(self, issuer: Issuer) -> None:
+        """Wait until the keys are fetched, for a bounded time: a name may not be resolved for long."""
+        try:
+            await asyncio.wait_for(asyncio.shield(self.fetch(issuer)), KEYS_WAIT_S)
+        except TimeoutError:
+            if self._verifier is not None:
+                self._verifier.wait_no_longer(issuer)
 
     def close(self) -> None:
         """End the threads, whatever they wait for."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -367,6 +368,35 @@ def test_an_issuer_that_is_away_is_503_at_first_and_later_its_last_keys_count():
                 await authorizer.authorize(asked(token))
 
     server.run(test)
+
+
+def test_the_last_keys_count_while_the_issuers_name_can_t_be_resolved(monkeypatch):
+    """Which no timeout ends: the fetch goes on, and nobody waits for it longer than for any other."""
+    resolved, asking = threading.Event(), threading.Event()
+
+    def fetch(*_: Any) -> None:
+        asking.set()
+        resolved.wait(60)
+
+    async def test(authorizer: TokenAuthorizer) -> None:
+        token = KEY.token(claims(exp=time.time() + 1e6))
+        await authorizer.authorize(asked(token))
+        server.time.move(KEYS_TTL_S)
+        monkeypatch.setattr(issued_tokens, "fetch_or_log", fetch)
+        monkeypatch.setattr(issued_tokens, "KEYS_WAIT_S", 0.1)
+        try:
+            for moved_s in (0, RETRY_S, 2 * RETRY_S):
+                server.time.move(moved_s)
+                await asyncio.wait_for(authorizer.authorize(asked(token)), 30)
+                assert asking.is_set()
+            with pytest.raises(NotAuthorized, match="kid"):
+                await authorizer.authorize(asked(SigningKey("ES256", "key-2").token(claims())))
+        finally:
+            resolved.set()
+
+    with JwksServer(KEY) as issuer:
+        server = Server(policy(jwks_uri=issuer.uri))
+        server.run(test)
 
 
 def test_an_audit_line_is_one_for_each_request(caplog):

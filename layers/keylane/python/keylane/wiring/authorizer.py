@@ -70,12 +70,15 @@ def fetch_or_log(issuer: Issuer, clock: Clock) -> tuple[IssuerKey, ...] | None:
     from keylane.adapters.issuers.jwks_http import fetch_keys  # noqa: PLC0415
 
     try:
-        return fetch_keys(issuer, clock)
+        found = fetch_keys(issuer, clock)
     except IssuerUnavailable as error:
         _log.error(
             "the keys of %s can't be fetched from %s: %r", issuer.name, issuer.jwks_uri, error.__cause__
         )
         return None
+    if not found:
+        _log.error("%s has no key for signatures (RSA, EC, Ed25519) at %s", issuer.name, issuer.jwks_uri)
+    return found
 
 
 class BlockingVerifier:

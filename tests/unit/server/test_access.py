@@ -301,6 +301,30 @@ def test_a_stream_ends_with_its_token_and_when_other_rows_are_permitted():
     assert server.metrics.counts == {("own", "allowed"): 1}
 
 
+def test_a_policy_with_true_for_1_is_another_policy_and_permits_other_rows():
+    """For Python true is 1, and 1 is 1.0: a policy that was mended so would never count."""
+
+    def changed(**part: Any) -> str:
+        return policy({"name": "own", "issuer": NAME, "read": ["orders"], **part})
+
+    server = Server(changed(when={"admin": 1}))
+
+    async def test(authorizer: TokenAuthorizer) -> None:
+        request = asked(KEY.token(claims(exp=time.time() + 1e6, admin=1)), "/topics/orders/changes")
+        await authorizer.authorize(request)
+        await server.reload(authorizer, changed(when={"admin": True}))
+        with pytest.raises(NotAllowed):
+            await authorizer.authorize(request)
+        await server.reload(authorizer, changed(where={"done": 1}))
+        request.access = await authorizer.authorize(request)
+        authorizer.authorize_again(request)
+        await server.reload(authorizer, changed(where={"done": True}))
+        with pytest.raises(NotAllowed):
+            authorizer.authorize_again(request)
+
+    server.run(test)
+
+
 def test_keys_are_fetched_once_for_all_who_wait_and_once_a_minute_for_strangers():
     with JwksServer(KEY) as issuer:
         server = Server(policy(jwks_uri=issuer.uri))

@@ -53,7 +53,8 @@ class PolicySource:
                 _log.warning("the policy of %.0f s ago is used: %s", now_s - self._read_s, error)
                 self._next_read_s = now_s + RETRY_S
                 return self._policy
-            self._policy = self._policy if found == self._policy else found
+            # As text: for Python, a rule with true is the same as one with 1.
+            self._policy = self._policy if repr(found) == repr(self._policy) else found
             self._read_s, self._next_read_s = now_s, now_s + POLICY_TTL_S
         return self._policy
 

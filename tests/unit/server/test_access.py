@@ -280,6 +280,28 @@ def test_a_changed_policy_changes_what_a_remembered_token_permits_and_the_same_o
     server.run(test)
 
 
+def test_a_policy_is_read_again_though_nobody_asks(monkeypatch):
+    """Else the first request after a quiet night would be decided by the policy of the evening."""
+    monkeypatch.setattr(access, "LOOK_S", 0.01)
+    server = Server(policy())
+
+    async def test(authorizer: TokenAuthorizer) -> None:
+        authorizer.keep_current()
+        token = KEY.token(claims(exp=time.time() + 1e6))
+        await authorizer.authorize(asked(token))
+        before = authorizer._policy
+        server.variables["KEYLANE_ACCESS"] = policy(OWN | {"read": ["others"]})
+        server.time.move(POLICY_TTL_S)
+        for _ in range(1_000):
+            await asyncio.sleep(0.01)
+            if authorizer._policy is not before:
+                break
+        with pytest.raises(NotAllowed):
+            await authorizer.authorize(asked(token))
+
+    server.run(test)
+
+
 def test_a_stream_ends_with_its_token_and_when_other_rows_are_permitted():
     server = Server(policy())
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.builders import NOW_MS, a_layout, an_application
+from tests.support.builders import NOW_MS, a_layout, a_watermark, an_application
 from tests.support.fakes import FakeTime
 from tests.support.indexed_state import IndexedState, StoredRecord, query_parts_over
 
@@ -26,8 +26,9 @@ from keylane.query.join import read_joined
 from keylane.query.newest import read_newest
 from keylane.query.row_scopes import RowScopes
 from keylane.query.store import ReadTerms
-from keylane.state import windows
+from keylane.state import codec, windows
 from keylane.state.aggregates import Column
+from keylane.state.lanes import lane_of_key, lanes_of_topic
 from keylane.wiring.query import MOST_CALLERS
 
 if TYPE_CHECKING:
@@ -594,6 +595,21 @@ def test_windows_of_a_view_are_those_of_the_rule_s_keys(rule: KeyRule | None, ke
     assert pages == keys
     assert len(json.loads(ask("/views/sums/keys/b").body)["windows"]) == keys.count("b")
     assert problem_of(ask("/views/sums")) == problem_of(ask("/views")) == (403, "outside-scope")
+
+
+def test_the_windows_of_one_key_are_read_from_its_lane_alone():
+    topic = a_view()
+    building = codec.encode_watermark(a_watermark(complete_as_of_ms=0))
+    others = [each for each in lanes_of_topic(topic.layout) if each != lane_of_key(topic.layout, b"b")]
+    topic.state.entries |= {each.watermark_key: building for each in others}
+    scope = Scope("eve", (ScopeRule(PermittedRows("own", KeyRule("b")), views=("sums",)),))
+    answers = [
+        topic._application.respond(Request("GET", path, {}, {}, id="request-1", scope=each))
+        for path in ("/views/sums/keys/b", "/views/sums/keys")
+        for each in (scope, None)
+    ]
+    assert [each.status_code for each in answers] == [200, 200, 503, 503]
+    assert answers[0].body == answers[1].body
 
 
 def test_a_rule_for_views_that_compares_fields_needs_a_key():

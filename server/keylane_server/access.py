@@ -18,7 +18,7 @@ from keylane.app.authorizer import (
     issued_token,
 )
 from keylane.config.table import ACCESS
-from keylane.errors import KeylaneError, SettingsUnavailable
+from keylane.errors import KeylaneError, SettingsUnavailable, SnapshotOutdated
 from keylane.metrics.meter import Meter
 from keylane.model.routes import Route
 from keylane.ports import Clock
@@ -35,6 +35,7 @@ LONGEST_GRANTED = 1_024
 LOOK_S = 5.0
 """After how long it is looked again whether the policy is due to be read again."""
 NO_RULE = "(none)"
+SNAPSHOT_ROUTE = "get_snapshot"
 _GRANTED = Decision("", True)
 """Of a token with a grant, whose name nobody asks for."""
 _log = logging.getLogger("keylane.serve")
@@ -142,7 +143,10 @@ class TokenAuthorizer:
         return self._admit(request, authorization, found)
 
     def authorize_again(self, request: ReceivedRequest) -> None:
-        """Raise as `authorize` where a stream would be refused now, or be permitted other rows."""
+        """Raise as `authorize` where a stream would be refused now, or be permitted other rows.
+
+        Raises SnapshotOutdated for a snapshot that would be permitted other rows: a new one has these.
+        """
         authorization = _authorization_of(request)
         token = issued_token(self._policy, authorization)
         found = None
@@ -151,8 +155,12 @@ class TokenAuthorizer:
             if found is None:
                 return
         _, decision = self._decide(request, authorization, found)
-        if not decision.is_allowed or decision.scope != request.access.scope:
-            raise NotAllowed
+        if decision.is_allowed and decision.scope == request.access.scope:
+            return
+        route, topics = request.target.route, request.target.names({})
+        if decision.is_allowed and topics and route is not None and route.name == SNAPSHOT_ROUTE:
+            raise SnapshotOutdated(topics[0], "other rules apply to the caller since it began")
+        raise NotAllowed
 
     def _find_again(self, request: ReceivedRequest, authorization: str, token: str) -> IssuedAccess | None:
         """Return what a token permits now; None while keys are fetched: it has not expired."""

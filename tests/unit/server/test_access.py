@@ -16,7 +16,7 @@ from tests.support.issuers import AUDIENCE, NAME, JwksServer, SigningKey, claims
 
 from keylane.access.scopes import KeyRule
 from keylane.adapters.issuers.verifier import KEYS_TTL_S, RETRY_S
-from keylane.errors import IssuerUnavailable
+from keylane.errors import IssuerUnavailable, SnapshotOutdated
 from keylane.metrics.meter import Meter
 from keylane.model.routes import BY_NAME, find
 from keylane.wiring.authorizer import POLICY_TTL_S
@@ -24,6 +24,7 @@ from keylane_server import access, issued_tokens
 from keylane_server.access import NotAllowed, NotAuthorized, TokenAuthorizer
 from keylane_server.greenlets import run_request
 from keylane_server.received import Access, ReceivedRequest
+from keylane_server.refusals import refusal_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -321,6 +322,25 @@ def test_a_stream_ends_with_its_token_and_when_other_rows_are_permitted():
 
     server.run(test)
     assert server.metrics.counts == {("own", "allowed"): 1}
+
+
+def test_a_snapshot_to_which_other_rules_apply_now_is_to_be_begun_again():
+    """Where the token permits none of it any more, another would be refused."""
+    server = Server(policy())
+
+    async def test(authorizer: TokenAuthorizer) -> None:
+        request = asked(KEY.token(claims(exp=time.time() + 1e6)), "/topics/orders/snapshot")
+        request.access = await authorizer.authorize(request)
+        for rule, error in ((OWN | {"key": "${sub}"}, SnapshotOutdated), (OWN | {"read": ["x"]}, NotAllowed)):
+            await server.reload(authorizer, policy(rule))
+            with pytest.raises(error) as raised:
+                authorizer.authorize_again(request)
+            refused = refusal_of(raised.value, "request-1")
+            assert (refused.status_code, refused.problem) == (
+                (409, "snapshot-outdated") if error is SnapshotOutdated else (403, "forbidden")
+            )
+
+    server.run(test)
 
 
 def test_a_policy_with_true_for_1_is_another_policy_and_permits_other_rows():

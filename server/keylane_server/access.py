@@ -1,7 +1,7 @@
 """Who may do what: bearer tokens and API keys, by the policy of the authorizer function (KEYLANE_ACCESS)."""
 
+import asyncio
 import logging
-import time
 from collections.abc import Mapping
 from concurrent.futures import Executor
 
@@ -18,7 +18,7 @@ from keylane.app.authorizer import (
     issued_token,
 )
 from keylane.config.table import ACCESS
-from keylane.errors import KeylaneError, SettingsUnavailable
+from keylane.errors import KeylaneError, SettingsUnavailable, SnapshotOutdated
 from keylane.metrics.meter import Meter
 from keylane.model.routes import Route
 from keylane.ports import Clock
@@ -33,8 +33,9 @@ GRANTED_LIMIT = 10_000
 LONGEST_GRANTED = 1_024
 """Of a header whose grants are remembered: spaces before the token count."""
 LOOK_S = 5.0
-"""How often it is looked whether the policy is due to be read again."""
+"""After how long it is looked again whether the policy is due to be read again."""
 NO_RULE = "(none)"
+SNAPSHOT_ROUTE = "get_snapshot"
 _GRANTED = Decision("", True)
 """Of a token with a grant, whose name nobody asks for."""
 _log = logging.getLogger("keylane.serve")
@@ -61,21 +62,32 @@ class TokenAuthorizer:
         self._policy = Policy()
         self._issued = IssuedTokens(clock)
         self._granted: set[tuple[bytes, str, tuple[str, ...]]] = set()
-        self._look_at_s = 0.0
+        self._is_closed = False
+        self._looking: asyncio.TimerHandle | None = None
 
     def reload(self) -> None:
         """Read the policy where that is due, as a request. Raises SettingsError, SettingsUnavailable."""
-        self._look_at_s = time.monotonic() + LOOK_S
         self._replace(call_in_thread(self._executor, self._source.current))
 
+    def keep_current(self) -> None:
+        """Have the policy read again where that is due, from now on, whether or not anybody asks."""
+        self._looking = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+
     def close(self) -> None:
-        """End the threads that fetch keys."""
+        """End what `keep_current` has begun, and the threads that fetch keys."""
+        self._is_closed = True
+        if self._looking is not None:
+            self._looking.cancel()
         self._issued.close()
 
-    @property
-    def _is_due(self) -> bool:
-        """Whether to look now whether the policy is due to be read again."""
-        return time.monotonic() >= self._look_at_s
+    def _look(self) -> None:
+        begin(self._reload_or_log, self._look_again)
+
+    def _look_again(self, _: object, error: BaseException | None) -> None:
+        if error is not None:
+            _log.error("the policy can't be read: %r", error)
+        if not self._is_closed:
+            self.keep_current()
 
     def _reload_or_log(self) -> None:
         """Read the policy where that is due; where it can't be read for long, nobody is allowed."""
@@ -99,7 +111,7 @@ class TokenAuthorizer:
         The request is about these topics and has no query. What was granted is remembered until the policy is
         read again, what a JWT permits as `IssuedTokens` remembers it. `count` follows an answer.
         """
-        if self._is_due or len(authorization) > LONGEST_REMEMBERED:
+        if len(authorization) > LONGEST_REMEMBERED:
             return None
         asked = authorization, route.name, names
         if asked in self._granted:
@@ -119,10 +131,9 @@ class TokenAuthorizer:
     async def authorize(self, request: ReceivedRequest) -> Access:
         """Return who sends a request, by its token in Authorization or x-api-key.
 
-        Raises NotAuthorized, NotAllowed, IssuerUnavailable. It has the policy read again where that is due,
-        and does not wait for it; for the keys of an issuer it waits.
+        Raises NotAuthorized, NotAllowed, IssuerUnavailable. It waits for the keys of an issuer.
         """
-        authorization = self._begin(request)
+        authorization = _authorization_of(request)
         found = self._issued.recall(authorization)
         if found is None and (token := issued_token(self._policy, authorization)) is not None:
             try:
@@ -132,8 +143,11 @@ class TokenAuthorizer:
         return self._admit(request, authorization, found)
 
     def authorize_again(self, request: ReceivedRequest) -> None:
-        """Raise as `authorize` where a stream would be refused now, or be permitted other rows."""
-        authorization = self._begin(request)
+        """Raise as `authorize` where a stream would be refused now, or be permitted other rows.
+
+        Raises SnapshotOutdated for a snapshot that would be permitted other rows: a new one has these.
+        """
+        authorization = _authorization_of(request)
         token = issued_token(self._policy, authorization)
         found = None
         if token is not None:
@@ -141,8 +155,12 @@ class TokenAuthorizer:
             if found is None:
                 return
         _, decision = self._decide(request, authorization, found)
-        if not decision.is_allowed or decision.scope != request.access.scope:
-            raise NotAllowed
+        if decision.is_allowed and decision.scope == request.access.scope:
+            return
+        route, topics = request.target.route, request.target.names({})
+        if decision.is_allowed and topics and route is not None and route.name == SNAPSHOT_ROUTE:
+            raise SnapshotOutdated(topics[0], "other rules apply to the caller since it began")
+        raise NotAllowed
 
     def _find_again(self, request: ReceivedRequest, authorization: str, token: str) -> IssuedAccess | None:
         """Return what a token permits now; None while keys are fetched: it has not expired."""
@@ -157,16 +175,6 @@ class TokenAuthorizer:
                 raise NotAuthorized("the token has expired") from None
             self._issued.fetch(needed.issuer)
             return None
-
-    def _begin(self, request: ReceivedRequest) -> str:
-        """Return the header with the token; have the policy read again where that is due."""
-        if self._is_due:
-            begin(self._reload_or_log, _ignore)
-        headers = request.last
-        authorization: str = headers.get("authorization", "")
-        if not authorization and (key := headers.get("x-api-key")):
-            authorization = f"Bearer {key}"
-        return authorization
 
     def _admit(self, request: ReceivedRequest, authorization: str, found: IssuedAccess | None) -> Access:
         """Return who sends a request; count and log what was decided. Raises NotAuthorized, NotAllowed."""
@@ -201,6 +209,10 @@ class TokenAuthorizer:
             self.meter.count("AccessDecisions", 1, rule, result)
 
 
-def _ignore(_: object, error: BaseException | None) -> None:
-    if error is not None:
-        _log.error("%s", error)
+def _authorization_of(request: ReceivedRequest) -> str:
+    """Return the header with the token."""
+    headers = request.last
+    authorization: str = headers.get("authorization", "")
+    if not authorization and (key := headers.get("x-api-key")):
+        authorization = f"Bearer {key}"
+    return authorization

@@ -1,8 +1,8 @@
 """Tokens that issuers have signed: each is verified once, and what it permits is remembered.
 
-A token is remembered by the SHA-256 of the header that has it: until it expires, or for as long as its
-issuer's keys are used, so that a key which the issuer has withdrawn is forgotten. Then its signature is
-checked again.
+A token is remembered by the SHA-256 of the header that has it: until it expires, or its issuer's keys are to
+be fetched again, so that a key which the issuer has withdrawn is forgotten. Then its signature is checked
+again.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ DECISIONS_LIMIT, DECISION_CHARACTERS = 16, 300
 """Decisions that are remembered with a token, and the names in each: a client chooses them."""
 THREADS = 2
 """For fetching keys: their own, since a name that can't be resolved may block one for long."""
+KEYS_WAIT_S = 4.0
+"""How long a request waits for keys: what a fetch may take, and a bit more."""
 _ATTEMPTS = 3
 
 
@@ -93,13 +95,12 @@ class IssuedTokens:
         found = self.recall(authorization)
         if found is not None:
             return found
-        now_s = self._clock.now_ms() / 1000
         assert self._verifier is not None  # noqa: S101 - for the type checker: the policy has issuers
         assert self._policy is not None  # noqa: S101 - as above
         verified = self._verifier.verify(self._policy, token)
-        from keylane.adapters.issuers.verifier import KEYS_TTL_S  # noqa: PLC0415 (loaded with the verifier)
-
-        look_at_s = min(verified.expires_s, now_s + KEYS_TTL_S)
+        issuer = self._policy.issuer_of(verified.claims["iss"])
+        assert issuer is not None  # noqa: S101 - for the type checker: it has signed the token
+        look_at_s = min(verified.expires_s, self._verifier.due_s(issuer))
         found = IssuedAccess(scope_of(self._policy, verified.claims), verified.expires_s, look_at_s, {})
         if len(authorization) <= LONGEST_REMEMBERED:
             self._remember(_digest(authorization), found)
@@ -113,7 +114,7 @@ class IssuedTokens:
             try:
                 return self.find_at_once(authorization, token)
             except KeysNeeded as needed:
-                await asyncio.shield(self.fetch(needed.issuer))
+                await self._wait_for_keys(needed.issuer)
         raise IssuerUnavailable("the policy changes while the token is verified: try again")
 
     def fetch(self, issuer: Issuer) -> asyncio.Future[None]:
@@ -123,6 +124,14 @@ class IssuedTokens:
             running = asyncio.ensure_future(self._fetch(issuer))
             self._fetching[issuer] = running
         return running
+
+    async def _wait_for_keys(self, issuer: Issuer) -> None:
+        """Wait until the keys are fetched, for a bounded time: a name may not be resolved for long."""
+        try:
+            await asyncio.wait_for(asyncio.shield(self.fetch(issuer)), KEYS_WAIT_S)
+        except TimeoutError:
+            if self._verifier is not None:
+                self._verifier.wait_no_longer(issuer)
 
     def close(self) -> None:
         """End the threads, whatever they wait for."""

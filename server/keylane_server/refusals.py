@@ -2,7 +2,7 @@
 
 from keylane.api.http.problems import BODY_TOO_LARGE, FORBIDDEN, UNAUTHORIZED, Problem, kind_of, problem
 from keylane.api.http.response import Response
-from keylane.errors import BadRequest, IssuerUnavailable
+from keylane.errors import BadRequest, IssuerUnavailable, SnapshotOutdated
 from keylane_server.access import NotAllowed, NotAuthorized
 from keylane_server.admission import AddressBusy, Overloaded
 from keylane_server.bodies import BodyBroken, BodyTimeout, BodyTooLarge
@@ -14,6 +14,7 @@ THROTTLED = Problem(429, "throttled", "Too many requests")
 BODY_TIMEOUT = Problem(408, "body-timeout", "The request's body did not arrive in time")
 BAD_REQUEST = kind_of(BadRequest(""))
 ISSUER_UNAVAILABLE = kind_of(IssuerUnavailable(""))
+SNAPSHOT_OUTDATED = kind_of(SnapshotOutdated("", ""))
 TIMEOUT = Problem(504, "timeout", "The request took too long")
 RETRY_AFTER_S = 1
 ISSUER_RETRY_AFTER_S = 60
@@ -27,6 +28,7 @@ class ServerStops(Exception):
 _PROBLEMS: dict[type[Exception], tuple[Problem, str, dict[str, str]]] = {
     NotAuthorized: (UNAUTHORIZED, "{error}", {"WWW-Authenticate": "Bearer"}),
     IssuerUnavailable: (ISSUER_UNAVAILABLE, "{error}", {"Retry-After": str(ISSUER_RETRY_AFTER_S)}),
+    SnapshotOutdated: (SNAPSHOT_OUTDATED, "{error}", {}),
     NotAllowed: (FORBIDDEN, "the token does not grant this request", {}),
     ForeignSite: (FORBIDDEN, "{error}, and the server takes no tokens", {}),
     Overloaded: (OVERLOADED, "{error}: try again in a second", {"Retry-After": str(RETRY_AFTER_S)}),

@@ -122,6 +122,7 @@ class ServerProcess:
             authorizer = TokenAuthorizer(self._environment, self._runtime.clock, self._executor, meter)
             self._authorizer = authorizer
             await run_request(authorizer.reload)
+            authorizer.keep_current()
         if login := read_login(self._environment):
             self._pages.offer_login(login)
         await self._applications.open()

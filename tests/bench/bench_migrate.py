@@ -37,9 +37,8 @@ from keylane.ports import Clock
 from keylane.query.key_count import read_key_count
 from keylane.query.latest import read_latest
 from keylane.query.layouts import Layouts
-from keylane.query.range_rows import RangeScan
 from keylane.query.ranges import read_range
-from keylane.query.span import Span
+from keylane.query.span import RangeScan, Span
 from keylane.query.store import ReadTerms, Store
 from keylane.state.lanes import lanes_of_topic
 from keylane_spark.lanes.function_library import WriteOptions

@@ -33,7 +33,7 @@ from keylane.produce.put import RecordWriter
 from keylane.produce.readable import ReadersRules
 from keylane.query.layouts import Layouts
 from keylane.query.store import ReadTerms, Store
-from keylane.state import codec, redis_keys
+from keylane.state import codec, redis_keys, windows
 from keylane.state.field_index import indexes_of
 from keylane.wiring.application import read_api_settings
 from keylane.wiring.produce import ProduceParts
@@ -91,8 +91,14 @@ def a_watermark(next_offset: int = 100, **fields: Any) -> Watermark:
     return Watermark(next_offset, 1, NOW_MS - 500, NOW_MS - 200)._replace(**fields)
 
 
+def routed_key(layout: Layout, key: bytes) -> bytes:
+    """Return the key whose lane a record is in: of a view's window its key."""
+    return key if layout.options.view is None else windows.split(key)[0]
+
+
 def lane_of(layout: Layout, key: bytes, partition: int | None = None) -> tuple[int, int, bytes]:
     """Return partition, stripe and hash tag of a key's lane, or of the same stripe in another partition."""
+    key = routed_key(layout, key)
     part = (
         key if layout.partition_by == "key" else key.split(layout.partition_by[len("prefix:") :].encode())[0]
     )

@@ -12,6 +12,7 @@ from tests.support.builders import (
     in_part,
     layout_entry,
     query_settings,
+    routed_key,
     value_entry,
 )
 from tests.support.fakes import FakeState, FakeTime
@@ -92,7 +93,7 @@ class IndexedState(FakeState):
             fields=fields,
             source_partition=record.stray_of,
         )
-        lane, options = lane_of_key(layout, record.key), layout.options
+        lane, options = lane_of_key(layout, routed_key(layout, record.key)), layout.options
         of_lane = lane.tag, layout.topic, layout.generation, lane.partition, lane.stripe
         if options.index:
             name = in_part(redis_keys.index_key(*of_lane), record.key, options.index)

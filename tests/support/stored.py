@@ -23,9 +23,8 @@ from keylane.query.key_count import KeyCount, read_key_count
 from keylane.query.latest import Wait, read_latest
 from keylane.query.layouts import Layouts
 from keylane.query.multi_get import read_many
-from keylane.query.range_rows import RangeScan
 from keylane.query.ranges import RangePage, read_range
-from keylane.query.span import Span
+from keylane.query.span import RangeScan, Span
 from keylane.query.store import Store
 from keylane.state import codec, redis_keys
 from keylane.state.lanes import lanes_of_topic

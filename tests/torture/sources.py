@@ -18,9 +18,8 @@ from keylane.query.join import read_joined
 from keylane.query.latest import Wait, read_latest
 from keylane.query.layouts import Layouts
 from keylane.query.multi_get import read_logged, read_many
-from keylane.query.range_rows import RangeScan
 from keylane.query.ranges import read_range
-from keylane.query.span import Span
+from keylane.query.span import RangeScan, Span
 from keylane.query.store import ReadTerms, Store
 from keylane.query.views import WindowScan, read_windows
 from keylane.state.lanes import lane_of_key

@@ -47,6 +47,7 @@ MOST_LINE_BYTES = 128 * 1024 * 1024
 """A line is a record: Kafka's largest ones are far below."""
 BEGINNINGS = 5
 """How often a snapshot begins again because the topic was built again meanwhile."""
+_UNAUTHORIZED = 401
 _SILENCE_S = 120.0
 """A lane may be looked for a minute before the server gives up."""
 
@@ -180,11 +181,7 @@ class SnapshotReader:
                         self._end(document["end"])
                         return None
                     elif "problem" in document:
-                        raise error_of(
-                            document["problem"]["status"],
-                            {},
-                            json.dumps(document["problem"], default=str).encode(),
-                        )
+                        raise _fault_of(document["problem"])
             chunk = (yield listening).body
             if not chunk:
                 raise Unreachable("the snapshot was cut off before its end")
@@ -235,6 +232,13 @@ class SnapshotReader:
         if "at" in end:
             self.at = TopicVector.parse(end["at"])
         self.is_over = True
+
+
+def _fault_of(problem: dict[str, Any]) -> KeylaneError:
+    """Return why a response has ended. The next one has a token that may have been renewed."""
+    if problem["status"] == _UNAUTHORIZED:
+        return Unreachable("the token expired while the snapshot was read")
+    return error_of(problem["status"], {}, json.dumps(problem, default=str).encode())
 
 
 class LineParser:

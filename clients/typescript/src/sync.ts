@@ -233,6 +233,8 @@ async function readResponse<V>(
       const change = expectKeylane(() => parseRecord<V>(document, topic.name) ?? parseAbsence(document, topic.name));
       lane.set(idOf(change.key), change);
     } else if (document.problem) {
+      // The next request may have another token.
+      if (document.problem.status === 401) throw new Unreachable("the token expired while the snapshot was read");
       throw problemOf(document.problem.status, document.problem);
     } else if (document.begin && isFirst) {
       snapshot.at = document.begin.at;

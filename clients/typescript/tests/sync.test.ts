@@ -90,6 +90,7 @@ test("a problem behind the first byte is resumed, or begins again, or is the err
   const ended = (status: number, type: string) => ({ problem: { type: `urn:keylane:problem:${type}`, title: "t", status, detail: "d" } });
   const double = new Double(
     snapshot(BEGIN, row("a", 1, "0:1"), lane(0), ended(503, "state-unavailable")),
+    snapshot(BEGIN, row("b", 1, "1:1"), ended(401, "unauthorized")),
     snapshot(BEGIN, row("b", 1, "1:1"), ended(409, "snapshot-outdated")),
     snapshot(BEGIN, lane(0), row("c", 1, "1:1"), lane(1), END),
     events([], true),
@@ -97,7 +98,7 @@ test("a problem behind the first byte is resumed, or begins again, or is the err
   const live = topicOf(double).sync();
   await live.ready;
   assert.deepEqual(valuesOf(live), { c: 1 });
-  assert.deepEqual(double.asked.slice(0, 3).map(({ url }) => url.searchParams.get("cursor")), [null, "c0", null]);
+  assert.deepEqual(double.asked.slice(0, 4).map(({ url }) => url.searchParams.get("cursor")), [null, "c0", "c0", null]);
   live.close();
 
   const failed = topicOf(new Double(snapshot(BEGIN, ended(500, "corrupt-state")))).sync();

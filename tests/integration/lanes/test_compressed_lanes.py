@@ -28,9 +28,8 @@ from keylane.query.history_entries import HistoryScan
 from keylane.query.latest import read_latest
 from keylane.query.layouts import Layouts
 from keylane.query.multi_get import read_many
-from keylane.query.range_rows import RangeScan
 from keylane.query.ranges import read_range
-from keylane.query.span import Span
+from keylane.query.span import RangeScan, Span
 from keylane.query.store import ReadTerms, Store
 from keylane.state import codec, redis_keys
 from keylane_spark.lanes import dictionaries

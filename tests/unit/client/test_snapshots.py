@@ -18,6 +18,7 @@ from tests.unit.client.snapshot_answers import (
 )
 
 from keylane_client import (
+    AccessDenied,
     AsyncClient,
     InvalidAnswer,
     InvalidArgument,
@@ -71,8 +72,9 @@ def test_prefix_conditions_fields_and_keys_of_any_bytes_are_those_of_other_reads
         lines(begun(), a_row("a", 1), lane(0), a_row("old", 2), cut='{"key": "hal'),
         lines(begun(), a_row("a", 1), lane(0), a_row("old", 2), failed(503, "state-unavailable")),
         lines(begun(), a_row("a", 1), lane(0), a_row("old", 2), failed(429, "rate-limited")),
+        lines(begun(), a_row("a", 1), lane(0), a_row("old", 2), failed(401, "unauthorized")),
     ],
-    ids=["cut", "problem", "limit"],
+    ids=["cut", "problem", "limit", "expired"],
 )
 def test_a_snapshot_that_breaks_goes_on_behind_its_last_lane_and_is_of_where_it_began(broken):
     api = ApiDouble(
@@ -116,6 +118,14 @@ def test_what_does_not_pass_is_raised_at_once(answer, error):
     api = ApiDouble(answer)
     with pytest.raises(error):
         list(api.topic().snapshot())
+
+
+def test_a_token_that_has_expired_meanwhile_and_is_not_renewed_ends_a_snapshot():
+    expired = lines(begun(), a_row("a", 1), lane(0), failed(401, "unauthorized"))
+    api = ApiDouble(expired, problem(401, "unauthorized"))
+    with pytest.raises(AccessDenied):
+        list(api.topic().snapshot())
+    assert len(api.requests) == 2
 
 
 def test_a_topic_that_is_built_again_is_begun_again_until_records_have_been_given():

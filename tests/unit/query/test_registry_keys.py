@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import struct
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import pytest
 from tests.support.builders import NOW_MS, a_layout, a_watermark, layout_entry, value_key, watermark_entry
@@ -20,11 +22,12 @@ from keylane.formats import avro_keys, avro_reader, confluent
 from keylane.formats.avro_schema import NotOfSchema
 from keylane.formats.connect_keys import keys_with_schema
 from keylane.model.records import Options, Position
-from keylane.ports import Deadline, KeyEncoder, SchemaRefused
+from keylane.ports import Deadline, Decoder, KeyEncoder, SchemaRefused, WaitBudget
 from keylane.query.latest import Wait
 from keylane.query.newest import join_newest, read_newest
 from keylane.query.registry_keys import encode_by_schemas
 from keylane.query.store import Reading, ReadTerms, Store, begin_reading
+from keylane.query.typed_keys import KeyFinder
 from keylane.state import codec
 from keylane.state.json_keys import encode_json
 from keylane.state.lanes import lane_of_key
@@ -128,6 +131,56 @@ def test_a_double_is_asked_for_by_its_text_as_it_is_shown(schema, number):
     assert key_of(schema, json.dumps(number)) == struct.pack("<d", number)
     with pytest.raises(BadRequest):
         key_of(schema, "1e999")
+
+
+class OneSchema(NamedTuple):
+    """A registry with one schema of keys."""
+
+    schema: RegisteredSchema
+
+    def key_encoders(self, *_: object) -> Sequence[KeyEncoder]:
+        return encoders_of(self.schema)
+
+    def decoder(self, *_: object) -> Decoder:
+        decode = {
+            "AVRO": avro_reader.decoder,
+            "PROTOBUF": lambda text: protobuf.decoder(text, []),
+            "JSON": lambda _: bytes.decode,
+        }[self.schema.kind]
+        return Decoder(self.schema.kind, decode(self.schema.text))
+
+
+@pytest.mark.parametrize(
+    ("schema", "shown", "others"),
+    [
+        (avro(("id", "int")), "7", ["07", "-07", "007"]),
+        (RegisteredSchema("AVRO", '"long"', []), "-7", ["-07"]),
+        (avro(("id", "double")), "7.0", ["7", "7.00", "07.0", "70e-1"]),
+        (avro(("id", "boolean")), "true", []),
+        (avro(("id", "string")), "07", []),
+        (avro(("id", ["null", "string"])), "null", []),
+        (avro(("id", "bytes")), "QQ==", ["QR=="]),
+        (avro(("id", logical("int", "date"))), "2026-01-01", ["20260101", "2026-W01-4", "20454"]),
+        (
+            avro(("id", {**logical("fixed", "uuid"), "name": "U", "size": 16})),
+            "7d0cd9a8-0000-4000-8000-00000000000a",
+            ["7D0CD9A8-0000-4000-8000-00000000000A", "urn:uuid:7d0cd9a8-0000-4000-8000-00000000000a"],
+        ),
+        (avro(("id", logical("bytes", "decimal", precision=9, scale=2))), "1.50", ["1.5", "01.50"]),
+        (avro(("id", logical("long", "timestamp-millis"))), AT, [AT.replace("Z", "000Z"), "1357034400123"]),
+        (RegisteredSchema("PROTOBUF", 'syntax = "proto3"; message Key { int64 id = 1; }', []), "7", ["07"]),
+        (RegisteredSchema("JSON", '{"type": "integer"}', []), "7", ["07"]),
+        (RegisteredSchema("JSON", '{"properties": {"id": {"type": "string"}}}', []), "7", []),
+    ],
+)
+def test_a_rule_names_a_key_by_what_is_shown_of_it_alone(schema, shown, others):
+    layout = a_layout(options=Options(index=1, key_format="registry"))
+    finder = KeyFinder(lambda: OneSchema(schema), WaitBudget(1_000, FakeTime().clock))
+    (key,) = finder.keys_shown_as(layout, shown.encode())
+    for other in others:
+        assert encode_by_schemas(SUBJECT, encoders_of(schema), other.encode()) != ()
+        assert finder.keys_shown_as(layout, other.encode()) == (), other
+    assert confluent.split(key).schema_id == 101
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.builders import NOW_MS, a_layout, an_application
+from tests.support.builders import NOW_MS, a_layout, a_watermark, an_application
 from tests.support.fakes import FakeTime
 from tests.support.indexed_state import IndexedState, StoredRecord, query_parts_over
 
@@ -26,8 +26,9 @@ from keylane.query.join import read_joined
 from keylane.query.newest import read_newest
 from keylane.query.row_scopes import RowScopes
 from keylane.query.store import ReadTerms
-from keylane.state import windows
+from keylane.state import codec, windows
 from keylane.state.aggregates import Column
+from keylane.state.lanes import lane_of_key, lanes_of_topic
 from keylane.wiring.query import MOST_CALLERS
 
 if TYPE_CHECKING:
@@ -483,6 +484,15 @@ def test_a_prefix_of_numbers_is_refused():
     assert topic.ask(PermittedRows("own", KeyRule("70")), "/keys/7").status_code == 404
 
 
+@pytest.mark.parametrize("text", ["07", "007", "-0", "00", "-07", "+7", " 7", "7.0", "\u0667"])
+def test_a_number_has_one_rendering_in_a_rule_so_that_no_two_callers_share_a_key(text: str):
+    options = Options(index=1, key_fields=(("id", "integer"),))
+    topic = ScopedTopic({'{"id":7}': b"{}", '{"id":0}': b"{}", '{"id":-7}': b"{}"}, options)
+    assert keys_of(topic.ask(PermittedRows("own", KeyRule(text)), "/keys")) == []
+    assert topic.ask(PermittedRows("own", KeyRule(text)), "/keys/7").status_code == 404
+    assert keys_of(topic.ask(PermittedRows("own", KeyRule("-7")), "/keys")) == [{"id": -7}]
+
+
 def test_keys_of_a_registry_are_named_whole_and_not_as_objects():
     layout = a_layout(options=Options(index=1, key_format="registry"))
     asked: list[bytes] = []
@@ -585,6 +595,21 @@ def test_windows_of_a_view_are_those_of_the_rule_s_keys(rule: KeyRule | None, ke
     assert pages == keys
     assert len(json.loads(ask("/views/sums/keys/b").body)["windows"]) == keys.count("b")
     assert problem_of(ask("/views/sums")) == problem_of(ask("/views")) == (403, "outside-scope")
+
+
+def test_the_windows_of_one_key_are_read_from_its_lane_alone():
+    topic = a_view()
+    building = codec.encode_watermark(a_watermark(complete_as_of_ms=0))
+    others = [each for each in lanes_of_topic(topic.layout) if each != lane_of_key(topic.layout, b"b")]
+    topic.state.entries |= {each.watermark_key: building for each in others}
+    scope = Scope("eve", (ScopeRule(PermittedRows("own", KeyRule("b")), views=("sums",)),))
+    answers = [
+        topic._application.respond(Request("GET", path, {}, {}, id="request-1", scope=each))
+        for path in ("/views/sums/keys/b", "/views/sums/keys")
+        for each in (scope, None)
+    ]
+    assert [each.status_code for each in answers] == [200, 200, 503, 503]
+    assert answers[0].body == answers[1].body
 
 
 def test_a_rule_for_views_that_compares_fields_needs_a_key():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from tests.support.issuers import AUDIENCE, NAME, JwksServer, SigningKey, claims
 
 from keylane.access.scopes import KeyRule
 from keylane.adapters.issuers.verifier import KEYS_TTL_S, RETRY_S
-from keylane.errors import IssuerUnavailable
+from keylane.errors import IssuerUnavailable, SnapshotOutdated
 from keylane.metrics.meter import Meter
 from keylane.model.routes import BY_NAME, find
 from keylane.wiring.authorizer import POLICY_TTL_S
@@ -23,6 +24,7 @@ from keylane_server import access, issued_tokens
 from keylane_server.access import NotAllowed, NotAuthorized, TokenAuthorizer
 from keylane_server.greenlets import run_request
 from keylane_server.received import Access, ReceivedRequest
+from keylane_server.refusals import refusal_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -279,6 +281,28 @@ def test_a_changed_policy_changes_what_a_remembered_token_permits_and_the_same_o
     server.run(test)
 
 
+def test_a_policy_is_read_again_though_nobody_asks(monkeypatch):
+    """Else the first request after a quiet night would be decided by the policy of the evening."""
+    monkeypatch.setattr(access, "LOOK_S", 0.01)
+    server = Server(policy())
+
+    async def test(authorizer: TokenAuthorizer) -> None:
+        authorizer.keep_current()
+        token = KEY.token(claims(exp=time.time() + 1e6))
+        await authorizer.authorize(asked(token))
+        before = authorizer._policy
+        server.variables["KEYLANE_ACCESS"] = policy(OWN | {"read": ["others"]})
+        server.time.move(POLICY_TTL_S)
+        for _ in range(1_000):
+            await asyncio.sleep(0.01)
+            if authorizer._policy is not before:
+                break
+        with pytest.raises(NotAllowed):
+            await authorizer.authorize(asked(token))
+
+    server.run(test)
+
+
 def test_a_stream_ends_with_its_token_and_when_other_rows_are_permitted():
     server = Server(policy())
 
@@ -300,6 +324,49 @@ def test_a_stream_ends_with_its_token_and_when_other_rows_are_permitted():
     assert server.metrics.counts == {("own", "allowed"): 1}
 
 
+def test_a_snapshot_to_which_other_rules_apply_now_is_to_be_begun_again():
+    """Where the token permits none of it any more, another would be refused."""
+    server = Server(policy())
+
+    async def test(authorizer: TokenAuthorizer) -> None:
+        request = asked(KEY.token(claims(exp=time.time() + 1e6)), "/topics/orders/snapshot")
+        request.access = await authorizer.authorize(request)
+        for rule, error in ((OWN | {"key": "${sub}"}, SnapshotOutdated), (OWN | {"read": ["x"]}, NotAllowed)):
+            await server.reload(authorizer, policy(rule))
+            with pytest.raises(error) as raised:
+                authorizer.authorize_again(request)
+            refused = refusal_of(raised.value, "request-1")
+            assert (refused.status_code, refused.problem) == (
+                (409, "snapshot-outdated") if error is SnapshotOutdated else (403, "forbidden")
+            )
+
+    server.run(test)
+
+
+def test_a_policy_with_true_for_1_is_another_policy_and_permits_other_rows():
+    """For Python true is 1, and 1 is 1.0: a policy that was mended so would never count."""
+
+    def changed(**part: Any) -> str:
+        return policy({"name": "own", "issuer": NAME, "read": ["orders"], **part})
+
+    server = Server(changed(when={"admin": 1}))
+
+    async def test(authorizer: TokenAuthorizer) -> None:
+        request = asked(KEY.token(claims(exp=time.time() + 1e6, admin=1)), "/topics/orders/changes")
+        await authorizer.authorize(request)
+        await server.reload(authorizer, changed(when={"admin": True}))
+        with pytest.raises(NotAllowed):
+            await authorizer.authorize(request)
+        await server.reload(authorizer, changed(where={"done": 1}))
+        request.access = await authorizer.authorize(request)
+        authorizer.authorize_again(request)
+        await server.reload(authorizer, changed(where={"done": True}))
+        with pytest.raises(NotAllowed):
+            authorizer.authorize_again(request)
+
+    server.run(test)
+
+
 def test_keys_are_fetched_once_for_all_who_wait_and_once_a_minute_for_strangers():
     with JwksServer(KEY) as issuer:
         server = Server(policy(jwks_uri=issuer.uri))
@@ -319,6 +386,23 @@ def test_keys_are_fetched_once_for_all_who_wait_and_once_a_minute_for_strangers(
             assert issuer.asked == 2
             with pytest.raises(NotAuthorized, match="kid"):
                 await authorizer.authorize(asked(token))  # remembered, and its key was withdrawn
+
+        server.run(test)
+
+
+def test_a_withdrawn_key_is_forgotten_when_keys_are_due_whenever_its_token_was_verified():
+    with JwksServer(KEY) as issuer:
+        server = Server(policy(jwks_uri=issuer.uri))
+
+        async def test(authorizer: TokenAuthorizer) -> None:
+            early, late = (KEY.token(claims(exp=time.time() + 1e6, jti=each)) for each in "12")
+            await authorizer.authorize(asked(early))
+            server.time.move(KEYS_TTL_S - 1)
+            await authorizer.authorize(asked(late))
+            issuer.publish(SigningKey("ES256", "key-2"))
+            server.time.move(1)
+            with pytest.raises(NotAuthorized, match="kid"):
+                await authorizer.authorize(asked(late))
 
         server.run(test)
 
@@ -350,6 +434,35 @@ def test_an_issuer_that_is_away_is_503_at_first_and_later_its_last_keys_count():
                 await authorizer.authorize(asked(token))
 
     server.run(test)
+
+
+def test_the_last_keys_count_while_the_issuers_name_can_t_be_resolved(monkeypatch):
+    """Which no timeout ends: the fetch goes on, and nobody waits for it longer than for any other."""
+    resolved, asking = threading.Event(), threading.Event()
+
+    def fetch(*_: Any) -> None:
+        asking.set()
+        resolved.wait(60)
+
+    async def test(authorizer: TokenAuthorizer) -> None:
+        token = KEY.token(claims(exp=time.time() + 1e6))
+        await authorizer.authorize(asked(token))
+        server.time.move(KEYS_TTL_S)
+        monkeypatch.setattr(issued_tokens, "fetch_or_log", fetch)
+        monkeypatch.setattr(issued_tokens, "KEYS_WAIT_S", 0.1)
+        try:
+            for moved_s in (0, RETRY_S, 2 * RETRY_S):
+                server.time.move(moved_s)
+                await asyncio.wait_for(authorizer.authorize(asked(token)), 30)
+                assert asking.is_set()
+            with pytest.raises(NotAuthorized, match="kid"):
+                await authorizer.authorize(asked(SigningKey("ES256", "key-2").token(claims())))
+        finally:
+            resolved.set()
+
+    with JwksServer(KEY) as issuer:
+        server = Server(policy(jwks_uri=issuer.uri))
+        server.run(test)
 
 
 def test_an_audit_line_is_one_for_each_request(caplog):

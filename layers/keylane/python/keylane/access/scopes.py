@@ -21,9 +21,11 @@ class KeyRule:
     is_prefix: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class PermittedRows:
     """Rows that one rule permits. They meet all that is there; several rules add up.
+
+    Two are the same with values of the same types: for Python, true is 1.
 
     `key`: None for all keys. `where`: fields of the topic, and the values of which one must be the field's.
     `fields`: paths of what is shown of a value, None for all of it. `rule`: which rule it is, for logs and
@@ -34,6 +36,12 @@ class PermittedRows:
     key: KeyRule | None = None
     where: tuple[tuple[str, tuple[Value, ...]], ...] = ()
     fields: tuple[str, ...] | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PermittedRows) and self.rule == other.rule and repr(self) == repr(other)
+
+    def __hash__(self) -> int:
+        return hash((self.rule, self.key))
 
 
 @dataclass(frozen=True, slots=True)

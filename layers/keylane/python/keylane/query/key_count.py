@@ -6,9 +6,9 @@ from keylane.errors import ScopeTooWide
 from keylane.model.records import Layout
 from keylane.ports import Call
 from keylane.query.kept import check_index, read_kept
-from keylane.query.range_rows import RangeReader, RangeScan
+from keylane.query.range_rows import RangeReader
 from keylane.query.scoped_index import exact_intervals
-from keylane.query.span import Span
+from keylane.query.span import RangeScan, Span
 from keylane.query.store import Reading, ReadTerms, Store, Watermarks
 from keylane.state import redis_keys
 from keylane.state.field_index import KEYS

@@ -1,7 +1,6 @@
 """Reads one page of a range: the next keys of the merged index, then their records."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from keylane.errors import HistoryTooShort, ScopeTooWide, TooLarge
 from keylane.model.records import Record
@@ -10,7 +9,7 @@ from keylane.query.fetch import find_present, read_records
 from keylane.query.history_entries import PAGE_BYTES
 from keylane.query.merged_index import MergedIndex
 from keylane.query.scoped_index import ScopedIndex
-from keylane.query.span import Span
+from keylane.query.span import RangeScan
 from keylane.query.store import Reading, ReadTerms
 from keylane.state import redis_keys
 from keylane.state.lanes import Lane
@@ -20,22 +19,6 @@ Row = tuple[bytes, Lane, Found]  # key, its lane, what was read: None for a key 
 
 FIRST_STEP = 100
 """The first step reads this many values; their size decides how many of the next ones fit into the page."""
-
-
-@dataclass(frozen=True, slots=True)
-class RangeScan:
-    """A page of a span of keys: those after `after`, at most `limit`.
-
-    `keys_only`: without their records. `as_of_ms`: their records as of that time. `is_wanted`: which of the
-    keys are read at all, None for all.
-    """
-
-    span: Span
-    limit: int
-    after: bytes | None = None
-    keys_only: bool = False
-    as_of_ms: int | None = None
-    is_wanted: Callable[[bytes], bool] | None = None
 
 
 class RangeReader:
@@ -51,9 +34,7 @@ class RangeReader:
         else:
             # Earlier records have no fields by which a rule could judge them.
             scope = reading.scope if scan.as_of_ms is None else reading.scope.of_history()
-            self._index = ScopedIndex(
-                reading, scope, scan.span, after=scan.after, limit=scan.limit + 1, index_key=index_key
-            )
+            self._index = ScopedIndex(reading, scope, lanes, scan, index_key)
         self._least_s = terms.timeout_ms / 2000
 
     def read(self) -> tuple[list[Row], bytes | None]:

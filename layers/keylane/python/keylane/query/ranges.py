@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from keylane.errors import HistoryTooShort
 from keylane.model.records import Answer, Layout, Record
 from keylane.query.kept import check_history, check_index, read_kept
-from keylane.query.range_rows import RangeReader, RangeScan, Row
+from keylane.query.range_rows import RangeReader, Row
+from keylane.query.span import RangeScan
 from keylane.query.store import Reading, ReadTerms, Store, Watermarks
 
 

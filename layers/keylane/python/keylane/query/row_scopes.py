@@ -234,7 +234,7 @@ class RowScopes:
     """The scope of one caller, by the layouts of what is read; it may serve several requests of theirs.
 
     `decode`: as `ValueDecoder.decode`, of values as their topics have them. `keys_of`: the keys of records
-    that a client's key means where a Schema Registry has the schemas of keys; raises BadRequest for none.
+    that are shown as a rule's key, where a Schema Registry has the schemas of keys; raises BadRequest.
     """
 
     def __init__(self, scope: Scope, decode: Decode, keys_of: KeysOf) -> None:

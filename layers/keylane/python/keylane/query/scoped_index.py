@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from keylane.query.merged_index import IndexKey
     from keylane.query.row_scopes import Permit, TopicScope
-    from keylane.query.span import Span
+    from keylane.query.span import RangeScan, Span
     from keylane.query.store import Reading
     from keylane.state.lanes import Lane
 
@@ -32,25 +32,22 @@ MOST_SOURCES = 64
 
 
 class ScopedIndex:
-    """As `MergedIndex`, of the keys that the rules may permit. `index_key`: that of the index of keys."""
+    """As `MergedIndex`, of the keys that the rules may permit. `index_key`: that of the index of keys.
+
+    `lanes`: those that an unscoped read asks. The answer is as fresh as that: all their watermarks are read.
+    """
 
     def __init__(
-        self,
-        reading: Reading,
-        scope: TopicScope,
-        span: Span,
-        *,
-        after: bytes | None,
-        limit: int,
-        index_key: IndexKey,
+        self, reading: Reading, scope: TopicScope, lanes: Sequence[Lane], scan: RangeScan, index_key: IndexKey
     ) -> None:
-        _note_watermarks(reading, span.lanes(reading.layout))
+        _note_watermarks(reading, lanes)
+        unscoped = frozenset(lanes)
         self.last: bytes | None = None
         self._sources: list[MergedIndex] = []
-        for own, prefix, name in _sources_of(scope, span, index_key):
-            low, high = _bounds(own, after, prefix)
-            lanes = own.lanes(reading.layout)
-            self._sources.append(MergedIndex(reading, lanes, name, (low, high), limit, prefix))
+        for own, prefix, name in _sources_of(scope, scan.span, index_key):
+            bounds = _bounds(own, scan.after, prefix)
+            asked = [lane for lane in own.lanes(reading.layout) if lane in unscoped]
+            self._sources.append(MergedIndex(reading, asked, name, bounds, scan.limit + 1, prefix))
             if len(self._sources) > MOST_SOURCES:
                 raise OutsideScope(
                     f"the caller's rules for {called(reading.layout.topic)} have more than {MOST_SOURCES}"
@@ -130,7 +127,6 @@ def _forms_of(permit: Permit) -> list[tuple[bytes, int | None]]:
 
 
 def _note_watermarks(reading: Reading, lanes: Sequence[Lane]) -> None:
-    """Read the watermarks of all lanes that an unscoped read asks: the answer is as fresh as that."""
     replies = reading.run([Call(lane.slot, (b"GET", lane.watermark_key)) for lane in lanes])
     for lane, watermark in zip(lanes, replies, strict=True):
         reading.watermarks.note(lane, watermark)

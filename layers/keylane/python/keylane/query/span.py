@@ -1,4 +1,4 @@
-"""A span of keys in bytewise order."""
+"""A span of keys in bytewise order, and a page of it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from keylane import routing
 from keylane.state.lanes import lane_of_partition_key, lanes_of_topic
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from keylane.model.records import Layout
     from keylane.state.lanes import Lane
 
@@ -55,3 +57,19 @@ class Span:
         """Return the lanes that may hold keys of the span: one where its keys share a partition key."""
         part = self.partition_key(layout.partition_by)
         return lanes_of_topic(layout) if part is None else [lane_of_partition_key(layout, part)]
+
+
+@dataclass(frozen=True, slots=True)
+class RangeScan:
+    """A page of a span of keys: those after `after`, at most `limit`.
+
+    `keys_only`: without their records. `as_of_ms`: their records as of that time. `is_wanted`: which of the
+    keys are read at all, None for all.
+    """
+
+    span: Span
+    limit: int
+    after: bytes | None = None
+    keys_only: bool = False
+    as_of_ms: int | None = None
+    is_wanted: Callable[[bytes], bool] | None = None

@@ -16,6 +16,7 @@ from keylane.ports import Schemas, WaitBudget
 from keylane.query.span import Span
 from keylane.query.store import Reading
 from keylane.state.json_keys import SPANS, encode_prefix, json_keys, record_key
+from keylane.state.scope_keys import is_shown_as
 
 
 class KeyFinder(NamedTuple):
@@ -39,9 +40,20 @@ class KeyFinder(NamedTuple):
                 return self._keys_by_schemas(layout, keys)
         return [(record_key(layout.options, key),) for key in keys]
 
-    def keys_by_schemas(self, layout: Layout, key: bytes) -> tuple[bytes, ...]:
-        """As `keys_of`, of a topic whose keys are of a Schema Registry."""
-        return self._keys_by_schemas(layout, (key,))[0]
+    def keys_shown_as(self, layout: Layout, text: bytes) -> tuple[bytes, ...]:
+        """As `keys_of`, of keys of a Schema Registry: those alone that answers show as the text."""
+        from keylane.formats import confluent  # noqa: PLC0415 (as for the schemas)
+
+        def show(key: bytes) -> str | None:
+            schema_id, payload = confluent.split(key)
+            try:
+                with self.registry_wait.asking() as deadline:
+                    return self.schemas().decoder(schema_id, deadline).decode(payload)
+            except ValueError:
+                return None
+
+        found = self._keys_by_schemas(layout, (text,))[0]
+        return tuple(key for key in found if is_shown_as(show(key), text.decode()))
 
     def span_of(self, reading: Reading, span: Span) -> Span:
         """Return the span of keys of records that a client's span means.

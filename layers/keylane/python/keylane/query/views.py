@@ -8,8 +8,8 @@ from keylane.model.keys import check_key, printable
 from keylane.model.records import Layout, Record, Watermark
 from keylane.ports import Call, Deadline
 from keylane.query.listed_names import read_names
-from keylane.query.range_rows import RangeReader, RangeScan, Row
-from keylane.query.span import Span
+from keylane.query.range_rows import RangeReader, Row
+from keylane.query.span import RangeScan, Span
 from keylane.query.store import Reading, ReadTerms, Store, Watermarks, begin_reading, read_current
 from keylane.query.topics import NextGeneration, building_layout
 from keylane.state import aggregates, codec, redis_keys, windows

@@ -1,8 +1,9 @@
 """The keys of a rule, as intervals of the keys' bytes in one topic.
 
-A rule has keys as callers write them. Its text may have claims in it, which somebody else chose: it is taken
-literally, never as JSON. So typed keys of one field are meant by its value; a rule can't name keys of several
-fields, which callers write as an object.
+A rule has keys as answers show them. Its text may have claims in it, which somebody else chose: it is taken
+literally, never as JSON. So typed keys of one field are meant by its value, in the one rendering that answers
+have: by 07 for the key 7 two callers would share it. A rule can't name keys of several fields, which callers
+write as an object.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ FIRST_MS, LAST_MS = -(1 << 63), (1 << 63) - 1
 def intervals_of(topic: str, options: Options, rule: KeyRule, keys_of: KeysOf) -> tuple[Interval, ...]:
     """Return the intervals of a rule's keys: () where no key of the topic can be one of them.
 
-    `keys_of`: the keys of records that a client's key means, where a Schema Registry has the schemas of keys;
-    raises BadRequest for none. Raises OutsideScope where the topic's keys can't be named by such a rule.
+    `keys_of`: the keys of records that are shown so, where a Schema Registry has the schemas of keys; raises
+    BadRequest for none. Raises OutsideScope where the topic's keys can't be named by such a rule.
     """
     try:
         text = rule.text.encode()
@@ -45,7 +46,7 @@ def intervals_of(topic: str, options: Options, rule: KeyRule, keys_of: KeysOf) -
         form = json_keys(options)
         if form is None:
             return (beginning_with(text) if rule.is_prefix else _of_key(text),)
-        return (_interval_of_typed(topic, form, rule),)
+        return _intervals_of_typed(topic, form, rule)
     except (UnicodeEncodeError, BadRequest):
         return ()
 
@@ -61,7 +62,17 @@ def _interval_of_windows(text: bytes, *, is_prefix: bool) -> Interval:
     return Interval(windows.escaped(low), None if high is None else windows.escaped(high))
 
 
-def _interval_of_typed(topic: str, form: ConnectKeys, rule: KeyRule) -> Interval:
+def is_shown_as(shown: str | None, text: str) -> bool:
+    """Return whether a text is what answers show of a key: its value, or that of its only field, as JSON."""
+    if shown is None:
+        return False
+    value = json.loads(shown, parse_int=str, parse_float=str)
+    if isinstance(value, dict) and len(value) == 1:
+        [value] = value.values()
+    return text == (str(value).lower() if isinstance(value, bool) else value)
+
+
+def _intervals_of_typed(topic: str, form: ConnectKeys, rule: KeyRule) -> tuple[Interval, ...]:
     """Raises OutsideScope, BadRequest."""
     if len(form.fields) > 1:
         raise OutsideScope(
@@ -76,10 +87,10 @@ def _interval_of_typed(topic: str, form: ConnectKeys, rule: KeyRule) -> Interval
         )
     if rule.is_prefix:
         opening = "" if form.is_bare else f"{{{quote(name)}:"
-        return beginning_with(f"{form.head}{opening}{quote(rule.text)[:-1]}".encode())
-    if form.is_bare or not rule.text.startswith("{"):
-        return _of_key(encode_json(form, rule.text.encode()))
-    return _of_key(encode_json(form, json.dumps({name: rule.text}).encode()))
+        return (beginning_with(f"{form.head}{opening}{quote(rule.text)[:-1]}".encode()),)
+    is_text = form.is_bare or not rule.text.startswith("{")
+    key = encode_json(form, (rule.text if is_text else json.dumps({name: rule.text})).encode())
+    return (_of_key(key),) if is_shown_as(form.show(key), rule.text) else ()
 
 
 def _intervals_by_schemas(topic: str, rule: KeyRule, text: bytes, keys_of: KeysOf) -> tuple[Interval, ...]:

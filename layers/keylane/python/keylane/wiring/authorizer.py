@@ -53,7 +53,8 @@ class PolicySource:
                 _log.warning("the policy of %.0f s ago is used: %s", now_s - self._read_s, error)
                 self._next_read_s = now_s + RETRY_S
                 return self._policy
-            self._policy = self._policy if found == self._policy else found
+            # As text: for Python, a rule with true is the same as one with 1.
+            self._policy = self._policy if repr(found) == repr(self._policy) else found
             self._read_s, self._next_read_s = now_s, now_s + POLICY_TTL_S
         return self._policy
 
@@ -70,12 +71,15 @@ def fetch_or_log(issuer: Issuer, clock: Clock) -> tuple[IssuerKey, ...] | None:
     from keylane.adapters.issuers.jwks_http import fetch_keys  # noqa: PLC0415
 
     try:
-        return fetch_keys(issuer, clock)
+        found = fetch_keys(issuer, clock)
     except IssuerUnavailable as error:
         _log.error(
             "the keys of %s can't be fetched from %s: %r", issuer.name, issuer.jwks_uri, error.__cause__
         )
         return None
+    if not found:
+        _log.error("%s has no key for signatures (RSA, EC, Ed25519) at %s", issuer.name, issuer.jwks_uri)
+    return found
 
 
 class BlockingVerifier:

@@ -66,7 +66,7 @@ class QueryParts:
             return self.decoder(self.registry_wait(), as_bytes=False).decode(layout, record)
 
         def keys_of(layout: Layout, key: bytes) -> tuple[bytes, ...]:
-            return self.keys(self.registry_wait()).keys_by_schemas(layout, key)
+            return self.keys(self.registry_wait()).keys_shown_as(layout, key)
 
         return replace(self, store=replace(self.store, scopes=RowScopes(scope, decode, keys_of)))
 

@@ -1,7 +1,8 @@
 """Public keys of an issuer: a JSON Web Key Set (RFC 7517), as keys that `cryptography` verifies with.
 
-A key that can't verify a signature here is left out: one of another kind, too short, or for another use. A
-set that an operator writes into the policy is read strictly instead: each of its keys must be one.
+A key that can't verify a signature here is left out: one of another kind, too short, or for another use. So
+none may be left, as where an issuer withdraws its last key. A set that an operator writes into the policy is
+read strictly instead: each of its keys must be one.
 """
 
 import json
@@ -43,8 +44,8 @@ def read_jwks(text: bytes, *, is_strict: bool = False) -> tuple[IssuerKey, ...]:
     except (ValueError, RecursionError):
         raise ValueError("it is not JSON") from None
     given = document.get("keys") if isinstance(document, dict) else None
-    if not isinstance(given, list) or not 0 < len(given) <= MOST_KEYS:
-        raise ValueError(f"it is not an object with 1 to {MOST_KEYS} keys")
+    if not isinstance(given, list) or len(given) > MOST_KEYS or (is_strict and not given):
+        raise ValueError(f"it is not an object with {'1' if is_strict else 'up'} to {MOST_KEYS} keys")
     found = []
     for number, each in enumerate(given):
         try:
@@ -52,8 +53,6 @@ def read_jwks(text: bytes, *, is_strict: bool = False) -> tuple[IssuerKey, ...]:
         except (ValueError, UnsupportedAlgorithm) as error:
             if is_strict:
                 raise ValueError(f"keys[{number}] {error}") from None
-    if not found:
-        raise ValueError("none of its keys is a public key for signatures: RSA, EC or Ed25519")
     return tuple(found)
 
 

@@ -22,7 +22,8 @@ _OK = 200
 def fetch_keys(issuer: Issuer, clock: Clock) -> tuple[IssuerKey, ...]:
     """Return the keys that are at the issuer's `jwks_uri`. Blocks for up to TIMEOUT_MS.
 
-    Raises IssuerUnavailable, whose cause says more than clients should see.
+    For longer alone where the host's name can't be resolved. Raises IssuerUnavailable, whose cause says more
+    than clients should see.
     """
     try:
         return read_jwks(_get(issuer.jwks_uri or "", Deadline.after_ms(TIMEOUT_MS, clock)))

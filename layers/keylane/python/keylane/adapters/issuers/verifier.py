@@ -33,15 +33,18 @@ class KeysNeeded(Exception):
 
 
 class _KeySet:
-    """The keys of one issuer, and when they were fetched, and were to be, in seconds since 1970."""
+    """The keys of one issuer, and when they were fetched, and were to be, in seconds since 1970.
 
-    __slots__ = ("asked_s", "fetched_s", "is_fetching", "keys")
+    `is_late`: nobody waits for the fetch any more.
+    """
+
+    __slots__ = ("asked_s", "fetched_s", "is_fetching", "is_late", "keys")
 
     def __init__(self, keys: tuple[IssuerKey, ...] = ()) -> None:
         self.keys = keys
         self.fetched_s: float | None = None
         self.asked_s: float | None = None
-        self.is_fetching = False
+        self.is_fetching = self.is_late = False
 
 
 class TokenVerifier:
@@ -72,13 +75,28 @@ class TokenVerifier:
             raise BadToken("the token's signature is not valid")
         return VerifiedToken(parsed.claims, check_claims(parsed.claims, issuer, now_s))
 
+    def due_s(self, issuer: Issuer) -> float:
+        """Return when a token of the issuer is to be verified again: when its keys are fetched again.
+
+        While the last ones count because it is away, and where the policy has them, in KEYS_TTL_S.
+        """
+        since_s, now_s = self._sets[issuer].fetched_s, self._now_s()
+        if since_s is None or not _is_within(since_s, KEYS_TTL_S, now_s):
+            since_s = now_s
+        return since_s + KEYS_TTL_S
+
     def begin_fetch(self, issuer: Issuer) -> bool:
         """Note that the issuer's keys are fetched now; False if they need not, or are being fetched."""
         found = self._sets.get(issuer)
         if found is None or found.is_fetching or not self._may_ask(issuer, found, self._now_s()):
             return False
-        found.is_fetching, found.asked_s = True, self._now_s()
+        found.is_fetching, found.is_late, found.asked_s = True, False, self._now_s()
         return True
+
+    def wait_no_longer(self, issuer: Issuer) -> None:
+        """Go by the last keys until the fetch ends that has begun."""
+        if (found := self._sets.get(issuer)) is not None:
+            found.is_late = True
 
     def end_fetch(self, issuer: Issuer, keys: tuple[IssuerKey, ...] | None) -> bool:
         """Take the keys that were fetched; None: they could not be. Return whether they are other ones."""
@@ -97,7 +115,8 @@ class TokenVerifier:
         keys = [each for each in found.keys if suits(each, token.algorithm, token.key_id)]
         if issuer.jwks_uri is not None:
             is_fresh = _is_within(found.fetched_s, KEYS_TTL_S, now_s)
-            if (not is_fresh or not keys) and (found.is_fetching or self._may_ask(issuer, found, now_s)):
+            can_wait = not found.is_late if found.is_fetching else self._may_ask(issuer, found, now_s)
+            if can_wait and (not is_fresh or not keys):
                 raise KeysNeeded(issuer)
             if not _is_within(found.fetched_s, issuer.keys_max_age_s, now_s) and not is_fresh:
                 raise IssuerUnavailable("the keys of the token's issuer can't be fetched at the moment")

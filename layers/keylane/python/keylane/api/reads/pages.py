@@ -41,9 +41,8 @@ from keylane.model.keys import KEY_LIMIT_BYTES
 from keylane.model.records import Answer, Layout
 from keylane.query.history import HistoryPage
 from keylane.query.history_entries import HistoryScan
-from keylane.query.range_rows import RangeScan
 from keylane.query.ranges import RangePage
-from keylane.query.span import Span
+from keylane.query.span import RangeScan, Span
 from keylane.query.store import ReadTerms
 
 KEYS_ONLY = switch("keys_only", "the keys without their records")

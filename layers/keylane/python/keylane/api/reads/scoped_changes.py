@@ -21,9 +21,8 @@ from keylane.api.reads.envelope import Envelopes
 from keylane.errors import ScopeTooWide
 from keylane.model.changes import ABSENT, GAP, LEFT, ChangeEvent
 from keylane.ports import Deadline
-from keylane.query.range_rows import RangeScan
 from keylane.query.ranges import read_range
-from keylane.query.span import Span
+from keylane.query.span import RangeScan, Span
 from keylane.query.store import begin_reading
 from keylane.state.field_index import indexes_of
 

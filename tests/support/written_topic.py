@@ -193,6 +193,17 @@ class WrittenTopic:
             self.state.entries, self.state.hashes, self.applied, self.strays = self.saved.pop()
         self.move()
 
+    def lose(self, lane: Lane) -> None:
+        """Take one lane, which takes strays alone, back to what was saved; the job gives them again."""
+        ((entries, hashes, applied, strays),) = self.saved
+        for kept, now in ((entries, self.state.entries), (hashes, self.state.hashes)):
+            for name in [each for each in now if each.startswith(b"{%b}" % lane.tag)]:
+                del now[name]
+            now.update({name: each for name, each in kept.items() if name.startswith(b"{%b}" % lane.tag)})
+        self.strays[lane] = dict(strays[lane])
+        self.applied |= {each: end for each, end in applied.items() if each.partition != lane.partition}
+        self.move()
+
     def move(self) -> None:
         """Have another process answer, to which no cursor means anything."""
         self.state.process = b"%d" % self.random.getrandbits(32)

@@ -78,7 +78,7 @@ MUTANTS = (
     rare_mutant(
         "lanes that went back before",
         _LANE,
-        "= {lane.partition: given.begin.get(lane.partition, 0)}",
+        "= given.ends[lane]",
         "= {}",
         test=f"{_UNITS}::test_a_lane_that_a_failover_took_back_before_it_was_scanned_has_what_is_applied_again",
     ),

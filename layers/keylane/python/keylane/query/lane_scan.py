@@ -109,13 +109,27 @@ def read_step(layout: Layout, lane: Lane, keys: Sequence[bytes]) -> Call:
     return _call(layout, lane, b"", b"", keys)
 
 
+def read_strays(layout: Layout, lane: Lane) -> Call:
+    """Return the call that reads of which partitions the lane has strays, for `parse_strays`."""
+    return Call(lane.slot, (b"HGETALL", _strays_key(layout, lane)))
+
+
+def parse_strays(reply: Sequence[bytes]) -> dict[int, int]:
+    """Return source partition -> offset below which all strays of it are in the lane."""
+    offsets = map(int, reply)
+    return dict(zip(offsets, offsets, strict=True))
+
+
+def _strays_key(layout: Layout, lane: Lane) -> bytes:
+    return redis_keys.lane_key(lane.tag, layout.topic, layout.generation, b"s", str(lane).encode())
+
+
 def _call(layout: Layout, lane: Lane, cursor: bytes, prefix: bytes, keys: Sequence[bytes]) -> Call:
-    own = lane.tag, layout.topic, layout.generation
     before = lane.value_prefix
     words = (
         *(b"EVALSHA_RO", _DIGEST, b"1", lane.watermark_key),
         probe_key(layout, lane),
-        redis_keys.lane_key(*own, b"s", str(lane).encode()),
+        _strays_key(layout, lane),
         *(b"%d" % len(before), _SPECIAL.sub(rb"\\\1", before + prefix) + b"*", cursor),
         *(b"%d" % number for number in (SCANNED_AT_ONCE, SCANS_OF_STEP, BYTES_OF_STEP)),
         *(before + key for key in keys),
@@ -128,7 +142,4 @@ def parse_step(reply: Sequence[Any], keys: Sequence[bytes] = ()) -> LaneStep:
     if len(reply) == 1:
         return LaneStep(reply[0], is_migrating=True)
     process, watermark, strays, cursor, found, values = reply
-    offsets = map(int, strays)
-    return LaneStep(
-        process, watermark, dict(zip(offsets, offsets, strict=True)), cursor, found or keys, values
-    )
+    return LaneStep(process, watermark, parse_strays(strays), cursor, found or keys, values)

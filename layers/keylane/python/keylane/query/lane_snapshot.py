@@ -84,8 +84,8 @@ class LaneUnsettled(Exception):
 class SnapshotTerms(NamedTuple):
     """What all lanes of a snapshot are read with.
 
-    `begin`: partition -> offset that the state had before the first of them was read. `is_wanted`: which
-    records are rows, beside the key's prefix.
+    `begin`: partition -> offset that the state had before the first of them was read. `ends`: how far each
+    lane was then, as `LaneSnapshot` has it. `is_wanted`: which records are rows, beside the key's prefix.
     """
 
     store: Store
@@ -93,6 +93,7 @@ class SnapshotTerms(NamedTuple):
     layout: Layout
     terms: ReadTerms
     begin: Mapping[int, int]
+    ends: Mapping[Lane, Mapping[int, int]]
     prefix: bytes
     is_wanted: Callable[[Record], bool]
     pace: Pace
@@ -150,7 +151,7 @@ class LaneSnapshot:
         self._process = b""
         self._begin: dict[int, int] = {}
         # It may have been further when the snapshot began than it is when its turn comes.
-        self._highest: dict[int, int] = {lane.partition: given.begin.get(lane.partition, 0)}
+        self._highest: Mapping[int, int] = given.ends[lane]
         self._as_of_ms = 0
         self._watermark: Watermark | None = None
         self._yielded: dict[bytes, Position | None] = {}  # by the digest of the key, which may be long

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from keylane.errors import SnapshotOutdated
 from keylane.ports import Deadline
+from keylane.query import lane_scan
 from keylane.query.changes import TopicPosition, read_watermarks
 from keylane.query.conditions import Asked, FieldQuestion, question_of
 from keylane.query.lane_snapshot import SHARE_OF_TIME, LaneCut, LaneRows, LaneSnapshot, Pace, SnapshotTerms
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from keylane.model.records import Layout, Record
     from keylane.query.changes import ChangeReader
-    from keylane.query.store import ReadTerms
+    from keylane.query.store import Reading, ReadTerms
     from keylane.state.lanes import Lane
 
 
@@ -59,7 +60,8 @@ class TopicSnapshot:
         log = reader.log()
         # Where its stream goes on, others may know the newest layout already.
         self._store.layouts.refresh(topic, Deadline.after_ms(terms.timeout_ms, self._store.clock))
-        watermarks = read_watermarks(self._store, topic, terms.timeout_ms).watermarks
+        reading = read_watermarks(self._store, topic, terms.timeout_ms)
+        watermarks = reading.watermarks
         watermarks.check_complete(partial=terms.partial)
         self.layout: Layout = watermarks.layout
         self.lanes: list[Lane] = Span.of_prefix(scan.prefix).lanes(self.layout)
@@ -73,8 +75,8 @@ class TopicSnapshot:
             for condition in self._question.conditions if scope is not None else ():
                 scope.check_condition(condition.field)  # type: ignore[union-attr]  # it is one, see above
         self._given = SnapshotTerms(
-            *(self._store, log, self.layout, terms, self.begin.next_offsets, scan.prefix, self._is_wanted),
-            *(Pace(self._store.clock, SHARE_OF_TIME), scope),
+            *(self._store, log, self.layout, terms, self.begin.next_offsets, _ends(reading), scan.prefix),
+            *(self._is_wanted, Pace(self._store.clock, SHARE_OF_TIME), scope),
         )
 
     def parts(self) -> Iterator[LaneRows | LaneCut]:
@@ -113,3 +115,12 @@ class TopicSnapshot:
         return self._question.is_met_by(
             record, lambda: self._reader.decoder().decode_or_explain(self.layout, record)
         )
+
+
+def _ends(reading: Reading) -> dict[Lane, dict[int, int]]:
+    """Return how far each lane is, as `LaneSnapshot` has it."""
+    known = reading.watermarks.by_lane
+    taking = [lane for lane, watermark in known.items() if watermark.has_strays]
+    replies = reading.run([lane_scan.read_strays(reading.layout, lane) for lane in taking]) if taking else []
+    strays = dict(zip(taking, map(lane_scan.parse_strays, replies), strict=True))
+    return {lane: strays.get(lane, {}) | {lane.partition: each.next_offset} for lane, each in known.items()}

@@ -68,7 +68,7 @@ def _changes(
         "partition",
         "offset",
         f.coalesce(f.unix_millis("timestamp"), f.lit(0)).alias("ms"),
-        f.when(f.length("key").between(1, KEY_LIMIT_BYTES), f.col("key")).alias("key"),
+        "key",
         kind.cast("tinyint").alias("kind"),
         group.alias("group"),
         *(field.alias(name) for name, field in found.items()),

@@ -95,7 +95,12 @@ def _compute(rows: DataFrame, condition: str | Column) -> str:
 
 def _select(rows: DataFrame, select: str) -> str:
     column = _selected(select)
-    kind = rows.select(column.alias("selected")).schema[0].dataType
+    kind, of_more = (
+        each.select(column.alias("selected")).schema[0].dataType
+        for each in (rows, rows.withColumn("more", f.lit(0)))
+    )
+    if kind != of_more:  # the job has columns of its own beside those of a record
+        return "* is no field: name the columns"
     if not isinstance(kind, t.StructType | t.MapType | t.VariantType):
         return f"it gives {kind.simpleString()}, not an object: name its fields, as in {select} as name"
     unnamed = (

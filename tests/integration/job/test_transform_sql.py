@@ -96,6 +96,8 @@ def test_of_a_change_event_sql_sees_the_row(spark, event, row, parsed):
         ("select", "raw_value as v", "select: Spark can't compute it: [UNRESOLVED_COLUMN"),
         ("select", "upper(value)", "select: it gives string, not an object"),
         ("select", "offset as o, upper(value)", "select: each field needs a name"),
+        ("select", "key, *", "select: * is no field: name the columns"),
+        ("select", "struct(*)", "select: * is no field: name the columns"),
         ("select", "explode(array(1)) as x", "select: Spark can't compute it: [UNSUPPORTED_GENERATOR"),
         ("select", "row_number() over (order by offset) as n", "select: Spark can't compute it: [WINDOW"),
         ("where", "try_variant_get(json, 'a', 'int') = 1", "where: Spark can't compute it: [INVALID_VARIANT"),

@@ -44,9 +44,6 @@ __all__ = [
 ]
 
 
-_LOG_COLUMNS = "partition int, offset bigint, timestamp timestamp, key binary, value binary"
-
-
 def sql_faults(config: Config) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield the fields of a file whose SQL Spark can't compute, with its reasons.
 
@@ -58,11 +55,8 @@ def sql_faults(config: Config) -> Iterator[tuple[tuple[str, ...], str]]:
     views = [name for name, view in config.views.items() if view.where]
     if not topics and not views:
         return
-    from pyspark.errors import AnalysisException  # noqa: PLC0415 (brings Spark)
-
-    from keylane_spark.engine import session  # noqa: PLC0415
-    from keylane_spark.engine.record_sql import why_invalid  # noqa: PLC0415
-    from keylane_spark.views.sources import check_view  # noqa: PLC0415
+    from keylane_spark.engine import session  # noqa: PLC0415 (brings Spark)
+    from keylane_spark.engine.record_sql import why_invalid, why_no_condition  # noqa: PLC0415
 
     spark = session.start(None, {"spark.ui.enabled": False})
     try:
@@ -70,12 +64,9 @@ def sql_faults(config: Config) -> Iterator[tuple[tuple[str, ...], str]]:
             option, _, reason = why_invalid(spark, definition).partition(": ")
             if reason:
                 yield ("topics", name, option), reason
-        rows = spark.createDataFrame([], _LOG_COLUMNS)
         for name in views:
-            try:
-                check_view(rows, config.definition(name))
-            except AnalysisException as error:
-                yield ("views", name, "where"), f"Spark can't compute it: {session.words_of(error)}"
+            if reason := why_no_condition(spark, config.views[name].where):
+                yield ("views", name, "where"), reason
     finally:
         session.stop(spark)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from pyspark.errors import AnalysisException, ParseException
@@ -24,7 +24,9 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from keylane_spark.config.transforms import Transform
+from keylane_spark.engine.session import REFUSALS
 from keylane_spark.engine.try_eval import never_failing
+from keylane_spark.engine.value_errors import why_not_computed
 
 AS_IT_IS, OTHER, QUOTED, NO_JSON, UNREAD = np.arange(5, dtype=np.int8)
 """Where Spark finds the JSON of a value: it is the value, or the `row` of an event; it is `text`, which has
@@ -35,7 +37,6 @@ UNREAD_RESULT, QUOTED_NUMBERS = "\0", "\1"
 NULL_RESULT = ""
 """`selected` where `select` is NULL: no JSON is empty."""
 
-_COLUMNS = "key binary, value string, json variant, timestamp timestamp, partition int, offset bigint"
 _MOST_MS = 9_223_372_036_854_775
 """Spark's times are microseconds in 64 bits: a later `timestamp` is null, as that of a record without one."""
 _RAW = "raw_"
@@ -45,36 +46,69 @@ _UNNAMED = re.compile(r"col\d+")
 
 def why_invalid(spark: SparkSession, transform: Transform) -> str:
     """Return why Spark can't compute a topic's SQL on single records, "" if it can."""
-    rows = spark.createDataFrame([], _COLUMNS)
-    for option, text in (("where", transform.where), ("select", transform.select)):
-        try:
-            if text is None:
-                continue
-            if option == "where":
-                rows.where(text)
-            elif reason := _why_no_object(rows, text):
-                return reason
-        except AnalysisException as error:
-            reason = str(error).strip().partition("\n")[0]
-            return f"{option}: Spark can't compute it: {reason}"
+    if reason := why_no_condition(spark, transform.where):
+        return f"where: {reason}"
+    if reason := _why_not(spark, _select, transform.select):
+        return f"select: {reason}"
     return ""
 
 
-def _why_no_object(rows: DataFrame, select: str) -> str:
+def why_no_condition(spark: SparkSession, where: str | None) -> str:
+    """Return why Spark can't compute a condition on single records, "" if it can or there is none."""
+    return _why_not(spark, _compute, where)
+
+
+@functools.cache
+def _why_not(spark: SparkSession, use: Callable[[DataFrame, str], str], sql: str | None) -> str:
+    try:
+        return use(_no_records(spark), sql) if sql else ""
+    except REFUSALS as error:
+        if reason := why_not_computed(error):
+            return reason
+        raise
+
+
+def _no_records(spark: SparkSession) -> DataFrame:
+    """A table without rows, though Spark does not know that: what is computed of it is compiled.
+
+    A task compiles paths, patterns and formats that do not depend on a record before it sees any, and fails.
+    """
+    number = f.when(f.col("id") > 0, f.col("id"))  # may be null, as all columns of a record
+    rows = spark.range(0, 1, 1, 1).where("id < 0").select(number.alias("id"))
+    return rows.withColumn("text", f.col("id").cast("string")).select(
+        f.col("text").cast("binary").alias("key"),
+        f.col("text").alias("value"),
+        f.try_parse_json("text").alias("json"),
+        f.timestamp_millis("id").alias("timestamp"),
+        f.col("id").cast("int").alias("partition"),
+        f.col("id").alias("offset"),
+    )
+
+
+def _compute(rows: DataFrame, condition: str | Column) -> str:
+    # In a condition Spark refuses what does not depend on one record: aggregates, window functions, explode.
+    rows.where(condition)
+    column = f.expr(f"({condition}\n)") if isinstance(condition, str) else condition
+    rows.select(never_failing(column)).collect()
+    return ""
+
+
+def _select(rows: DataFrame, select: str) -> str:
     column = _selected(select)
-    kind = rows.select(column.alias("selected")).schema[0].dataType
+    kind, of_more = (
+        each.select(column.alias("selected")).schema[0].dataType
+        for each in (rows, rows.withColumn("more", f.lit(0)))
+    )
+    if kind != of_more:  # the job has columns of its own beside those of a record
+        return "* is no field: name the columns"
     if not isinstance(kind, t.StructType | t.MapType | t.VariantType):
-        return (
-            f"select: it gives {kind.simpleString()}, not an object: name its fields, as in {select} as name"
-        )
+        return f"it gives {kind.simpleString()}, not an object: name its fields, as in {select} as name"
     unnamed = (
         [name for name in kind.names if _UNNAMED.fullmatch(name)] if isinstance(kind, t.StructType) else []
     )
     if unnamed:
-        return "select: each field needs a name, as in upper(value) as name"
-    # In a condition Spark refuses what does not depend on one record: aggregates, window functions, explode.
-    rows.where(f.to_json(column).isNotNull())
-    return ""
+        return "each field needs a name, as in upper(value) as name"
+    return _compute(rows, f.to_json(column).isNotNull())
 
 
 def _selected(select: str) -> Column:

@@ -10,11 +10,16 @@ from __future__ import annotations
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 
 _DATA_EXCEPTION = "22"
 _OF_VALUES = frozenset(
-    {"java.lang.ArithmeticException", "java.time.DateTimeException", "java.lang.StackOverflowError"}
+    {
+        "java.lang.ArithmeticException",
+        "java.lang.StackOverflowError",
+        "java.time.DateTimeException",
+        "java.util.regex.PatternSyntaxException",
+    }
 )
 _MOST_CAUSES = 10
 
@@ -35,3 +40,14 @@ def is_about_a_value(error: PySparkException | Py4JJavaError) -> bool:
             return True
         cause = cause.getCause()
     return False
+
+
+def why_not_computed(error: PySparkException | Py4JJavaError) -> str:
+    """Why Spark can't compute SQL, in a line; "" where the error is none of the SQL."""
+    if not (isinstance(error, AnalysisException) or is_about_a_value(error)):
+        return ""
+    reason: Any = error
+    if isinstance(error, Py4JJavaError):
+        reason = (error.java_exception.getCause() or error.java_exception).toString()
+    line, _, _ = str(reason).strip().partition("\n")
+    return f"Spark can't compute it: {line}"

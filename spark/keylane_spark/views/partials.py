@@ -43,23 +43,13 @@ class PartialWindow:
     last_offset: int = 0
 
 
-def check_where(rows: DataFrame, view: Definition) -> None:
-    """Raise pyspark's AnalysisException where `where` is no condition on a single record.
-
-    Spark would take a window function in a column: its result depends on how rows are divided into batches.
-    """
-    if view.where:
-        read_values(rows, view, None)[0].where(view.where)
-
-
 def partials(
     rows: DataFrame, view: Definition, watermark_ms: int = 0, registry: RegistrySettings | None = None
 ) -> DataFrame:
     """Rows of the Kafka source -> one row for each partial window; `parse_partials` reads them.
 
     No session has both records that are late by this event time and others: how rows are divided into batches
-    makes no difference. Raises pyspark's AnalysisException where `where` is not valid SQL over these rows;
-    the task may fail with RegistryUnavailable.
+    makes no difference. The task may fail with RegistryUnavailable.
     """
     rows, fields = read_values(rows, view, registry)
     rows = rows.withColumn("wanted", wanted(view.where))

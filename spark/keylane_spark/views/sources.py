@@ -15,18 +15,9 @@ from keylane_spark.engine.value_errors import is_about_a_value
 from keylane_spark.lanes.lane import LaneTarget
 from keylane_spark.lanes.view_lanes import ViewLanes
 from keylane_spark.views.closings import Stretch
-from keylane_spark.views.partials import PartialWindow, check_where, parse_partials, partials
+from keylane_spark.views.partials import PartialWindow, parse_partials, partials
 from keylane_spark.views.table_rows import failed_changes, row_changes
 from keylane_spark.views.values import error_of_task
-
-
-def check_view(rows: DataFrame, view: Definition) -> None:
-    """Raise pyspark's AnalysisException where the view can't be computed of rows of the Kafka source."""
-    check_where(rows, view)
-    if view.has_rows:
-        row_changes(rows, view)
-    else:
-        partials(rows, view)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,7 @@ def row_changes(rows: DataFrame, view: Definition, registry: RegistrySettings | 
     """Rows of the Kafka source -> partition, offset, ms, key, kind, group and c0, c1, ... of each record.
 
     `key`: null where a record has none. `c<number>`: of a column with a field, the number, or for `count`
-    whether there is a value. Raises pyspark's AnalysisException where `where` is not valid SQL; the task may
-    fail with RegistryUnavailable.
+    whether there is a value. The task may fail with RegistryUnavailable.
     """
     rows, fields = read_values(rows, view, registry)
     rows = rows.withColumn("wanted", wanted(view.where))
@@ -69,7 +68,7 @@ def _changes(
         "partition",
         "offset",
         f.coalesce(f.unix_millis("timestamp"), f.lit(0)).alias("ms"),
-        f.when(f.length("key").between(1, KEY_LIMIT_BYTES), f.col("key")).alias("key"),
+        "key",
         kind.cast("tinyint").alias("kind"),
         group.alias("group"),
         *(field.alias(name) for name, field in found.items()),

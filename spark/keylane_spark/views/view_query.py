@@ -3,20 +3,20 @@
 from collections.abc import Callable, Collection
 from dataclasses import asdict
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
 from keylane.errors import TopicChanged, WriterError
 from keylane.model.kafka import TopicPartition
 from keylane_spark.context import JobContext
 from keylane_spark.engine import kafka_source
+from keylane_spark.engine.record_sql import why_no_condition
 from keylane_spark.lanes.lane import LaneTarget
 from keylane_spark.stream.batch_query import STOP_S, BatchQuery, batch_ends
 from keylane_spark.stream.freshness import ObservedEnds, topic_complete_as_of_ms
 from keylane_spark.stream.leaders import Leaders
 from keylane_spark.views.closings import Offsets, Stretch
 from keylane_spark.views.open_view import ViewOpening
-from keylane_spark.views.sources import GapCheck, RowSource, check_view
+from keylane_spark.views.sources import GapCheck, RowSource
 from keylane_spark.views.view_writer import FoldCounts
 
 EVERY = "1 second"
@@ -49,6 +49,8 @@ class ViewQuery(BatchQuery):
     def start(self) -> None:
         """Bring all lanes to the offsets of the furthest one, then start the query."""
         context, writer = self._context, self._opening.writer
+        if reason := why_no_condition(context.spark, self._opening.view.where):
+            raise WriterError(f"view {self._opening.name!r}: {reason}")
         self._is_compacted = context.broker.is_compacted(self._topic)
         if self._is_compacted is None and not self._opening.view.has_rows:
             self.say(
@@ -62,11 +64,6 @@ class ViewQuery(BatchQuery):
             self._report(writer.fold(source, offsets, self._positions, lanes), 0)
         positions = self._by_partition(self._positions)
         rows = kafka_source.stream_of(context.spark, context.broker.connection, positions, self._job)
-        try:
-            check_view(rows, self._opening.view)
-        except AnalysisException as error:
-            reason = str(error).strip().partition("\n")[0]
-            raise WriterError(f"view {self._opening.name!r}: Spark can't compute it: {reason}") from error
         writer.report_stop("")
         self._compare_clocks()
         self.start_reading(rows, EVERY)

@@ -322,3 +322,25 @@ def test_a_view_of_keys_is_of_each_key_s_latest_record_whatever_grows_or_is_kill
         assert not query.ask(f"/views/{view}")[1]["incomplete"]
     finally:
         running.end()
+
+
+def test_a_view_of_keys_counts_records_whose_keys_are_empty_or_too_long_for_a_path(
+    kafka, redis_cluster, query, tmp_path, view
+):
+    """Ranges, finds and counts have them too."""
+    topic = f"of-{view}"
+    create_topic(kafka, topic, PARTITIONS)
+    table, keys = KeyedRecords(kafka, topic, random.Random(1)), (b"", b"k" * 70_000, b"plain")
+    table.send([(key, b'{"status": "new", "price": 1}') for key in keys])
+    text = KEYS.replace("{topic}", topic).replace("{view}", view).replace("{reader}", "direct")
+    with jobs.running(kafka, redis_cluster, tmp_path, text):
+
+        def counts() -> dict[str, int] | None:
+            found = whole(query, view)
+            return found and {name[0]: columns["n"] for name, columns in found.items()}
+
+        eventually_equal(counts, {"new": 3})
+        table.send([(key, b'{"status": "paid"}') for key in keys[:2]])
+        eventually_equal(counts, {"new": 1, "paid": 2})
+        table.send([(key, None) for key in keys])
+        eventually_equal(counts, {})

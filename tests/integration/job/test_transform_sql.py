@@ -96,8 +96,27 @@ def test_of_a_change_event_sql_sees_the_row(spark, event, row, parsed):
         ("select", "raw_value as v", "select: Spark can't compute it: [UNRESOLVED_COLUMN"),
         ("select", "upper(value)", "select: it gives string, not an object"),
         ("select", "offset as o, upper(value)", "select: each field needs a name"),
+        ("select", "key, *", "select: * is no field: name the columns"),
+        ("select", "struct(*)", "select: * is no field: name the columns"),
         ("select", "explode(array(1)) as x", "select: Spark can't compute it: [UNSUPPORTED_GENERATOR"),
         ("select", "row_number() over (order by offset) as n", "select: Spark can't compute it: [WINDOW"),
+        ("where", "try_variant_get(json, 'a', 'int') = 1", "where: Spark can't compute it: [INVALID_VARIANT"),
+        (
+            "where",
+            "value rlike '('",
+            "where: Spark can't compute it: java.util.regex.PatternSyntaxException: ",
+        ),
+        ("where", "value like '50%\\\\'", "where: Spark can't compute it: [INVALID_FORMAT.ESC_AT_THE_END]"),
+        (
+            "select",
+            "date_format(timestamp, 'bad!') as d",
+            "select: Spark can't compute it: [INVALID_DATETIME",
+        ),
+        (
+            "select",
+            "from_utc_timestamp(timestamp, 'Zone') as t",
+            "select: Spark can't compute it: [INVALID_TIM",
+        ),
     ],
 )
 def test_sql_that_is_not_of_one_record_is_refused_with_a_reason(spark, option, text, why):

@@ -42,6 +42,8 @@ TABLES = {
     "no_sql": 'where = "no_such_column = 1"',
     "no_module": 'transform = "no_such_module:anything"',
     "sums": 'select = "sum(offset) as s"',
+    "no_path": """where = "variant_get(json, 'status', 'string') = 'active'"\non_error = "skip" """,
+    "no_pattern": """select = "regexp_like(value, '(') as v"\non_error = "keep" """,
 }
 MODULE = """
 import json
@@ -258,6 +260,11 @@ def test_a_bad_record_is_skipped_or_kept_and_the_log_says_where_it_is(transforme
         ("no_sql", "where: Spark can't compute it: [UNRESOLVED_COLUMN"),
         ("sums", "select: Spark can't compute it: [INVALID_WHERE_CONDITION"),
         ("no_module", "transform: there is no module 'no_such_module'"),
+        ("no_path", "where: Spark can't compute it: [INVALID_VARIANT_GET_PATH]"),
+        (
+            "no_pattern",
+            "select: Spark can't compute it: java.util.regex.PatternSyntaxException: Unclosed group",
+        ),
     ],
 )
 def test_what_can_t_run_stops_its_topic_alone(transformed, kind, why):

@@ -61,6 +61,8 @@ VIEWS = {
         f"[views.{{view}}]\ntopic = '{{topic}}'\nwhere = 'no_such > 1'\n[views.{{view}}.{COUNT}"
         "[views.{view}-many]\ntopic = '{topic}'\nwhere = 'row_number() over (order by offset) = 1'\n"
         f"[views.{{view}}-many.{COUNT}"
+        "[views.{view}-path]\ntopic = '{topic}'\nwhere = \"variant_get(json, 'user', 'string') = 'ann'\"\n"
+        f"[views.{{view}}-path.{COUNT}"
         f"[views.{{view}}-other]\n{BY_USER}window = '1m'\n[views.{{view}}-other.{COUNT}"
     ),
     "early": f"[views.{{view}}]\ntopic = '{{topic}}-later'\n[views.{{view}}.{COUNT}",
@@ -336,9 +338,10 @@ def test_a_view_counts_the_records_of_partitions_that_its_topic_is_given_later(k
 
 
 def test_a_view_that_spark_cannot_compute_stops_alone_and_says_why(kafka, shared, query):
-    """One condition names a column that there is not, one looks at more than a single record."""
+    """One condition names a column that there is not, one looks at more than a single record, one has a path
+    that is none."""
     topic, view = named("failing")
-    for name in (view, f"{view}-many"):
+    for name in (view, f"{view}-many", f"{view}-path"):
         shared.running.wait_for(f"view {name!r} STOPS until the job's next start: ")
     produce(kafka, topic, some_events(50, 5))
     eventually(lambda: counted(query, f"{view}-other") == 50)
@@ -347,6 +350,7 @@ def test_a_view_that_spark_cannot_compute_stops_alone_and_says_why(kafka, shared
     assert "Spark can't compute it" in document["stopped"]
     assert "no_such" in document["stopped"]
     assert "window functions" in query.ask(f"/views/{view}-many")[1]["stopped"]
+    assert "INVALID_VARIANT_GET_PATH" in query.ask(f"/views/{view}-path")[1]["stopped"]
     assert "stopped" not in query.ask(f"/views/{view}-other")[1]
     eventually(lambda: scrape(shared.metrics_port).get(("keylane_view_stops_total", view)) == 1)
 

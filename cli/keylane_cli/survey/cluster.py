@@ -127,12 +127,12 @@ def find_topics(environment: Mapping[str, str]) -> Mapping[str, int]:
 
 
 def find_eviction_policies(environment: Mapping[str, str]) -> set[str]:
-    """Return the policies of the primaries of the Redis Cluster. Raises PartUnreachable, KeylaneError."""
+    """Return the policies of the nodes of the Redis Cluster. Raises PartUnreachable, KeylaneError."""
     settings = redis_settings(references.resolved(environment))
     if why := find_redis_fault(settings, REDIS):
         raise PartUnreachable(why)
     with closing(Cluster(settings, NO_METER)) as cluster:
-        return set(eviction_policies(cluster, Clock()).values())
+        return set(eviction_policies(cluster, Clock(), with_replicas=True).values())
 
 
 def describe_missing(wanted: Iterable[str], present: Collection[str]) -> list[str]:

@@ -136,13 +136,13 @@ def check_kafka(variables: Mapping[str, str], config: Path) -> Iterator[Check]:
         yield Check("kafka cluster", "warning", "not looked at", f"set {env_file.KAFKA} to look at Kafka")
         return
     try:
-        present = cluster.find_topics({**variables, env_file.REDIS: ""})
-        yield Check("kafka cluster", "ok", f"answers; number of topics: {len(present)}")
         wanted = topics.load_topics(config) if config.exists() else {}
+        present, absent = cluster.find_topics({**variables, env_file.REDIS: ""}, wanted)
     except (StackError, errors.KeylaneError) as error:
         yield Check("kafka cluster", "failed", str(error), f"see {_TROUBLE}")
         return
-    for missing in cluster.describe_missing(wanted, present):
+    yield Check("kafka cluster", "ok", f"answers; number of topics: {len(present)}")
+    for missing in absent:
         yield Check("topics", "failed", missing, f"correct {config}, or let the job create it: create_topics")
 
 

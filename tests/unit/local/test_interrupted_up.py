@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 import pytest
@@ -14,7 +15,7 @@ JOB = """
 import os, signal
 
 def read(*_):
-    os.kill(os.getppid(), signal.SIGINT)
+    os.kill(os.getppid(), signal.SIGUSR1)
     print("keylane: ready", flush=True)
 
 signal.signal(signal.SIGHUP, read)
@@ -41,6 +42,7 @@ class JobAlone(stacks.Stack):
 @pytest.fixture
 def stack(tmp_path, monkeypatch):
     monkeypatch.setattr(stacks, "_prepare", lambda _: None)
+    before = signal.signal(signal.SIGUSR1, signal.default_int_handler)  # SIGINT may be ignored here
     config = tmp_path / "keylane.toml"
     config.write_text("[topics.a]")
     found = JobAlone(
@@ -49,6 +51,7 @@ def stack(tmp_path, monkeypatch):
     found.up()
     yield found
     found.down()
+    signal.signal(signal.SIGUSR1, before)
 
 
 def test_a_job_that_reads_its_file_again_serves_on_and_is_asked_again_by_the_next_call(stack):

@@ -152,11 +152,15 @@ def find_topics(environment: Mapping[str, str], wanted: Iterable[str]) -> tuple[
 
 
 def find_eviction_policies(environment: Mapping[str, str]) -> set[str]:
-    """Return the policies of the nodes of the Redis Cluster. Raises PartUnreachable, KeylaneError."""
+    """Return the policies of the nodes of the Redis Cluster, whose slots are all served.
+
+    Raises PartUnreachable, KeylaneError: for a slot that no node serves, too.
+    """
     settings = redis_settings(references.resolved(environment))
     if why := find_redis_fault(settings, REDIS):
         raise PartUnreachable(why)
     with closing(Cluster(settings, NO_METER)) as cluster:
+        RedisState(cluster).hosts(range(SLOTS), _deadline(Clock()))
         return set(eviction_policies(cluster, Clock(), with_replicas=True).values())
 
 

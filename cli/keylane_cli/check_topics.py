@@ -13,7 +13,7 @@ from keylane.errors import ask_meant
 from keylane.model.records import MAX_LANES
 from keylane.state.field_index import indexes_of, split_entries
 from keylane_cli.check_config import CheckFinding, ValidConfig
-from keylane_cli.survey.cluster import describe_missing, reach
+from keylane_cli.survey.cluster import Survey, TopicRefused, reach
 from keylane_cli.survey.compression_saving import find_saving
 from keylane_cli.survey.key_memory import (
     END_BYTES,
@@ -90,20 +90,24 @@ def look_at(valid: ValidConfig, environment: Mapping[str, str]) -> list[CheckFin
     Raises PartUnreachable, KeylaneError.
     """
     with reach(environment) as survey:
-        found = list(_find_missing(valid, survey.topics))
+        found = list(_find_missing(valid, survey))
         shards = survey.find_shards()
         used = {*valid.config.topics, *(view.topic for view in valid.config.views.values())}
-        samples = {name: survey.sample(name, counts=True) for name in sorted(used & survey.topics.keys())}
+        samples = {}
+        for name in sorted(used & survey.topics.keys()):
+            try:
+                samples[name] = survey.sample(name, counts=True)
+            except TopicRefused as error:
+                found.append(CheckFinding("wrong", _place_of(valid, name), str(error)))
     for name, sample in samples.items():
         if sample.has_schemas:
             decoded, fault = decode_registered(sample.values, environment)
             samples[name] = replace(sample, decoded=decoded)
             if fault:
-                table = ("topics", name) if name in valid.config.topics else ("views",)
                 what = (
                     f"the values of topic {name!r} are of a Schema Registry, and were not looked at: {fault}"
                 )
-                found.append(CheckFinding("warning", valid.place(*table), what))
+                found.append(CheckFinding("warning", _place_of(valid, name), what))
     for name, topic in valid.config.topics.items():
         if name in samples:
             found += check_topic(valid, name, topic, samples[name], shards)
@@ -115,10 +119,14 @@ def look_at(valid: ValidConfig, environment: Mapping[str, str]) -> list[CheckFin
     return found
 
 
-def _find_missing(valid: ValidConfig, present: Mapping[str, int]) -> Iterator[CheckFinding]:
+def _place_of(valid: ValidConfig, topic: str) -> str:
+    return valid.place("topics", topic) if topic in valid.config.topics else valid.place("views")
+
+
+def _find_missing(valid: ValidConfig, survey: Survey) -> Iterator[CheckFinding]:
     creates = valid.config.job.create_topics
     for name in valid.config.topics:
-        for sentence in describe_missing([name], present):
+        for sentence in survey.describe_missing([name]):
             place = valid.place("topics", name)
             if creates:
                 yield CheckFinding("note", place, f"{sentence}: the job creates it")
@@ -126,7 +134,7 @@ def _find_missing(valid: ValidConfig, present: Mapping[str, int]) -> Iterator[Ch
                 yield CheckFinding("wrong", place, sentence)
     for name, view in valid.config.views.items():
         if view.topic not in valid.config.topics:
-            for sentence in describe_missing([view.topic], present):
+            for sentence in survey.describe_missing([view.topic]):
                 yield CheckFinding("wrong", valid.place("views", name, "topic"), sentence)
 
 

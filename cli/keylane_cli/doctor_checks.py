@@ -136,18 +136,18 @@ def check_kafka(variables: Mapping[str, str], config: Path) -> Iterator[Check]:
         yield Check("kafka cluster", "warning", "not looked at", f"set {env_file.KAFKA} to look at Kafka")
         return
     try:
-        present = cluster.find_topics({**variables, env_file.REDIS: ""})
-        yield Check("kafka cluster", "ok", f"answers; number of topics: {len(present)}")
         wanted = topics.load_topics(config) if config.exists() else {}
+        present, absent = cluster.find_topics({**variables, env_file.REDIS: ""}, wanted)
     except (StackError, errors.KeylaneError) as error:
         yield Check("kafka cluster", "failed", str(error), f"see {_TROUBLE}")
         return
-    for missing in cluster.describe_missing(wanted, present):
+    yield Check("kafka cluster", "ok", f"answers; number of topics: {len(present)}")
+    for missing in absent:
         yield Check("topics", "failed", missing, f"correct {config}, or let the job create it: create_topics")
 
 
 def check_redis(variables: Mapping[str, str]) -> Iterator[Check]:
-    """Check each primary's `maxmemory-policy`: the state is not a cache."""
+    """Check that the cluster answers, and each node's `maxmemory-policy`: the state is not a cache."""
     name, nodes = "maxmemory-policy", variables.get(env_file.REDIS, "")
     if not nodes:
         yield Check(name, "warning", "not looked at", f"set {env_file.REDIS} to look at Redis")
@@ -155,8 +155,9 @@ def check_redis(variables: Mapping[str, str]) -> Iterator[Check]:
     try:
         named = cluster.find_eviction_policies(variables)
     except (StackError, errors.KeylaneError) as error:
-        yield Check(name, "warning", f"cannot be read at {nodes}: {error}")
+        yield Check("redis cluster", "failed", str(error), f"see {_TROUBLE}")
         return
+    yield Check("redis cluster", "ok", "answers")
     if not named:
         yield Check(name, "warning", f"cannot be read at {nodes}: the user may not run INFO")
     elif named == {SAFE_POLICY}:

@@ -1,6 +1,7 @@
 """`keylane job`: the Spark job alone, in the foreground, as a unit file or a container runs it."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -19,6 +20,7 @@ def job(config: Path) -> None:
 
     It takes the KEYLANE_ variables of the environment, and those of keylane.env beside the configuration.
     """
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the job handles it, before it reads its file
     if not config.exists():
         raise BadInput(f"{config} does not exist: `keylane new` writes one, --config names another")
     env_file.apply(env_file.beside(config), os.environ)

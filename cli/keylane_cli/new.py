@@ -13,13 +13,13 @@ from keylane_local.errors import BadInput, StackError
 
 TOPICS, SETTINGS, DEPLOYMENT = "keylane.toml", env_file.NAME, "samconfig.toml"
 _SECRETS = ("KEYLANE_KAFKA_SASL_PASSWORD", "KEYLANE_REDIS_PASSWORD")
-_STACK = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,127}")
+_STACK = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,39}")
 _ADDRESSES = re.compile(r"[^/@\s,\"\\]+:\d{1,5}(,[^/@\s,\"\\]+:\d{1,5})*")
 
 
 def _check_stack(_: click.Context, __: click.Parameter, given: str | None) -> str | None:
     if given is not None and not _STACK.fullmatch(given):
-        raise click.BadParameter("a stack's name has letters, digits and hyphens, and begins with a letter")
+        raise click.BadParameter("a stack's name is a letter and up to 39 letters, digits and hyphens")
     return given
 
 

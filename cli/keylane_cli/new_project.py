@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from keylane.errors import UnknownTopic
 from keylane.model.records import KeyFields
-from keylane_cli.survey.cluster import PARTITIONS, Survey, describe_missing, reach
+from keylane_cli.survey.cluster import PARTITIONS, Survey, reach
 from keylane_cli.survey.compression_saving import CompressionSaving, find_saving
 from keylane_cli.survey.lane_balance import WORTH_BYTES, Proposal, propose_stripes
 from keylane_cli.survey.partitioner_guess import USUAL, PartitionerGuess
@@ -96,7 +96,7 @@ def look_at(
     given = {**environment, KAFKA: project.bootstrap, REDIS: project.redis_nodes}
     with reach(given, OPTIONS) as survey:
         names = project.topics or sorted(name for name in survey.topics if not name.startswith(_INTERNAL))
-        missing = describe_missing(names, survey.topics)
+        missing = survey.describe_missing(names)
         if missing and not creates:
             raise BadInput(f"{'; '.join(missing)} (--create-topics lets the job create it)")
         if not names:

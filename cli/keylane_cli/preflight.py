@@ -32,19 +32,18 @@ def check(options: StackOptions, config: Path | None) -> Mapping[str, int]:
     if not options.outside_kafka:
         return {}
     given = {**os.environ, env_file.KAFKA: options.outside_kafka, env_file.REDIS: options.outside_redis or ""}
+    wanted = topics.load_topics(config) if config and not _creates(config) else {}
     try:
-        present = cluster.find_topics(given)
+        present, unknown = cluster.find_topics(given, wanted)
     except KeylaneError as error:
         raise StackError(str(error)) from error
     if options.outside_redis:
         _check_redis(given)
-    if config and not _creates(config):
-        wanted = topics.load_topics(config)
-        if unknown := cluster.describe_missing(wanted, present):
-            missing_topics = "; ".join(unknown)
-            end = "" if missing_topics.endswith("?") else "."
-            advice = f"Correct {config}, or let the job create it with [job] create_topics = true"
-            raise BadInput(f"{missing_topics}{end} {advice}")
+    if unknown:
+        missing_topics = "; ".join(unknown)
+        end = "" if missing_topics.endswith("?") else "."
+        advice = f"Correct {config}, or let the job create it with [job] create_topics = true"
+        raise BadInput(f"{missing_topics}{end} {advice}")
     return present
 
 

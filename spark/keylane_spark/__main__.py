@@ -10,10 +10,14 @@ At SIGHUP it reads its file again and goes on with the topics and views that are
 
 from __future__ import annotations
 
+import signal
+
+if __name__ == "__main__":  # The imports take a second, and the file is read after them in any case.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
 import argparse
 import contextlib
 import os
-import signal
 import sys
 import tempfile
 import threading

@@ -26,6 +26,7 @@ def run(context: JobContext, stop: threading.Event) -> bool:
     BadConfig; at the beginning UnknownTopic, for one that the process has not served before, and what Spark
     refuses where it has served none.
     """
+    context.metrics.keep(context.config.topics, context.config.views)
     ownership = Ownership(context.redis, context.clock, context.write_options, context.say)
     sweeper = Sweeper(context.redis, ownership, context.clock, context.config, context.say)
     keeper = RecordKeeper(ownership, context.say)
@@ -61,6 +62,7 @@ def _serve(context: JobContext, ownership: Ownership, sweeper: Sweeper, stop: th
     reported, openings = "", None
     while not stop.is_set():
         is_first = openings is None
+        context.metrics.flush_due()
         try:
             pauses.begin()
             openings = open_topics(context, ownership, openings.parked if openings else None)

@@ -9,7 +9,12 @@ import time
 from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
     AdminClient,
+    ResourcePatternType,
+    ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialUpsertion,
@@ -35,7 +40,8 @@ class SecureKafka(Kafka):
     """The local stack's broker with further listeners.
 
     SECURE accepts all SASL mechanisms over TLS, UNENCRYPTED the same without TLS, MUTUAL client certificates.
-    ELSEWHERE has a certificate for another host name, EXPIRED an expired one.
+    ELSEWHERE has a certificate for another host name, EXPIRED an expired one. A topic without an access
+    control list is anybody's.
     """
 
     def __init__(self, data: Path) -> None:
@@ -96,12 +102,23 @@ class SecureKafka(Kafka):
             "listeners": ",".join([*advertised, f"CONTROLLER://{HOST}:{self.controller_port}"]),
             "advertised.listeners": ",".join(advertised),
             "listener.security.protocol.map": ",".join(":".join(pair) for pair in protocols.items()),
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "allow.everyone.if.no.acl.found": "true",
+            "super.users": "User:ANONYMOUS",
         }
         for name, (_, pair, options) in listeners.items():
             tls = {"ssl.keystore.type": "PEM", "ssl.keystore.location": pair.both} if pair else {}
             for option, value in {**tls, **options}.items():
                 lines[f"listener.name.{name.lower()}.{option}"] = value
         return "".join(f"{name}={value}\n" for name, value in lines.items())
+
+
+def allow_only(bootstrap: str, user: str, topic: str, operation: AclOperation) -> None:
+    """Let this user do this to a topic, and all others nothing."""
+    allowed = (f"User:{user}", "*", operation, AclPermissionType.ALLOW)
+    binding = AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, *allowed)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_acls([binding])[binding].result(20)
 
 
 def set_password(bootstrap: str, user: str, mechanism: str, password: str) -> None:

@@ -11,7 +11,9 @@ from keylane.model.routes import PRODUCE, QUERY, ROUTES
 RATE = "$__rate_interval"
 """Grafana's word for a few scrapes; a rule names its own time."""
 _SEARCH = re.compile(r"SEARCH\('\{(.+)\} MetricName=\"(\w+)\"', '(\w+)', 60\)")
-_QUERY = re.compile(r"SELECT ([A-Z]+)\((\w+)\) FROM SCHEMA\(([^)]+)\)")
+_QUERY = re.compile(
+    r"SELECT ([A-Z]+)\((\w+)\) FROM SCHEMA\(([^)]+)\)(?: GROUP BY (\w+) ORDER BY \1\(\) DESC)?"
+)
 _PUSH = "push"
 
 

@@ -14,7 +14,7 @@ from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.eviction import eviction_policies
 from keylane.adapters.redis.state import RedisState
 from keylane.config.functions import ExploreSettings, redis_settings
-from keylane.errors import ask_meant
+from keylane.errors import LogRefused, ask_meant
 from keylane.explore.health import check_health
 from keylane.explore.log import find_ends, read_records
 from keylane.metrics.meter import NO_METER
@@ -28,7 +28,7 @@ from keylane_local.env_file import KAFKA, REDIS
 from keylane_local.errors import StackError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 PARTITIONS = 20
 _RECORDS, _BYTES = 200, 1 << 20
@@ -41,6 +41,13 @@ class PartUnreachable(StackError):
     """Kafka or Redis does not answer."""
 
     exit_code = 5
+
+
+class TopicRefused(StackError):
+    """Kafka has the topic, and does not let this user read it."""
+
+    def __init__(self, topic: str, code: str) -> None:
+        super().__init__(f"Kafka does not let this user read topic {topic!r}: {code}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +80,28 @@ class Survey:
             yield from ((partition.number, record) for record in page.batch.records)
 
     def sample(self, name: str, partitions: int = PARTITIONS, *, counts: bool = False) -> TopicSample:
-        """Return the first records of a topic; `counts`: and how many it has. Raises UnknownTopic."""
-        topic = self.find_topic(name)
-        count = self._count_records(topic) if counts else 0
-        return TopicSample(topic, list(self.first_records(topic, partitions)), count)
+        """Return the first records of a topic; `counts`: and how many it has.
+
+        Raises UnknownTopic, TopicRefused.
+        """
+        try:
+            topic = self.find_topic(name)
+            count = self._count_records(topic) if counts else 0
+            return TopicSample(topic, list(self.first_records(topic, partitions)), count)
+        except LogRefused as error:
+            raise TopicRefused(name, error.code) from error
+
+    def describe_missing(self, wanted: Iterable[str]) -> list[str]:
+        """Return a sentence for each wanted topic that Kafka lacks, or does not show this user."""
+        return [self._describe_missing(name) for name in sorted(set(wanted) - self.topics.keys())]
+
+    def _describe_missing(self, name: str) -> str:
+        try:
+            self.metadata.describe([name], _deadline(self.clock))
+        except LogRefused as error:
+            # Kafka says this of each topic that a user may not describe, whether it exists or not.
+            return f"Kafka does not let this user describe topic {name!r}: {error.code}"
+        return f"Kafka has no topic {name!r}{ask_meant(name, self.topics, quoted=True)}"
 
     def _count_records(self, topic: KafkaTopic) -> int:
         """Return how many records a topic has at most."""
@@ -120,25 +145,23 @@ def reach(environment: Mapping[str, str], options: Mapping[str, str] = _VARIABLE
         yield Survey(metadata, reader, state, clock, metadata.topics(_deadline(clock)))
 
 
-def find_topics(environment: Mapping[str, str]) -> Mapping[str, int]:
-    """Return the partition counts of Kafka's topics, as `reach` gives them."""
+def find_topics(environment: Mapping[str, str], wanted: Iterable[str]) -> tuple[Mapping[str, int], list[str]]:
+    """Return the partition counts of Kafka's topics, and what `describe_missing` says of those wanted."""
     with reach(environment) as survey:
-        return survey.topics
+        return survey.topics, survey.describe_missing(wanted)
 
 
 def find_eviction_policies(environment: Mapping[str, str]) -> set[str]:
-    """Return the policies of the primaries of the Redis Cluster. Raises PartUnreachable, KeylaneError."""
+    """Return the policies of the nodes of the Redis Cluster, whose slots are all served.
+
+    Raises PartUnreachable, KeylaneError: for a slot that no node serves, too.
+    """
     settings = redis_settings(references.resolved(environment))
     if why := find_redis_fault(settings, REDIS):
         raise PartUnreachable(why)
     with closing(Cluster(settings, NO_METER)) as cluster:
-        return set(eviction_policies(cluster, Clock()).values())
-
-
-def describe_missing(wanted: Iterable[str], present: Collection[str]) -> list[str]:
-    """Return a sentence for each topic that is wanted and not present, with the name that was meant."""
-    missing = sorted(set(wanted) - set(present))
-    return [f"Kafka has no topic {name!r}{ask_meant(name, present, quoted=True)}" for name in missing]
+        RedisState(cluster).hosts(range(SLOTS), _deadline(Clock()))
+        return set(eviction_policies(cluster, Clock(), with_replicas=True).values())
 
 
 def _deadline(clock: Clock) -> Deadline:

@@ -86,7 +86,7 @@ def find_redis_fault(settings: RedisSettings, option: str) -> str:
         return ""
     return (
         f"{'; '.join(dict.fromkeys(faults))}. Is {option} a node of a Redis Cluster, and do "
-        "KEYLANE_REDIS_TLS, KEYLANE_REDIS_USERNAME and KEYLANE_REDIS_PASSWORD fit?"
+        "KEYLANE_REDIS_TLS, ..._TLS_CA_FILE, ..._USERNAME and ..._PASSWORD fit?"
     )
 
 

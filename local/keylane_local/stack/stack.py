@@ -84,6 +84,7 @@ class Stack:
         self._variables = dict(variables or {})
         self._progress = progress
         self._of_topics: dict[str, str] = {}
+        self._rereading: SparkJob | None = None
         self._describe_parts(StackState.load(self.data))
 
     def _describe_parts(self, state: StackState | None) -> None:
@@ -180,7 +181,7 @@ class Stack:
         Job and server start again if their settings are others by now. For other topics and views alone, the
         job goes on.
 
-        Raises StackError, after stopping what this call has started.
+        Raises StackError, after stopping what this call has started. A job that goes on is not stopped.
         """
         declared = topics.load_topics(self.config) if self.config else {}
         self._of_topics = topics.render_placement(declared)
@@ -191,6 +192,7 @@ class Stack:
             self._describe_parts(
                 plan_stack(self.options, self.data, self.config, before, self._running(), reservations)
             )
+            self._rereading = None
             assert self.state is not None  # noqa: S101 - for the type checker: plan_stack() returned it
             outdated: dict[StackPart, list[str]] = {
                 part: names for part in (self.job, self.server) if (names := part.program.changed_inputs())
@@ -205,7 +207,7 @@ class Stack:
                 self._start_together([part for part in missing if part not in (self.kafka, self.redis)])
                 self._keep_applied(missing)
             except BaseException:
-                self._stop(missing)
+                self._give_up(missing)
                 raise
         return [part.name for part in missing]
 
@@ -257,6 +259,7 @@ class Stack:
             found = find_changes(self.data / _APPLIED, self.config)
             if outdated[self.job] == [self.config.name] and not found.why_start:
                 stopped.remove(self.job)
+                self._rereading = self.job
         for part, names in outdated.items():
             again = "starts again" if part in stopped else "goes on"
             self._progress(part.name, f"{again}: {', '.join(names)} changed since its start")
@@ -287,9 +290,9 @@ class Stack:
             for future in as_completed([pool.submit(self._start, part) for part in parts]):
                 future.result()
         except BaseException:
-            self._stop(parts)  # this ends the waits for the others,
+            self._give_up(parts)  # this ends the waits for the others,
             pool.shutdown()
-            self._stop(parts)  # one of which may have come up in the meantime
+            self._give_up(parts)  # one of which may have come up in the meantime
             raise
         pool.shutdown()
 
@@ -302,6 +305,12 @@ class Stack:
         part.wait_ready()
         refusal = self.job.take_refusal() if part is self.job else ""
         self._progress(part.name, refusal or "ready")
+
+    def _give_up(self, parts: Sequence[StackPart]) -> None:
+        """Stop what has been started. A job that reads its file again serves on; the next call asks again."""
+        self._stop([part for part in parts if part is not self._rereading])
+        if self._rereading and self._rereading.running:
+            self._rereading.program.note_unread()
 
     def _stop(self, parts: Sequence[StackPart]) -> None:
         for part in reversed(parts):

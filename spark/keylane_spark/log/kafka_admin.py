@@ -149,8 +149,9 @@ def retriable_errors() -> Iterator[None]:
     except ConnectionRejected:
         raise
     except (LogRefused, LogUnavailable) as error:
+        topic = f"topic {error.topic!r}: " if isinstance(error, LogRefused) and error.topic else ""
         words = _words_of(error)
-        raise LogUnavailable(f"{error}: {words}" if words else str(error), 2) from error
+        raise LogUnavailable(f"{topic}{error}: {words}" if words else f"{topic}{error}", 2) from error
 
 
 def _words_of(error: KeylaneError) -> str:

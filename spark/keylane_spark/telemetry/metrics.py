@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
 
 from keylane.metrics.catalogue import JOB
@@ -14,8 +14,8 @@ AGE = "Age"
 STALE_S = 150.0
 """Gauges not set for this long are dropped: twice the longest heartbeat, and more.
 
-Where others are set, their topic is gone. Where none is, the job cannot measure: `Age` stays, which alarms
-wait for.
+Where others of their kind are set, their topic is gone. Where none is, the job cannot measure: `Age` stays
+and grows, which alarms wait for.
 """
 
 
@@ -24,14 +24,13 @@ class MetricSeries:
     """The numbers of a topic, view or index, whose names are those of `keylane.metrics.catalogue.JOB`.
 
     `kind`: one of that table. `labels`: values of its metrics' labels. `totals`: of the counters, since the
-    job started. `gauges`: as they were set `measured_ms` ago.
+    job started. `gauges`: as they were set last, but `Age`, which has grown since.
     """
 
     kind: str
     labels: tuple[str, ...]
     totals: Mapping[str, int]
     gauges: Mapping[str, int]
-    measured_ms: int
 
 
 _NAMES = {
@@ -81,10 +80,21 @@ class JobMetrics:
         with self._lock:
             self._gauges[kind, *labels] = self._clock.monotonic_s(), _named(kind, known)
 
+    def keep(self, topics: Collection[str], views: Collection[str]) -> None:
+        """Drop the gauges of all others: they are not served any more."""
+        served = {"topic": topics, "view": views, "index": topics}
+        with self._lock:
+            self._gauges = {each: given for each, given in self._gauges.items() if each[1] in served[each[0]]}
+
     @property
     def is_due(self) -> bool:
         """Whether the gauges are due to be measured, and the series to be reported."""
         return self._interval_s is not None and self._clock.monotonic_s() >= self._next_s
+
+    def flush_due(self) -> None:
+        """Report the series if they are due, as they were measured last: nothing is served."""
+        if self.is_due:
+            self.flush()
 
     def flush(self) -> None:
         """Report the series, if anybody wants them."""
@@ -96,17 +106,25 @@ class JobMetrics:
         """Return the numbers of all topics, views and indexes, by kind and labels."""
         now_s = self._clock.monotonic_s()
         with self._lock:
-            last_s = max((at_s for at_s, _ in self._gauges.values()), default=now_s)
-            self._gauges = {name: each for name, each in self._gauges.items() if last_s - each[0] <= STALE_S}
+            last_s: dict[str, float] = {}
+            for (kind, *_), (at_s, _) in self._gauges.items():
+                last_s[kind] = max(at_s, last_s.get(kind, at_s))
+            self._gauges = {
+                each: given for each, given in self._gauges.items() if last_s[each[0]] - given[0] <= STALE_S
+            }
             found = []
             for each in sorted(self._totals.keys() | self._gauges.keys()):
-                measured_s, gauges = self._gauges.get(each, (now_s, {}))
                 totals, (kind, *labels) = dict(self._totals.get(each, {})), each
-                measured_ms = round((now_s - measured_s) * 1000)
-                if now_s - measured_s > STALE_S:
-                    gauges = {name: value for name, value in gauges.items() if name == AGE}
-                found.append(MetricSeries(kind, tuple(labels), totals, gauges, measured_ms))
+                _, measured = self._gauges.get(each, (now_s, {}))
+                gauges = _grown(measured, now_s - last_s.get(kind, now_s))
+                found.append(MetricSeries(kind, tuple(labels), totals, gauges))
             return found
+
+
+def _grown(gauges: Mapping[str, int], unmeasured_s: float) -> Mapping[str, int]:
+    """The gauges of a kind of which nothing has been measured for so long."""
+    known = gauges.keys() & {AGE} if unmeasured_s > STALE_S else gauges.keys()
+    return {name: gauges[name] + (round(unmeasured_s * 1000) if name == AGE else 0) for name in known}
 
 
 def _named(kind: str, values: Mapping[str, int]) -> dict[str, int]:

@@ -17,7 +17,7 @@ from prometheus_client.core import Metric as Family
 from keylane import __version__
 from keylane.errors import BadConfig
 from keylane.metrics.catalogue import COUNTER, FORMER_NAMES, JOB
-from keylane_spark.telemetry.metrics import AGE, JobMetrics
+from keylane_spark.telemetry.metrics import JobMetrics
 
 INTERVAL_S = 1.0
 """How often the job measures for the page."""
@@ -40,8 +40,7 @@ class JobCollector:
                 for series in found:
                     if series.kind == kind and (is_counter or name in series.gauges):
                         value = series.totals.get(name, 0) if is_counter else series.gauges[name]
-                        grown = series.measured_ms if name == AGE else 0
-                        family.add_metric(series.labels, value + grown)
+                        family.add_metric(series.labels, value)
                 yield family
                 if metric.openmetrics in FORMER_NAMES:
                     former = GaugeMetricFamily(

@@ -95,6 +95,7 @@ class Views:
     def _restart(self, name: str, pauses: RestartPauses, error: KeylaneError) -> None:
         """Wait until the next attempt, and let clients know where it takes more than time to succeed."""
         self._context.metrics.count("view", name, restarts=1)
+        self._context.metrics.gauge("view", name, stopped=1)
         if isinstance(error, UnknownTopic):
             self._ownership.note_stopped(name, str(error))
         elif isinstance(error, Unexpected):
@@ -103,10 +104,12 @@ class Views:
         pauses.pause(error)
 
     def _keep_stopped(self, name: str, reason: str) -> None:
-        """Store the reason again and again, until the job stops."""
-        self._ownership.note_stopped(name, reason)
-        while not self._stop.wait(_NOTE_S):
+        """Store and report it again and again, until the job stops."""
+        while True:
             self._ownership.note_stopped(name, reason)
+            self._context.metrics.gauge("view", name, stopped=1)
+            if self._stop.wait(_NOTE_S):
+                return
 
     def _serve(self, context: JobContext, opening: ViewOpening) -> None:
         name = opening.name

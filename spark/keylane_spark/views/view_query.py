@@ -108,6 +108,7 @@ class ViewQuery(BatchQuery):
             lag=self._freshness.lag(self._by_partition(self._positions)),
             age_ms=self._context.claim_clock.now_ms() - complete_ms if complete_ms else None,
             incomplete_partitions=len(self._gaps.union(self._opening.incomplete)),
+            stopped=0,
         )
 
     def stop(self, within_s: float = STOP_S) -> bool:

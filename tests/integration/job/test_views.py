@@ -353,6 +353,8 @@ def test_a_view_that_spark_cannot_compute_stops_alone_and_says_why(kafka, shared
     assert "INVALID_VARIANT_GET_PATH" in query.ask(f"/views/{view}-path")[1]["stopped"]
     assert "stopped" not in query.ask(f"/views/{view}-other")[1]
     eventually(lambda: scrape(shared.metrics_port).get(("keylane_view_stops_total", view)) == 1)
+    eventually(lambda: scrape(shared.metrics_port).get(("keylane_view_stopped", view)) == 1)
+    eventually(lambda: scrape(shared.metrics_port).get(("keylane_view_stopped", f"{view}-other")) == 0)
 
 
 def test_a_view_of_a_missing_topic_says_so_and_opens_once_the_topic_is_there(kafka, shared, query):

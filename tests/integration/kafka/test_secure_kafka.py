@@ -16,10 +16,11 @@ import boto3
 import pytest
 from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
 from confluent_kafka import Producer
+from confluent_kafka.admin import AclOperation
 from moto import mock_aws
 from tests.integration.functions.test_explore import asking
 from tests.servers.own import create_topic, eventually, records_of
-from tests.servers.secure_kafka import PASSWORD, secure_kafka, unsecured_token
+from tests.servers.secure_kafka import PASSWORD, allow_only, secure_kafka, unsecured_token
 from tests.support import jobs
 from tests.support.builders import a_topic, an_event, headers_of, load_handler
 from tests.support.certificates import Authority
@@ -29,6 +30,8 @@ from keylane.adapters.aws import references
 from keylane.adapters.kafka import tokens
 from keylane.config.kafka import connection
 from keylane.errors import ConnectionRejected, LogUnavailable
+from keylane_cli.check_config import check_file
+from keylane_cli.check_topics import look_at
 from keylane_cli.survey.cluster import PartUnreachable, reach
 from keylane_local.process.ports import HOST, Ports
 from keylane_spark.log.fetch_options import portable
@@ -352,6 +355,39 @@ def test_a_command_says_the_cause_with_the_address(
     for words in said:
         assert words.format(address=variables["BOOTSTRAP"]) in str(raised.value)
     no_secret(str(raised.value))
+
+
+def test_a_topic_that_the_user_may_not_see_or_read_is_named_with_what_is_not_allowed(
+    secure: SecureKafka, use: Callable[..., None], tmp_path: Path
+):
+    hidden, shown, readable, absent = (f"rights-{name}" for name in ("hidden", "shown", "free", "freed"))
+    for topic in (hidden, shown, readable):
+        create_topic(secure.bootstrap, topic, 1)
+    producer = Producer({"bootstrap.servers": secure.bootstrap})
+    producer.produce(shown, b"{}")
+    assert producer.flush(60) == 0
+    allow_only(secure.bootstrap, "zoe", hidden, AclOperation.READ)
+    allow_only(secure.bootstrap, "alice", shown, AclOperation.DESCRIBE)
+    use(
+        BOOTSTRAP=secure.at("UNENCRYPTED"),
+        SECURITY_PROTOCOL="SASL_PLAINTEXT",
+        SASL_MECHANISM="PLAIN",
+        SASL_USERNAME="alice",
+        SASL_PASSWORD=PASSWORD,
+    )
+    file = tmp_path / "keylane.toml"
+    file.write_text("".join(f"[topics.{topic}]\n" for topic in (hidden, shown, readable, absent)))
+    faults, valid = check_file(file)
+    assert (faults, bool(valid)) == ([], True)
+    found = {(each.where, each.what) for each in look_at(valid, os.environ) if each.kind == "wrong"}
+    refused = "Kafka does not let this user"
+    with pytest.raises(LogUnavailable, match=f"topic '{hidden}': TOPIC_AUTHORIZATION_FAILED"):
+        JobKafka(connection(os.environ)).describe([readable, hidden])
+    assert found == {
+        (f"{file}:1", f"{refused} describe topic '{hidden}': TOPIC_AUTHORIZATION_FAILED"),
+        (f"{file}:2", f"{refused} read topic '{shown}': TOPIC_AUTHORIZATION_FAILED"),
+        (f"{file}:4", f"Kafka has no topic '{absent}': did you mean '{readable}'?"),
+    }
 
 
 @pytest.fixture

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 import redis
+from tests.servers.own import eventually
 
 from keylane.adapters.redis.cluster import Cluster
 from keylane.config.functions import redis_settings
 from keylane.errors import BadConfig
 from keylane.ports import Clock
+from keylane_cli.doctor_checks import check_redis
 from keylane_spark.lanes.cluster import check_eviction_policy
 
 if TYPE_CHECKING:
@@ -39,6 +41,21 @@ def test_one_node_that_evicts_keys_is_named_with_what_to_do(client: Cluster, red
                 check_eviction_policy(client, Clock())
         finally:
             server.config_set("maxmemory-policy", "noeviction")
+
+
+def test_whoever_looks_before_a_start_sees_a_replica_that_would_evict_keys(redis_cluster: str):
+    variables = {"KEYLANE_REDIS_NODES": redis_cluster, "KEYLANE_REDIS_TLS": "false"}
+    address = redis_cluster.rsplit(",", maxsplit=1)[-1]
+    host, _, port = address.rpartition(":")
+    with redis.Redis(host, int(port)) as server:
+        assert server.info("replication")["role"] == "slave"
+        server.config_set("maxmemory-policy", "allkeys-lru")
+        try:  # a node may not know another one's replica yet
+            eventually(lambda: "allkeys-lru, noeviction" in [each.found for each in check_redis(variables)])
+            found = list(check_redis(variables))
+        finally:
+            server.config_set("maxmemory-policy", "noeviction")
+    assert [each.result for each in found] == ["ok", "failed"]
 
 
 def test_a_user_who_may_not_ask_is_trusted(client: Cluster, redis_cluster: str):

@@ -33,5 +33,5 @@ def test_the_doctor_does_not_look_at_servers_that_it_does_not_know():
 
 def test_the_doctor_says_that_a_redis_cluster_does_not_answer():
     [check] = doctor_checks.check_redis({"KEYLANE_REDIS_NODES": "127.0.0.1:1"})
-    assert (check.name, check.result) == ("maxmemory-policy", "warning")
-    assert check.found.startswith("cannot be read at 127.0.0.1:1: ")
+    assert (check.name, check.result) == ("redis cluster", "failed")
+    assert check.found.startswith("127.0.0.1:1: ")

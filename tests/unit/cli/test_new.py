@@ -197,7 +197,14 @@ def test_files_that_exist_stay_unless_it_is_forced(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("option", "given"), [("--topic", "a b"), ("--stack", "1x"), ("--kafka", "http://a:1"), ("--redis", "a")]
+    ("option", "given"),
+    [
+        ("--topic", "a b"),
+        ("--stack", "1x"),
+        ("--stack", "s" * 41),
+        ("--kafka", "http://a:1"),
+        ("--redis", "a"),
+    ],
 )
 def test_an_answer_that_cannot_be_right_is_refused(tmp_path, option, given):
     at = ANSWERS.index(option)

@@ -32,7 +32,8 @@ def queried() -> set[tuple[str, tuple[str, ...]]]:
             if '"AWS/' in str(each["Expression"]):
                 continue
             name, schema = re.fullmatch(
-                r"SELECT [A-Z]+\((\w+)\) FROM SCHEMA\((.+)\)", each["Expression"]["Fn::Sub"]
+                r"SELECT [A-Z]+\((\w+)\) FROM SCHEMA\(([^)]+)\)(?: GROUP BY .+)?",
+                each["Expression"]["Fn::Sub"],
             ).groups()
             namespace, *dimensions = schema.replace(" ", "").split(",")
             assert namespace == NAMESPACE

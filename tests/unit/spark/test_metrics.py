@@ -63,7 +63,7 @@ def test_a_line_for_each_topic_has_what_happened_since_the_last():
     metrics.flush()
     orders, users = (json.loads(line) for line in lines)
     names = ("Records", "Batches", "Strays", "LeftInKafka", "Restarts", "Lag", "Age", "IncompletePartitions")
-    assert [orders[name] for name in names] == [[6], [1], [2], [1], [1], [7], [250], [1]]
+    assert [orders[name] for name in names] == [[6], [1], [2], [1], [1], [7], [10_250], [1]]
     assert [orders[name] for name in ("InvalidEvents", "LeftOut", "Failed")] == [[4], [8], [9]]
     assert (orders["StoppedPartitions"], users["StoppedPartitions"]) == ([6], [0])
     assert (orders["ClockSkew"], "ClockSkew" in users) == ([-3], False)
@@ -144,7 +144,7 @@ def test_the_page_has_totals_and_gauges_under_the_names_of_the_catalogue():
     metrics.gauge("topic", "orders", lag=7, age_ms=250, **COUNTED, stopped_partitions=0)
     metrics.count("view", "delays", batches=1, records=5, windows=3, late=2, invalid=1, failed=4)
     metrics.count("view", "delays", stops=1)
-    metrics.gauge("view", "delays", lag=4, age_ms=None, incomplete_partitions=0)
+    metrics.gauge("view", "delays", lag=4, age_ms=None, incomplete_partitions=0, stopped=1)
     metrics.gauge("index", "orders", "status", entries=12)
     found = page_of(metrics)
     assert found == {
@@ -171,6 +171,7 @@ def test_the_page_has_totals_and_gauges_under_the_names_of_the_catalogue():
         ("keylane_view_invalid_total", "delays"): 1,
         ("keylane_view_failed_total", "delays"): 4,
         ("keylane_view_stops_total", "delays"): 1,
+        ("keylane_view_stopped", "delays"): 1,
         ("keylane_view_restarts_total", "delays"): 0,
         ("keylane_view_lag", "delays"): 4,
         ("keylane_view_incomplete_partitions", "delays"): 0,
@@ -195,6 +196,28 @@ def test_while_the_job_cannot_measure_the_age_grows():
     assert found["keylane_topic_age_ms", "orders"] == 60_250 + STALE_S * 1000  # the alarm goes on
     assert ("keylane_topic_lag", "orders") not in found
     assert found["keylane_topic_restarts_total", "orders"] == 1
+
+
+def test_lines_say_that_the_age_grows_while_views_alone_can_be_measured():
+    time, lines = FakeTime(), []
+    metrics = emf_metrics(time, lines)
+    metrics.gauge("topic", "orders", lag=7, age_ms=250)
+    time.move(STALE_S + 1)
+    metrics.gauge("view", "delays", lag=4, age_ms=100, incomplete_partitions=0, stopped=0)
+    metrics.flush()
+    topic, view = (json.loads(line) for line in lines)
+    assert topic["Age"] == [250 + (STALE_S + 1) * 1000]
+    assert (view["Age"], view["Stopped"]) == ([100], [0])
+
+
+def test_what_is_not_served_any_more_does_not_grow_old():
+    time = FakeTime()
+    metrics = JobMetrics(time.clock, 1.0)
+    for kind, name in (("topic", "orders"), ("topic", "gone"), ("view", "delays")):
+        metrics.gauge(kind, name, lag=7, age_ms=250)
+    metrics.gauge("index", "gone", "status", entries=12)
+    metrics.keep({"orders"}, {})
+    assert {sample[1:] for sample in page_of(metrics)} == {("orders",)}
 
 
 def test_a_port_that_is_taken_is_named():

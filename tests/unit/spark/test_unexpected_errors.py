@@ -11,6 +11,7 @@ from unittest.mock import Mock
 import pytest
 from tests.support import lanes as t
 from tests.support.builders import a_session
+from tests.support.fakes import FakeTime
 
 from keylane.errors import EngineEnded, KeylaneError, TooLarge, Unavailable
 from keylane.ports import Clock
@@ -22,6 +23,7 @@ from keylane_spark.stream.freshness import ObservedEnds
 from keylane_spark.stream.leaders import AnsweredEnds
 from keylane_spark.stream.openings import Opening, WriterSpec
 from keylane_spark.stream.reading_query import ReadingQuery
+from keylane_spark.telemetry.metrics import JobMetrics
 from keylane_spark.views import runner
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ class Recorder:
         self.lines: list[str] = []
         self.view_restarts: list[str] = []
         self.stopped: list[str] = []
+        self.reported: list[tuple[str, int]] = []
         self.noted: list[tuple[str, str]] = []
         self.failed: list[Exception] = []
 
@@ -45,6 +48,10 @@ class Recorder:
         assert kind == "view"
         self.view_restarts += [name] * restarts
         self.stopped += [name] * stops
+
+    def gauge(self, kind: str, name: str, *, stopped: int) -> None:
+        assert kind == "view"
+        self.reported.append((name, stopped))
 
 
 @dataclass
@@ -77,7 +84,8 @@ def serve_with(monkeypatch: pytest.MonkeyPatch, recorder: Recorder, *is_stopped:
         raise ConnectionRefusedError("a call of the JVM")
 
     asked = Mock(side_effect=is_stopped)
-    context: Any = Context(recorder.lines.append, recorder, spark=a_session(isStopped=asked))
+    metrics: Any = JobMetrics(Clock())
+    context: Any = Context(recorder.lines.append, metrics, spark=a_session(isStopped=asked))
     monkeypatch.setattr(job, "open_topics", refuse)
     job._serve(context, Mock(), Mock(), threading.Event())
 
@@ -94,6 +102,23 @@ def test_where_a_start_fails_and_the_jvm_answers_the_reason_is_what_was_raised(
 ):
     with pytest.raises(ConnectionRefusedError, match="a call of the JVM"):
         serve_with(monkeypatch, recorder, False, False)
+
+
+def test_restarts_are_reported_while_they_go_on(recorder: Recorder, monkeypatch: pytest.MonkeyPatch):
+    stop, time, reports = threading.Event(), FakeTime(), []
+    metrics = JobMetrics(time.clock, 10.0, reports.append)
+
+    def open_topics(*_: Any) -> Any:
+        time.move(11)
+        if reports:
+            stop.set()
+        raise Unavailable("no rights")
+
+    monkeypatch.setattr(job, "open_topics", open_topics)
+    config = SimpleNamespace(topics=["orders"], views=[])
+    job._serve(Context(recorder.lines.append, metrics, config), Mock(), Mock(), stop)
+    [[series]] = reports
+    assert (series.labels, series.totals) == (("orders",), {"Restarts": 1})
 
 
 def test_a_view_whose_start_fails_unexpectedly_is_started_again(
@@ -120,6 +145,7 @@ def test_a_view_whose_start_fails_unexpectedly_is_started_again(
         "view 'delays' restarts in 0 s: unexpected error: Py4JError: An error occurred" in recorder.lines[0]
     )
     assert "java" not in recorder.lines[0]
+    assert set(recorder.reported) == {("delays", 1)}
     noted = ("delays", "an unexpected error, which the job's log names")
     assert recorder.noted == [noted] * 2
     assert "Py4JError" in capsys.readouterr().err
@@ -149,6 +175,7 @@ def test_an_error_that_does_not_pass_stops_its_view_alone(
     assert len(recorder.noted) == 3
     assert "windows" in recorder.noted[-1][1]
     assert (recorder.failed, recorder.stopped, recorder.view_restarts) == ([], ["delays"], [])
+    assert recorder.reported == [("delays", 1)] * 3  # what nobody reports for minutes is gone
     assert "view 'delays' STOPS until the job's next start" in recorder.lines[0]
 
 

@@ -154,7 +154,7 @@ def _job_metrics() -> Iterator[Charge]:
     metrics = JOB["topic"]
     totals = {name: 0 for name, each in metrics.items() if each.kind != GAUGE}
     gauges = dict.fromkeys(metrics.keys() - totals.keys(), 0)
-    EmfLines(lines.append)([MetricSeries("topic", ("orders",), totals, gauges, 0)])
+    EmfLines(lines.append)([MetricSeries("topic", ("orders",), totals, gauges)])
     yield _months("metrics", len(metrics), "a metric")
     gigabytes = sum(map(len, lines)) * prices.SECONDS_A_MONTH / INTERVAL_S / 1e9
     yield _months("logs, GB", gigabytes, "a GB of logs")

@@ -629,12 +629,16 @@ class Superseded(KeylaneError):
 
 
 class LogRefused(KeylaneError):
-    """Kafka refused to be read; `code` is Kafka's name for it, such as TOPIC_AUTHORIZATION_FAILED."""
+    """Kafka refused to be read; `code` is Kafka's name for it, such as TOPIC_AUTHORIZATION_FAILED.
 
-    def __init__(self, code: str, *, retriable: bool) -> None:
+    `topic`: that of the request, if it was about one. For logs: a client may not know the name.
+    """
+
+    def __init__(self, code: str, *, retriable: bool, topic: str = "") -> None:
         super().__init__(f"{code}: Kafka refused the request")
         self.code = code
         self.retriable = retriable
+        self.topic = topic
 
 
 class BadConfig(KeylaneError):

@@ -286,6 +286,7 @@ JOB: dict[str, dict[str, Metric]] = {
             "Invalid": (COUNTER, "Records without key or time"),
             "Failed": (COUNTER, "Records on which the view's expressions failed"),
             "Stops": (COUNTER, "Errors that stopped the view until the job's next start"),
+            "Stopped": (GAUGE, "1 while an error keeps the view from being served, else 0"),
         },
     ),
     "index": {

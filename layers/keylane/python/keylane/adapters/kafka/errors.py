@@ -151,7 +151,7 @@ def _read_error(error: KafkaError, topic: str) -> KeylaneError:
         # librdkafka's own words contain addresses: they go to the log, as the cause.
         return LogUnavailable("Kafka did not answer in time")
     name = kafka_name(error)
-    return LogRefused(name, retriable=name in RETRIABLE)
+    return LogRefused(name, retriable=name in RETRIABLE, topic=topic)
 
 
 def error_of(error: KafkaError, record: NewRecord, *, sent: bool = True) -> KeylaneError:

@@ -13,15 +13,17 @@ _TIMEOUT_MS = 5000
 _POLICY = re.compile(rb"^maxmemory_policy:(\S+)", re.MULTILINE)
 
 
-def eviction_policies(cluster: Cluster, clock: Clock) -> dict[Node, str]:
+def eviction_policies(cluster: Cluster, clock: Clock, *, with_replicas: bool = False) -> dict[Node, str]:
     """Return `maxmemory-policy` of each primary that answers, and whose user may run INFO.
 
+    `with_replicas`: of each replica, too. One evicts no keys until it is a primary.
     Raises StateUnavailable where no node answers.
     """
     info, found = encode_command(b"INFO", b"memory"), {}
     with translate_redis_errors():
         cluster.refresh(Deadline.after_ms(_TIMEOUT_MS, clock))
-        for node in {shard[0] for shard in cluster.shards if shard}:
+        shards = cluster.shards
+        for node in {node for shard in shards for node in (shard if with_replicas else shard[:1])}:
             try:
                 (reply,) = cluster.roundtrip(node, info, 1, Deadline.after_ms(_TIMEOUT_MS, clock))
             except (RedisError, OSError):

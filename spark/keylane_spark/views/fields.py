@@ -25,6 +25,8 @@ _DIGITS_OF_MS = 9
 """A string of fewer digits is a date."""
 _BASIC = ("yyyyMMdd", "yyyyMMdd'T'HHmmssX", "yyyyMMdd'T'HHmmss")
 """ISO 8601 without hyphens and colons, which a cast does not take."""
+_FULL_MINUTE = r"^\s*(\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2})(Z|[+-]\d{2}:?\d{2})\s*$"
+"""Java leaves out the seconds of a full minute; with a zone behind it, a cast does not take that."""
 
 
 def wanted(where: str | None) -> Expression:
@@ -61,6 +63,9 @@ def time_of(field: Expression) -> Expression:
     date = f.coalesce(
         f.when(
             text.rlike(r"^\d{8}"), f.coalesce(*(f.try_to_timestamp(text, f.lit(form)) for form in _BASIC))
+        ),
+        f.when(
+            text.rlike(_FULL_MINUTE), f.try_to_timestamp(f.regexp_replace(text, _FULL_MINUTE, "$1:00$2"))
         ),
         # Spark takes a time of the day for one of today.
         f.when(text.rlike(r"^\s*\d{4}\s*(-|$)"), f.try_variant_get(field, "$", "timestamp")),

@@ -64,9 +64,7 @@ def time_of(field: Expression) -> Expression:
         f.when(
             text.rlike(r"^\d{8}"), f.coalesce(*(f.try_to_timestamp(text, f.lit(form)) for form in _BASIC))
         ),
-        f.when(
-            text.rlike(_FULL_MINUTE), f.try_to_timestamp(f.regexp_replace(text, _FULL_MINUTE, "$1:00$2"))
-        ),
+        f.when(text.rlike(_FULL_MINUTE), f.try_to_timestamp(f.regexp_replace(text, _FULL_MINUTE, "$1:00$2"))),
         # Spark takes a time of the day for one of today.
         f.when(text.rlike(r"^\s*\d{4}\s*(-|$)"), f.try_variant_get(field, "$", "timestamp")),
     )

@@ -61,7 +61,7 @@ class IndexedState(FakeState):
         return super()._run(entries, slot, name, *words)
 
     def _scan(self, entries: Mapping[bytes, bytes | None], *words: bytes) -> list[Any]:
-        watermark, prefix, _, _, fields, command, *sources = words
+        watermark, prefix, _, _, fields, command, _, *sources = words
         found: list[Any] = [entries.get(watermark)]
         for at in range(0, len(sources), 4):
             index, begin, end, batch = sources[at : at + 4]

@@ -144,7 +144,6 @@ BOUNDS = {
     "keylane.query.decoding:ValueDecoder._found": REQUEST,
     "keylane.query.dictionaries:Dictionaries._kept": "MOST_KEPT",
     "keylane.query.lane_snapshot:LaneSnapshot._begin": STORED,
-    "keylane.query.lane_snapshot:LaneSnapshot._highest": STORED,
     "keylane.query.lane_snapshot:LaneSnapshot._yielded": "digests of keys, MOST_NOTED",
     "keylane.query.layouts:Layouts._kept": STORED,
     "keylane.query.store:Watermarks.by_lane": REQUEST,

@@ -143,7 +143,7 @@ def _seed_view(cluster: Cluster, client: RedisCluster, view: SeedView) -> None:
         own = {
             window_key(key, start_ms): encode_window(end_ms, states)
             for (key, start_ms, end_ms), states in view.windows.items()
-            if lane_of(layout, key)[0] == lane.partition
+            if lane_of(layout, window_key(key, start_ms))[0] == lane.partition
         }
         progress = Progress((7, 9), (BASE_MS, None), late=2, invalid=1)
         if view.watermark_ms is not None:

@@ -313,7 +313,7 @@ def transactions(kafka: str, topic: str) -> None:
 
 
 def test_the_job_tells_its_metrics_in_cloudwatch_s_format(job, names):
-    line = json.loads(job.wait_for('"CloudWatchMetrics"'))
+    line = json.loads(job.wait_for('"Lag"'))
     assert line["topic"] in names.values()
     assert line["_aws"]["CloudWatchMetrics"][0]["Namespace"] == "Keylane"
     assert {"Lag", "Records", "Strays", "LeftInKafka", "Restarts", "IncompletePartitions"} <= line.keys()

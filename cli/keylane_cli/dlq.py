@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from keylane_client.cli.printing import line_of, print_json, text_of
+from keylane_client.cli.printing import line_of, print_json, printable, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,7 +69,7 @@ def list_letters(url: str, topic: str | None, *, as_json: bool) -> None:
             print_json(found)
         else:
             click.echo(
-                f"{found['messages']:>6} messages  {found['records']:>6} records  topic {name}  {reason}"
+                f"{found['messages']:>6} messages  {found['records']:>6} records  {_kind(name, reason)}"
                 f"  since {_time(oldest_ms)}"
             )
     seen = sum(map(len, counts.values()))
@@ -92,7 +92,7 @@ def show(url: str, topic: str | None, limit: int, *, as_json: bool) -> None:
                 continue
             click.echo(line_of(_time(letter.sent_ms), letter.topic, letter.reason, letter.detail))
             if letter.object_name:
-                click.echo(f"    in the bucket: {letter.object_name}")
+                click.echo(f"    in the bucket: {printable(letter.object_name)}")
             for record in letter.records:
                 key, value = _text(record.key), _text(record.value)
                 click.echo(f"    {line_of(key or '-', _cut(value) if value is not None else 'deleted')}")
@@ -191,6 +191,11 @@ def _time(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
+def _kind(topic: str, reason: str) -> str:
+    """Return what a line says of a group of letters. Whoever may send to the queue wrote both."""
+    return printable(f"topic {topic}  {reason}")
+
+
 def _show_progress(report: ReplayReport) -> None:
     click.echo(f"\r{sum(report.moved.values())} messages", nl=False, err=True)
 
@@ -198,7 +203,7 @@ def _show_progress(report: ReplayReport) -> None:
 def _show_report(report: ReplayReport) -> None:
     for label, counts in (("moved", report.moved), ("left", report.left)):
         for (topic, reason), count in sorted(counts.items()):
-            click.echo(f"{label:<5}  {count:>6} messages  topic {topic}  {reason}")
+            click.echo(f"{label:<5}  {count:>6} messages  {_kind(topic, reason)}")
     moved, left = sum(report.moved.values()), sum(report.left.values())
     click.echo(f"moved {moved} messages with {report.records} records; {left} are left")
     if any(reason.endswith("(superseded)") for _, reason in report.left):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from keylane_client.cli.printing import print_json
+from keylane_client.cli.printing import print_json, printable
 from keylane_local import env_file
 from keylane_local.errors import BadInput, StackError
 
@@ -118,7 +118,8 @@ def new(  # noqa: PLR0913 (the options of a command)
         return
     for name, each in found.items():
         what = f"partitioner {each.guess.partitioner}: {each.guess.reason}"
-        click.echo(f"{name}: {what if each.has_keys else 'left out, because its first records have no keys'}")
+        what = what if each.has_keys else "left out, because its first records have no keys"
+        click.echo(f"{name}: {printable(what)}")
     for path in paths:
         click.echo(f"wrote {path}")
     if secrets := [name for name in _SECRETS if name in os.environ]:

@@ -21,8 +21,8 @@ from keylane.query.lane_snapshot import LaneCut, LaneRows
 from keylane.query.layouts import Layouts
 from keylane.query.snapshot import SnapshotScan, TopicSnapshot
 from keylane.query.store import ReadTerms, Store
-from keylane.state import codec, redis_keys
-from keylane.state.lanes import Lane, lane_of_key, lanes_of_topic
+from keylane.state import codec
+from keylane.state.lanes import Lane, lane_of_key, lanes_of_topic, strays_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -160,7 +160,7 @@ class WrittenTopic:
         for lane in {lane_of_key(self.layout, record.key) for _, record in records}:
             if lane.partition != partition:
                 self.strays[lane][partition] = max(to, self.strays[lane].get(partition, 0))
-                name = redis_keys.lane_key(lane.tag, "written", 1, b"s", str(lane).encode())
+                name = strays_key(self.layout, lane)
                 self.state.hashes[name] = {b"%d" % q: b"%d" % end for q, end in self.strays[lane].items()}
                 self._mark(lane)
         for lane in own:

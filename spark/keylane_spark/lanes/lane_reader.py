@@ -15,7 +15,7 @@ from keylane.adapters.redis.errors import translate_redis_errors
 from keylane.adapters.redis.resp import encode_command
 from keylane.model.records import Layout, Position
 from keylane.ports import Clock, Deadline
-from keylane.state import codec, lanes, redis_keys
+from keylane.state import codec, lanes
 from keylane.state.lanes import Lane
 from keylane_spark.lanes.sweep import scan
 from keylane_spark.rows.routing import lane_column
@@ -90,10 +90,9 @@ class LaneReader:
             if position.partition == lane.partition:
                 commands.append((lane.slot, (b"GET", lane.watermark_key)))
             else:
-                taken = redis_keys.lane_key(
-                    lane.tag, layout.topic, layout.generation, b"s", str(lane).encode()
+                commands.append(
+                    (lane.slot, (b"HGET", lanes.strays_key(layout, lane), b"%d" % position.partition))
                 )
-                commands.append((lane.slot, (b"HGET", taken, b"%d" % position.partition)))
             # The key comes second: when it is asked for, the lane has read at least as far.
             commands.append(_head(lane, key))
         replies = iter(self._ask(commands))

@@ -13,8 +13,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from keylane.ports import Call
-from keylane.state import redis_keys
-from keylane.state.lanes import probe_key
+from keylane.state.lanes import probe_key, strays_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,7 +110,7 @@ def read_step(layout: Layout, lane: Lane, keys: Sequence[bytes]) -> Call:
 
 def read_strays(layout: Layout, lane: Lane) -> Call:
     """Return the call that reads of which partitions the lane has strays, for `parse_strays`."""
-    return Call(lane.slot, (b"HGETALL", _strays_key(layout, lane)))
+    return Call(lane.slot, (b"HGETALL", strays_key(layout, lane)))
 
 
 def parse_strays(reply: Sequence[bytes]) -> dict[int, int]:
@@ -120,16 +119,12 @@ def parse_strays(reply: Sequence[bytes]) -> dict[int, int]:
     return dict(zip(offsets, offsets, strict=True))
 
 
-def _strays_key(layout: Layout, lane: Lane) -> bytes:
-    return redis_keys.lane_key(lane.tag, layout.topic, layout.generation, b"s", str(lane).encode())
-
-
 def _call(layout: Layout, lane: Lane, cursor: bytes, prefix: bytes, keys: Sequence[bytes]) -> Call:
     before = lane.value_prefix
     words = (
         *(b"EVALSHA_RO", _DIGEST, b"1", lane.watermark_key),
         probe_key(layout, lane),
-        _strays_key(layout, lane),
+        strays_key(layout, lane),
         *(b"%d" % len(before), _SPECIAL.sub(rb"\\\1", before + prefix) + b"*", cursor),
         *(b"%d" % number for number in (SCANNED_AT_ONCE, SCANS_OF_STEP, BYTES_OF_STEP)),
         *(before + key for key in keys),

@@ -112,6 +112,11 @@ def probe_key(layout: Layout, lane: Lane) -> bytes:
     return redis_keys.lane_key(lane.tag, layout.topic, layout.generation, b"probe", str(lane).encode())
 
 
+def strays_key(layout: Layout, lane: Lane) -> bytes:
+    """Return the key of the lane's strays: source partition -> offset below which all of them are in it."""
+    return redis_keys.lane_key(lane.tag, layout.topic, layout.generation, b"s", str(lane).encode())
+
+
 def decode_watermark(redis_key: bytes, data: bytes) -> Watermark:
     """Decode the watermark record stored under `redis_key`. Raises CorruptState."""
     try:

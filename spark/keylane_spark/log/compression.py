@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from keylane_spark.rows.varints import read_unsigned
 
-MAX_BYTES = 1024 * 1024 * 1024
+MAX_BYTES = 256 * 1024 * 1024
 """A batch that would be larger than this is refused: Kafka limits only the compressed size."""
 
 _XERIAL = b"\x82SNAPPY\x00"

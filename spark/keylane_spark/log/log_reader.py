@@ -4,7 +4,8 @@ Nothing ends a range but its end: it has been read once the batches of the log h
 whether or not they have a record there. Whatever happens before that raises an error, and Spark or the next
 query reads the range again.
 
-A leader that goes away ends the reading of its own ranges alone, by an error of their own.
+A leader that goes away, and records that can't be read, end the reading of their own ranges alone, by errors
+of their own.
 
 A range is read from one topic and one leader, those that the lanes were compared with: a new leader may lack
 records that the lanes have (see `stream.leaders`), and a topic that was created again has other records.
@@ -56,6 +57,10 @@ class LeaderAway(LogUnavailable):
     """The leader of a range does not answer: other ranges may be read, and this one later."""
 
 
+class RangeUnreadable(LogUnavailable):
+    """The leader of a range answers, and not with records that can be read: as of LeaderAway."""
+
+
 class _Asked(NamedTuple):
     """A request that was sent: to whom, and for which partitions."""
 
@@ -90,7 +95,8 @@ class LogRangeReader:
     ) -> Iterator[tuple[PlannedRange, Iterator[Rows]]]:
         """Each range with its records, as of `read`: they are read to the end before the next range comes.
 
-        A range whose records end by LeaderAway or LeaderChanged ends alone: the next one comes all the same.
+        A range whose records end by LeaderAway, RangeUnreadable or LeaderChanged ends alone: the next one
+        comes all the same.
         A leader that is away is waited for once.
         """
         self._away.clear()
@@ -193,8 +199,8 @@ class LogRangeReader:
     ) -> RowsOfRange:
         """The records of a range, in offset order; it ends only behind the last of them.
 
-        `committed`: without aborted transactions. `begin`: what `fetch_begins` has found. Raises LeaderAway
-        and other errors of LogUnavailable, LeaderChanged and others of TopicChanged.
+        `committed`: without aborted transactions. `begin`: what `fetch_begins` has found. Raises LeaderAway,
+        RangeUnreadable and other errors of LogUnavailable, LeaderChanged and others of TopicChanged.
         """
         self._forget_awaited()
         self._epoch = begin.leader_epoch if begin else wanted.leader_epoch
@@ -235,7 +241,7 @@ class LogRangeReader:
                     fetched.data, position, wanted.end, aborted=fetched.aborted, with_headers=with_headers
                 )
             except BatchError as error:
-                raise LogUnavailable(f"{wanted} can't be read: {error}", 2) from error
+                raise RangeUnreadable(f"{wanted} can't be read: {error}", 2) from error
             if following > position:
                 position, until_s = following, self.clock.monotonic_s() + self.retry_budget_s
             elif self.clock.monotonic_s() > until_s:
@@ -262,7 +268,7 @@ class LogRangeReader:
                         f"ends at {wanted.end}, were lost or removed",
                         2,
                     )
-                check(response.error_code)
+                _check_range(wanted, response.error_code)
                 fetched = fetched_of(part, response)
             except BROKER_ERRORS as error:
                 self.close()
@@ -315,3 +321,13 @@ class LogRangeReader:
         if response.throttle_time_ms:
             self.clock.pause_s(min(response.throttle_time_ms / 1000, self.retry_budget_s))
         return answers_of(response, asked.parts)
+
+
+def _check_range(wanted: PlannedRange, code: int) -> None:
+    """Raise what a leader answers for a range: RangeUnreadable if that will not pass by itself."""
+    try:
+        check(code)
+    except kafka_errors.KafkaError as error:
+        if may_pass(error):
+            raise
+        raise RangeUnreadable(f"{wanted} can't be read: {words_of(error)}", 2) from error

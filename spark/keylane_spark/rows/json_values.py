@@ -26,6 +26,9 @@ from keylane_spark.engine.record_sql import AS_IT_IS, NO_JSON, OTHER, QUOTED, UN
 from keylane_spark.rows.change_events import read_event
 from keylane_spark.rows.fields import ABSENT, document_shape
 
+LARGEST_VALUE = 16 * 1024 * 1024
+"""Spark is given no larger one: of a value that Kafka has compressed to a kilobyte the JVM's copies may take
+all its memory, which ends the job."""
 MOST_DIGITS = 38
 """Of Spark's widest decimal, before the point and behind it."""
 _ENDLESS = r'(?:^|")\s*[+-]?[\d.]+[eE]-0*[1-9]\d{4}'

@@ -24,6 +24,7 @@ class _Columns:
     """Columns of n rows, numpy's or Arrow's; None for one that no row needs."""
 
     __slots__: tuple[str, ...] = ()
+    offsets: NDArray[np.int64]
 
     def where(self, mask: NDArray[np.bool_]) -> Self:
         """A copy of the rows that a boolean mask (n) selects."""
@@ -59,6 +60,8 @@ class _Columns:
 
     def absent_column(self, name: str) -> Any:
         """Return what stands for a column that these rows lack, and others have."""
+        if name == "left_bytes":
+            return np.zeros(len(self.offsets), np.int64)
         raise ValueError(f"some rows have {name}, and others lack it")
 
     def _map(self, change: Callable[[Any], Any]) -> Self:
@@ -72,7 +75,8 @@ class Rows(_Columns):
 
     `offsets`, `timestamps_ms`: int64. `keys`, `values`: binary, with nulls. `headers`: see
     `rows.headers`; None where they were not read. `wanted`, `selected`: see `engine.record_sql`; None for
-    topics without SQL.
+    topics without SQL. `left_bytes`: int64, the size of a value that is left in Kafka (the value here is
+    empty), else 0; None where there is none.
     """
 
     offsets: NDArray[np.int64]
@@ -82,6 +86,7 @@ class Rows(_Columns):
     headers: pa.ListArray | None = None
     wanted: pa.BooleanArray | None = None
     selected: pa.StringArray | None = None
+    left_bytes: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -185,15 +190,25 @@ def lengths_of(values: pa.BinaryArray) -> pa.Int32Array:
     return pc.fill_null(lengths, 0) if values.null_count else lengths
 
 
+def leave_large(
+    values: pa.BinaryArray, limit_bytes: int, left_bytes: NDArray[np.int64] | None = None
+) -> tuple[pa.BinaryArray, NDArray[np.int64] | None]:
+    """Return the values with empty ones for those over the limit, and `left_bytes` with the sizes of these.
+
+    `left_bytes`: of values that were left before, else 0; None where there is none.
+    """
+    sizes = lengths_of(values)
+    if (pc.max(sizes).as_py() or 0) <= limit_bytes:
+        return values, left_bytes
+    is_large = pc.greater(sizes, limit_bytes)
+    more_bytes = pc.if_else(is_large, sizes, 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return pc.if_else(is_large, b"", values), more_bytes if left_bytes is None else left_bytes + more_bytes
+
+
 def stored_records(rows: Rows, options: Options) -> Records:
     """What a topic with these options stores of rows, which all have keys."""
-    values, left_bytes = rows.values, None
-    headers = header_blocks(rows.headers, values) if options.headers else None
-    sizes = pc.binary_length(values)
-    if (pc.max(sizes).as_py() or 0) > options.max_value_bytes:
-        is_large = pc.greater(pc.fill_null(sizes, 0), options.max_value_bytes)
-        left_bytes = np.asarray(pc.if_else(is_large, sizes, 0)).astype(np.int64)
-        values = pc.if_else(is_large, b"", values)
+    headers = header_blocks(rows.headers, rows.values) if options.headers else None
+    values, left_bytes = leave_large(rows.values, options.max_value_bytes, rows.left_bytes)
     return Records(rows.keys, values, rows.offsets, rows.timestamps_ms, headers, left_bytes)
 
 

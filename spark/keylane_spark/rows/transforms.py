@@ -18,7 +18,7 @@ from keylane.errors import WriterError
 from keylane.formats.change_events import parse_event
 from keylane_spark.config.transforms import OnError, Transform
 from keylane_spark.engine.record_sql import NULL_RESULT, QUOTED_NUMBERS, UNREAD_RESULT
-from keylane_spark.rows.json_values import MOST_DIGITS, with_numbers
+from keylane_spark.rows.json_values import LARGEST_VALUE, MOST_DIGITS, with_numbers
 from keylane_spark.rows.record_function import FunctionCode, call_on_rows
 from keylane_spark.rows.records import Rows
 
@@ -26,6 +26,7 @@ Results: TypeAlias = NDArray[np.int8]
 KEPT, SET, LEFT_OUT, FAILED = np.arange(4, dtype=np.int8)
 """What becomes of a row: the value that it has, a new one, a deletion, or what `on_error` says."""
 _UNREAD = "Spark can't read its JSON"
+_LARGE = f"it has more than {LARGEST_VALUE:,} bytes"
 _AMBIGUOUS = f"it has a number of more than {MOST_DIGITS} digits, and the same digits as a string"
 
 
@@ -160,7 +161,13 @@ def _sql_outcome(rows: Rows, definition: Transform) -> Outcome:
         is_null = np.asarray(pc.fill_null(pc.equal(selected, NULL_RESULT), True))
         results = np.where(wanted & ~is_null, SET, LEFT_OUT).astype(np.int8)
     results[failed | is_unread] = FAILED
-    faults = (is_unread, _UNREAD), (is_ambiguous, _AMBIGUOUS), (failed, "its SQL fails on it")
+    is_large = np.zeros(len(rows), np.bool_) if rows.left_bytes is None else rows.left_bytes > 0
+    faults = (
+        (is_large, _LARGE),
+        (is_unread, _UNREAD),
+        (is_ambiguous, _AMBIGUOUS),
+        (failed, "its SQL fails on it"),
+    )
     return Outcome(results, values, next((why for mask, why in faults if mask.any()), ""))
 
 

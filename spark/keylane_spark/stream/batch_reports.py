@@ -9,6 +9,7 @@ from keylane.model.records import Layout, Position
 from keylane.ports import Clock
 from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.stream.partition_chunks import PartitionResult
+from keylane_spark.stream.restarts import RecentLines
 from keylane_spark.telemetry.strays import PartitionerAudit
 from keylane_spark.telemetry.tally import Tally
 
@@ -27,6 +28,7 @@ class BatchReports:
         self._reported_invalid: set[str] = set()
         self._reported_failed: set[str] = set()
         self._lag_at_first: tuple[float, int] | None = None
+        self._left = RecentLines()
 
     def report_faults(self, faults: Mapping[str, str]) -> None:
         """Say of each of these topics why its transform can't run at all."""
@@ -42,6 +44,7 @@ class BatchReports:
         self._report_unusual(tallies)
         for sentence in self._audit.add(tallies):
             self._say(sentence)
+        self._report_left(batch.left)
         self._report_batch(batch_id, batch, took_s, lag)
         self._report_failed(batch.results)
 
@@ -60,16 +63,25 @@ class BatchReports:
                     f"answered why"
                 )
 
+    def _report_left(self, left: Mapping[TopicPartition, str]) -> None:
+        """Say why ranges were not read to their ends, once a minute for each topic."""
+        for why in left.values():
+            text = f"{why}; it is tried again, and all others go on"
+            if self._left.is_new(text, self._clock.monotonic_s()):
+                self._say(text)
+
     def _report_batch(self, batch_id: int, batch: BatchWriter, took_s: float, lag: int) -> None:
         tallies = batch.tallies.values()
         records = _total(tallies, "records")
+        if batch.left and not records:
+            return  # it comes again and again, until the range can be read
         unusual = {
             "without a key skipped": _total(tallies, "null_keys"),
             "strays": _total(tallies, "strays"),
             "values left in Kafka": _total(tallies, "left_in_kafka"),
             "values that are not change events": _total(tallies, "invalid_events"),
             "left out": _total(tallies, "left_out"),
-            "partitions left, whose leaders are away": len(batch.left),
+            "partitions left for later": len(batch.left),
             "on which the transform fails": _total(tallies, "failed"),
             "values of fields that no index can have": _total(tallies, "invalid_fields"),
         }

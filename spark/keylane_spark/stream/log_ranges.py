@@ -12,7 +12,7 @@ import functools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -22,10 +22,10 @@ from keylane.errors import LeaderChanged, LogUnavailable, TopicChanged
 from keylane.model.kafka import TopicPartition
 from keylane_spark.context import JobContext
 from keylane_spark.engine import session
-from keylane_spark.engine.record_sql import timestamp, with_results
+from keylane_spark.engine.record_sql import with_results
 from keylane_spark.log.fetch_options import portable
 from keylane_spark.log.fetches import PlannedRange
-from keylane_spark.log.log_reader import LeaderAway, LogRangeReader
+from keylane_spark.log.log_reader import LeaderAway, LogRangeReader, RangeUnreadable
 from keylane_spark.rows.records import Rows, RowsOfPartitions
 from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.stream.driver_share import PlannedBatch
@@ -33,7 +33,6 @@ from keylane_spark.stream.openings import Opening, WriterSpec
 from keylane_spark.stream.partition_chunks import NOWHERE
 from keylane_spark.stream.sql_rows import (
     JSON_COLUMNS,
-    LOG_COLUMNS,
     SqlRowWriter,
     WithJson,
     end_of_range,
@@ -41,7 +40,7 @@ from keylane_spark.stream.sql_rows import (
 )
 from keylane_spark.stream.tasks import TALLY_SCHEMA, PartitionWriter
 
-_LEFT = (LeaderAway, LeaderChanged)
+_LEFT = (LeaderAway, RangeUnreadable, LeaderChanged)
 """What ends a range alone. The query finds its leader, and compares the lanes with it, before it reads on."""
 _AWAY_S, _AWAY_IN_DRIVER_S = 1.0, 0.3
 _TIMEOUT_S, _SHORTEST_TIMEOUT_S = 10.0, 1.0
@@ -118,33 +117,58 @@ class RangeRows:
             yield self.with_json.add(end_of_range(planned.source, planned.end, left))
 
 
+Through: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""A function for `mapInArrow` over rows that travel."""
+
+
 @dataclass(frozen=True, slots=True)
-class PlainRangeRows:
-    """A function for `mapInArrow` over the numbers of `groups`: the rows of each. Raises LogUnavailable."""
+class RangesThrough:
+    """A function for `mapInArrow` over the numbers of `groups`: the rows of each, through another function.
+
+    Raises LogUnavailable.
+    """
 
     groups: RangeGroups
+    through: Through
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read the ranges of the groups whose numbers come."""
+        return self.through(self._rows(batches))
+
+    def _rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for planned, found in self.groups.read(batches, with_headers=False):
             try:
                 for rows in found:
                     yield to_arrow(planned.source, rows)
-            except TopicChanged as error:
+            except (TopicChanged, LogUnavailable) as error:
                 raise LogUnavailable(str(error), 2) from error
 
 
-def read_ranges(
-    spark: SparkSession, connection: Connection, planned: Sequence[PlannedRange], *, committed: bool
-) -> DataFrame:
-    """The rows of ranges as of `kafka_source.read_range`, whatever their times are (`record_sql.timestamp`).
+@dataclass(frozen=True, slots=True)
+class LogStretch:
+    """Ranges of a topic that tasks of a view read."""
 
-    Raises SettingsError, BadConfig; a task may fail with LogUnavailable.
-    """
-    groups = grouped(planned, session.task_count(spark))
-    read = PlainRangeRows(RangeGroups(portable(connection), groups, committed))
-    rows = spark.range(0, len(groups), 1, len(groups)).mapInArrow(read, LOG_COLUMNS)
-    return rows.select("partition", "offset", timestamp().alias("timestamp"), "key", "value")
+    spark: SparkSession
+    groups: RangeGroups
+
+    @classmethod
+    def of(
+        cls,
+        spark: SparkSession,
+        connection: Connection,
+        planned: Sequence[PlannedRange],
+        *,
+        committed: bool,
+        most_tasks: int,
+    ) -> Self:
+        """Raises SettingsError, BadConfig for a login that only Java's client has."""
+        return cls(spark, RangeGroups(portable(connection), grouped(planned, most_tasks), committed))
+
+    def through(self, function: Through, schema: str) -> DataFrame:
+        """What a function for `mapInArrow` makes of the rows. A task may fail with LogUnavailable."""
+        count = len(self.groups.groups)
+        numbers = self.spark.range(0, count, 1, count)
+        return numbers.mapInArrow(RangesThrough(self.groups, function), schema)
 
 
 @dataclass(slots=True)
@@ -194,7 +218,7 @@ class DirectReader:
                     yield planned.source, rows
             except _LEFT as error:
                 leave(planned.source, str(error))
-                has_left = True
+                has_left = has_left or isinstance(error, LeaderAway)
         longer_s = min(2 * self._reader.timeout_s, _TIMEOUT_S)
         self._reader.timeout_s = longer_s if has_left else _SHORTEST_TIMEOUT_S
 

@@ -24,8 +24,9 @@ _BUSY_S = 0.01
 """The pause between two looks at the leaders, until the query is idle. Spark's own is as long."""
 _STUCK_S = 0.1
 """The same while all that has come is of partitions that go no further."""
-_LEFT_S = 0.2
-"""So long a partition is left out after its leader went away under a read: others are not to wait again."""
+_LEFT_S, _LONGEST_LEFT_S = 0.2, 5.0
+"""So long a partition is left out whose range could not be read: others are not to wait again. Each time
+that this comes again at once it is twice as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,8 @@ class BatchPlanner:
         self._last_batch_s = clock.monotonic_s()
         self._silent_since_s: float | None = None
         self._left_until_s: dict[TopicPartition, float] = {}
+        self._left_for_s: dict[TopicPartition, float] = {}
+        """How long those are left out that no batch has read since."""
         self._nothing_in: AnsweredEnds | None = None
         """The ends in which there was nothing new: not compared again while they are the same."""
 
@@ -84,11 +87,17 @@ class BatchPlanner:
             self._clock.pause_s(pause_s)
         return None
 
-    def leave(self, partitions: Collection[TopicPartition]) -> None:
-        """Leave these partitions out for a moment: their leaders went away under a read."""
-        if partitions:
-            until_s = self._clock.monotonic_s() + _LEFT_S
-            self._left_until_s |= dict.fromkeys(partitions, until_s)
+    def note_batch(self, read: Collection[TopicPartition], left: Collection[TopicPartition]) -> None:
+        """Leave partitions out for a moment of which a batch could not read its range; it has read others."""
+        for each in self._left_for_s.keys() & set(read) - set(left):
+            del self._left_for_s[each]
+        if left:
+            now_s, before = self._clock.monotonic_s(), self._left_for_s
+            longer = {
+                each: min(2 * before[each], _LONGEST_LEFT_S) if each in before else _LEFT_S for each in left
+            }
+            self._left_for_s |= longer
+            self._left_until_s |= {each: now_s + for_s for each, for_s in longer.items()}
             self._leaders.doubt()
 
     def _new(

@@ -6,6 +6,8 @@
 Rows travel with the columns of LOG_COLUMNS. A row with `is_end` stands for no record: it says that the range
 of its partition has been read to its offset. Only that proves it, for a task that is stopped sees its input
 end early, without an error. With a key it says that the rest of the range is left, and why.
+
+A value over LARGEST_VALUE does not travel: its row has `left_bytes`, and the SQL fails on it.
 """
 
 from __future__ import annotations
@@ -19,18 +21,19 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
 from keylane.errors import WriterError
 from keylane.model.kafka import TopicPartition
 from keylane_spark.config.transforms import Transform
-from keylane_spark.engine.record_sql import why_invalid, with_results
+from keylane_spark.engine.record_sql import UNREAD, why_invalid, with_results
 from keylane_spark.engine.session import REFUSALS
 from keylane_spark.engine.value_errors import is_about_a_value
 from keylane_spark.rows.headers import HEADERS
-from keylane_spark.rows.json_values import read_json
-from keylane_spark.rows.records import Rows, RowsOfPartitions, split_by_partition
+from keylane_spark.rows.json_values import LARGEST_VALUE, read_json
+from keylane_spark.rows.records import Rows, RowsOfPartitions, leave_large, split_by_partition
 from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.stream.driver_share import MAX_BYTES
 from keylane_spark.stream.openings import Opening
@@ -54,8 +57,8 @@ _SCHEMA = pa.schema(
     ]
 )
 _IN_JVM = ["topic", "partition", "offset", "ms", "key", "value", "form", "row", "text"]
-JSON_COLUMNS = f"{LOG_COLUMNS}, form byte, row string, text string"
-"""LOG_COLUMNS, and what `with_results` needs."""
+JSON_COLUMNS = f"{LOG_COLUMNS}, form byte, row string, text string, left_bytes long"
+"""LOG_COLUMNS, what `with_results` needs, and the size of a value that does not travel, else 0."""
 
 
 def to_arrow(source: TopicPartition, rows: Rows) -> pa.RecordBatch:
@@ -101,10 +104,15 @@ class WithJson:
     def add(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows with the columns of JSON_COLUMNS."""
         are_events = np.asarray(pc.is_in(rows.column("topic"), pa.array(self.events, pa.string())))
-        json = read_json(rows.column("value"), are_events)
+        values, left_bytes = leave_large(rows.column("value"), LARGEST_VALUE)
+        json = read_json(values, are_events)
+        if left_bytes is None:
+            left_bytes = np.zeros(len(values), np.int64)
+        json.forms[left_bytes > 0] = UNREAD
+        rows = rows.set_column(rows.schema.get_field_index("value"), "value", values)
         return pa.RecordBatch.from_arrays(
-            [*rows.columns, pa.array(json.forms), json.rows, json.texts],
-            [*rows.schema.names, "form", "row", "text"],
+            [*rows.columns, pa.array(json.forms), json.rows, json.texts, pa.array(left_bytes)],
+            [*rows.schema.names, "form", "row", "text", "left_bytes"],
         )
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -134,12 +142,16 @@ class SqlRowWriter(PartitionWriter):
 def _split(batch: pa.RecordBatch) -> RowsOfPartitions:
     """The rows of a batch that travels, by partition."""
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    rows = Rows(
-        columns["offset"].to_numpy(),
-        columns["ms"].to_numpy(),
-        *(columns[name] for name in ("key", "value", "headers", "wanted", "selected")),
-    )
+    kept = (columns[name] for name in ("key", "value", "headers"))
+    rows = Rows(columns["offset"].to_numpy(), columns["ms"].to_numpy(), *kept)
+    results = {name: columns[name] for name in ("wanted", "selected")}
+    rows = replace(rows, left_bytes=_left_bytes(batch), **results)
     return split_by_partition(rows, columns["partition"].to_numpy(), columns["topic"])
+
+
+def _left_bytes(batch: pa.RecordBatch) -> NDArray[np.int64] | None:
+    found: NDArray[np.int64] = batch.column("left_bytes").to_numpy()
+    return found if found.any() else None
 
 
 def travelling(rows: DataFrame, topic: str) -> DataFrame:
@@ -190,16 +202,21 @@ class SqlRows:
 
     def _evaluate(self, topic: str, parts: list[tuple[TopicPartition, Rows]]) -> RowsOfPartitions:
         with_json = WithJson.of(self.transforms)
-        table = pa.Table.from_batches([with_json.add(to_arrow(*part)) for part in parts]).select(_IN_JVM)
+        batches = [with_json.add(to_arrow(*part)) for part in parts]
+        table = pa.Table.from_batches(batches).select(_IN_JVM)
         found = self._results(topic, table)
         if [row.offset for row in found] != table.column("offset").to_pylist():
             raise WriterError(f"topic {topic!r}: Spark returned other rows than it was given")
         wanted = pa.array((row.wanted for row in found), pa.bool_())
         selected = pa.array((row.selected for row in found), pa.string())
         begin = 0
-        for source, part in parts:
+        for (source, part), batch in zip(parts, batches, strict=True):
             end = begin + len(part)
-            yield source, replace(part, wanted=wanted[begin:end], selected=selected[begin:end])
+            results = {"wanted": wanted[begin:end], "selected": selected[begin:end]}
+            yield (
+                source,
+                replace(part, values=batch.column("value"), left_bytes=_left_bytes(batch), **results),
+            )
             begin = end
 
     def _results(self, topic: str, table: pa.Table) -> list[Row]:

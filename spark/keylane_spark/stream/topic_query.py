@@ -242,7 +242,7 @@ class TopicQuery(ReadingQuery):
         batch.finish(planned.moved)
         self.reach(batch.covered, batch.results)
         if self._planner is not None:
-            self._planner.leave(batch.left)
+            self._planner.note_batch(planned.moved, batch.left)
         self._totals.add(self._writer.layouts, tallies, later=TOTALS_SLOT in self.parked)
         self._metrics.count_batch(tallies)
         took_s, lag = self._context.clock.monotonic_s() - began_s, self._freshness.lag(self._positions)

@@ -20,7 +20,7 @@ from keylane.model.keys import KEY_LIMIT_BYTES
 from keylane.state.aggregates import decimal_text
 from keylane.state.windows import Column, Definition
 from keylane_spark.views.fields import ORDER, number_of, text_of, time_of, wanted
-from keylane_spark.views.values import ViewField, read_values
+from keylane_spark.views.values import LogRows, ViewField, read_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +44,14 @@ class PartialWindow:
 
 
 def partials(
-    rows: DataFrame, view: Definition, watermark_ms: int = 0, registry: RegistrySettings | None = None
+    given: LogRows, view: Definition, watermark_ms: int = 0, registry: RegistrySettings | None = None
 ) -> DataFrame:
-    """Rows of the Kafka source -> one row for each partial window; `parse_partials` reads them.
+    """Rows of the log -> one row for each partial window; `parse_partials` reads them.
 
     No session has both records that are late by this event time and others: how rows are divided into batches
     makes no difference. The task may fail with RegistryUnavailable.
     """
-    rows, fields = read_values(rows, view, registry)
+    rows, fields = read_values(given, view, registry)
     rows = rows.withColumn("wanted", wanted(view.where))
     rows = rows.where("wanted is null or wanted")
     failed = f.col("wanted").isNull()

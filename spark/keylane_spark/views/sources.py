@@ -17,7 +17,7 @@ from keylane_spark.lanes.view_lanes import ViewLanes
 from keylane_spark.views.closings import Stretch
 from keylane_spark.views.partials import PartialWindow, parse_partials, partials
 from keylane_spark.views.table_rows import failed_changes, row_changes
-from keylane_spark.views.values import error_of_task
+from keylane_spark.views.values import LogRows, error_of_task, read_keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,13 @@ class GapCheck:
     partitions: set[int]
     say: Callable[[str], None]
 
-    def check(self, rows: DataFrame, stretch: Stretch) -> None:
-        """Look at rows that were read and not counted yet. Raises Fenced, CorruptState, StateUnavailable."""
-        counts = {row["partition"]: row["count"] for row in rows.groupBy("partition").count().collect()}
+    def check(self, rows: LogRows, stretch: Stretch) -> None:
+        """Look at rows that were read and not counted yet.
+
+        Raises Fenced, CorruptState, StateUnavailable, LogUnavailable.
+        """
+        found = _collect(read_keys(rows).groupBy("partition").count())
+        counts = {row["partition"]: row["count"] for row in found.to_pylist()}
         pairs = enumerate(zip(stretch.begin, stretch.end, strict=True))
         missing = {p: end - begin - counts.get(p, 0) for p, (begin, end) in pairs}
         short = {partition: count for partition, count in missing.items() if count > 0}
@@ -54,14 +58,14 @@ class GapCheck:
 class RowSource:
     """Rows of the topic. `rows_of`: returns those of a stretch. `gaps`: None where none are to be found.
 
-    `any_rows_of`: the same, read by the job itself, where Spark's source fails on a record. `registry`: of
-    schemas, where values name them.
+    `any_rows_of`: the same, read by the job itself, where Spark's source, which fails on some records, does.
+    `registry`: of schemas, where values name them.
     """
 
     view: Definition
     gaps: GapCheck | None
-    rows_of: Callable[[Stretch], DataFrame]
-    any_rows_of: Callable[[Stretch], DataFrame]
+    rows_of: Callable[[Stretch], LogRows]
+    any_rows_of: Callable[[Stretch], LogRows] | None = None
     registry: RegistrySettings | None = None
 
     def read(self, stretch: Stretch) -> list[PartialWindow]:
@@ -90,8 +94,8 @@ class RowSource:
         return self._computed(stretch, lambda rows: failed_changes(rows, self.view))[1]
 
     def _computed(
-        self, stretch: Stretch, compute: Callable[[DataFrame], DataFrame]
-    ) -> tuple[DataFrame, pa.Table]:
+        self, stretch: Stretch, compute: Callable[[LogRows], DataFrame]
+    ) -> tuple[LogRows, pa.Table]:
         """The rows of a stretch, and what is computed of them.
 
         Spark's source fails on a time that is no microseconds in 64 bits, before anything sees the record.
@@ -100,7 +104,7 @@ class RowSource:
         try:
             return rows, _collect(compute(rows))
         except REFUSALS as error:
-            if not is_about_a_value(error):
+            if self.any_rows_of is None or not is_about_a_value(error):
                 raise
             try:
                 rows = self.any_rows_of(stretch)

@@ -20,21 +20,22 @@ from pyspark.sql import functions as f
 from keylane.adapters.registry.login import RegistrySettings
 from keylane.model.keys import KEY_LIMIT_BYTES
 from keylane.state.windows import Definition
+from keylane_spark.engine.record_sql import timestamp
 from keylane_spark.views.fields import number_of, text_of, wanted
-from keylane_spark.views.values import GONE, INVALID, SET, read_values
+from keylane_spark.views.values import GONE, INVALID, SET, LogRows, read_keys, read_values
 
 __all__ = ["FAILED", "GONE", "INVALID", "SET", "failed_changes", "row_changes"]
 
 FAILED = np.int8(3)
 
 
-def row_changes(rows: DataFrame, view: Definition, registry: RegistrySettings | None = None) -> DataFrame:
-    """Rows of the Kafka source -> partition, offset, ms, key, kind, group and c0, c1, ... of each record.
+def row_changes(given: LogRows, view: Definition, registry: RegistrySettings | None = None) -> DataFrame:
+    """Rows of the log -> partition, offset, ms, key, kind, group and c0, c1, ... of each record.
 
     `key`: null where a record has none. `c<number>`: of a column with a field, the number, or for `count`
     whether there is a value. The task may fail with RegistryUnavailable.
     """
-    rows, fields = read_values(rows, view, registry)
+    rows, fields = read_values(given, view, registry)
     rows = rows.withColumn("wanted", wanted(view.where))
     group = f.col("key") if view.key is None else text_of(fields[view.key].json).cast("binary")
     kind = (
@@ -47,10 +48,11 @@ def row_changes(rows: DataFrame, view: Definition, registry: RegistrySettings | 
     return _changes(rows, view, kind, group, {path: field.json for path, field in fields.items()})
 
 
-def failed_changes(rows: DataFrame, view: Definition) -> DataFrame:
+def failed_changes(given: LogRows, view: Definition) -> DataFrame:
     """As `row_changes`, for records on which Spark fails: nothing but their keys is looked at."""
     nothing = f.parse_json(f.lit("null"))
     fields = {column.path: nothing for column in view.columns}
+    rows = read_keys(given).withColumn("timestamp", timestamp())
     return _changes(rows, view, f.lit(int(FAILED)), f.lit(None).cast("binary"), fields)
 
 

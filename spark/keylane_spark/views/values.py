@@ -1,4 +1,4 @@
-"""The values of a view's records, read as reads do: rows of the Kafka source -> rows with fields.
+"""The values of a view's records, read as reads do: rows of the log -> rows with fields.
 
 A Python worker reads them (`rows.json_values`) and hands the JVM the fields that the view names, each as a
 small text of JSON; the complete value only where the view has a `where`. So Spark's parser sees no value that
@@ -7,9 +7,9 @@ readers don't call JSON, and a long value is parsed once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -21,15 +21,16 @@ from pyspark.sql import functions as f
 from keylane.adapters.registry.login import RegistrySettings
 from keylane.errors import LogUnavailable, RegistryUnavailable
 from keylane.state.windows import Definition
-from keylane_spark.engine.record_sql import AS_IT_IS, UNREAD
+from keylane_spark.engine.record_sql import AS_IT_IS, UNREAD, timestamp
 from keylane_spark.rows.change_events import read_event
-from keylane_spark.rows.json_values import decoded, held_by_spark, read_fields
+from keylane_spark.rows.json_values import LARGEST_VALUE, decoded, held_by_spark, read_fields
+from keylane_spark.rows.records import leave_large
 from keylane_spark.schemas.framed_values import framed_decode
 
 SET, GONE, INVALID = np.arange(3, dtype=np.int8)
 """What a record says of its row: it is there, it was deleted; it is no event, or nobody can decode it."""
 
-_READ = {"partition": "int", "offset": "bigint", "timestamp": "timestamp", "key": "binary"}
+_READ = {"partition": "int", "offset": "bigint", "ms": "bigint", "key": "binary"}
 _ANY = {"undecodable": "boolean", "unread": "boolean"}
 
 
@@ -50,12 +51,12 @@ class ViewField(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReadValues:
-    """A function for `mapInArrow` over rows of the Kafka source: partition, offset, timestamp, key, value.
+    """A function for `mapInArrow` over rows of a log: partition, offset, ms (the timestamp), key, value.
 
-    It returns, beside the first four:
+    It returns, beside the first four, of the records with a value, and of tombstones where `are_changes`:
 
     undecodable     no reader can decode the value
-    unread          it may be JSON, and is nested too deeply
+    unread          it may be JSON, and is nested too deeply, or has more than LARGEST_VALUE bytes
     change          what a record says of its row, where `are_changes`: of its event, where `are_events`
     value, text     the text, and the JSON for Spark, where `with_value` and `with_json`
     field N         the JSON of a path for Spark; "written N": as it came, of `latest` paths
@@ -88,11 +89,6 @@ class ReadValues:
         )
 
     @property
-    def looks_at_values(self) -> bool:
-        """Whether anything of a value is asked for: a view that only counts records has none read."""
-        return self.registry is not None or self.names.keys() > _READ.keys() | _ANY.keys()
-
-    @property
     def names(self) -> dict[str, str]:
         """The columns that it returns, and their types in Spark's words."""
         names = _READ | _ANY
@@ -103,26 +99,27 @@ class ReadValues:
             texts += _names(at) if path in self.latest else _names(at)[:1]
         return names | dict.fromkeys(texts, "string")
 
-    @property
-    def schema(self) -> str:
-        """As `mapInArrow` takes it."""
-        return ", ".join(f"`{name}` {kind}" for name, kind in self.names.items())
-
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read all batches of one task."""
         names = list(self.names)
         for batch in batches:
-            columns = {name: batch.column(name) for name in _READ}
-            columns |= self._read(batch.column("value"))
+            rows, values = batch, batch.column("value")
+            if values.null_count and not self.are_changes:
+                rows = batch.filter(values.is_valid())
+            columns = {name: rows.column(name) for name in _READ}
+            columns |= self._read(rows.column("value"))
             yield pa.RecordBatch.from_arrays([columns[name] for name in names], names)
 
     def _read(self, stored: pa.BinaryArray) -> dict[str, pa.Array]:
+        made = dict.fromkeys(_ANY, pa.repeat(pa.scalar(False), len(stored)))
+        if self.registry is None and self.names.keys() == _READ.keys() | _ANY.keys():
+            return made  # nothing of a value is asked for
         values = stored
-        made = dict.fromkeys(_ANY, pa.repeat(pa.scalar(False), len(values)))
         if self.registry is not None:
             decode = framed_decode(self.registry)
             values = pa.array(decode(stored, are_events=self.are_events).documents, pa.binary())
             made["undecodable"] = pc.and_(values.is_null(), stored.is_valid())
+        values, left_bytes = leave_large(values, LARGEST_VALUE)
         texts = decoded(values)
         documents: Sequence[str | None] = texts.to_pylist()
         if self.are_events:
@@ -137,6 +134,8 @@ class ReadValues:
             made["change"] = pa.array(changes)
         made["value"] = texts
         forms, fields = read_fields(documents, [_names_of(path) for path in self.paths])
+        if left_bytes is not None:
+            forms[left_bytes > 0] = UNREAD
         if self.with_json or self.with_value:
             held = held_by_spark(texts, forms, documents)
             made["text"] = pc.if_else(pa.array(forms == AS_IT_IS), texts, held)
@@ -148,40 +147,71 @@ class ReadValues:
         return made
 
 
+class LogRows(Protocol):
+    """Rows of a topic's log, which a Python worker reads."""
+
+    def through(
+        self, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str
+    ) -> DataFrame:
+        """What a function for `mapInArrow` makes of partition, offset, ms, key and value."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkRows:
+    """Rows of Spark's Kafka source."""
+
+    rows: DataFrame
+
+    def through(
+        self, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str
+    ) -> DataFrame:
+        """As LogRows."""
+        ms = f.unix_millis("timestamp").alias("ms")
+        return self.rows.select("partition", "offset", ms, "key", "value").mapInArrow(function, schema)
+
+
+def _without_values(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch.select(list(_READ))
+
+
+def read_keys(rows: LogRows) -> DataFrame:
+    """The rows as partition, offset, ms and key: nothing looks at their values."""
+    return rows.through(_without_values, _schema_of(_READ))
+
+
 def read_values(
-    rows: DataFrame, view: Definition, registry: RegistrySettings | None
+    rows: LogRows, view: Definition, registry: RegistrySettings | None
 ) -> tuple[DataFrame, Mapping[str, ViewField]]:
     """The rows with the columns that `where` sees, those of ReadValues, and the view's fields.
 
     `json` and `value` are null unless a `where` needs them. Only views of keys see tombstones.
     """
-    if not view.has_rows:
-        rows = rows.where("value is not null")
     read = ReadValues.of(view, registry)
-    # A record without a timestamp has one before 1970.
-    rows = rows.withColumn("timestamp", f.when(f.unix_millis("timestamp") > 0, f.col("timestamp")))
-    if read.looks_at_values:
-        rows = rows.select(*_READ, "value").mapInArrow(read, read.schema)
-    else:
-        rows = rows.select(*_READ, *(f.lit(False).alias(name) for name in _ANY))
+    found = rows.through(read, _schema_of(read.names)).withColumn("timestamp", timestamp())
     fields = {}
     for at, path in enumerate(read.paths):
         json, written = map(f.col, _names(at))
         fields[path] = ViewField(json, written if path in read.latest else None)
     nothing = f.lit(None).cast("string")
-    parsed = {name: f.col(name) for name in read.names}
+    parsed = {name: f.col(name) for name in (*read.names, "timestamp")}
     parsed["json"] = f.try_parse_json(f.col("text") if read.with_json else nothing)
     parsed |= {names[0]: f.try_parse_json(f.col(names[0])) for names in map(_names, range(len(fields)))}
     parsed["value"] = f.col("value") if read.with_value else nothing
     # The number of a task is nothing that Spark computes ahead: else it would parse a value for `where`, each
     # time that this names it, and then parse it again.
     parsed["offset"] = f.when(f.spark_partition_id() >= 0, f.col("offset"))
-    rows = rows.select(*(column.alias(name) for name, column in parsed.items()))
+    found = found.select(*(column.alias(name) for name, column in parsed.items()))
     if read.with_json:
-        rows = rows.withColumn(
+        found = found.withColumn(
             "unread", f.col("unread") | (f.col("text").isNotNull() & f.col("json").isNull())
         )
-    return rows, fields
+    return found, fields
+
+
+def _schema_of(names: Mapping[str, str]) -> str:
+    """Columns as `mapInArrow` takes them."""
+    return ", ".join(f"`{name}` {kind}" for name, kind in names.items())
 
 
 def _paths(view: Definition) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """One streaming query of a view, from one opening of its lanes to its end."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 
 from pyspark.sql import DataFrame
@@ -17,12 +17,14 @@ from keylane_spark.stream.leaders import Leaders
 from keylane_spark.views.closings import Offsets, Stretch
 from keylane_spark.views.open_view import ViewOpening
 from keylane_spark.views.sources import GapCheck, RowSource
+from keylane_spark.views.values import LogRows, SparkRows
 from keylane_spark.views.view_writer import FoldCounts
 
 EVERY = "1 second"
 """How often new records are read: a batch costs a shuffle, however small it is."""
 BATCH_RECORDS = 50_000
 """Small batches, so that a view that catches up does not slow the topics' queries."""
+NOTHING: Mapping[tuple[Offsets, Offsets], DataFrame] = {}
 _SLOTS_SHARE = 4
 """A view uses one in four of Spark's task slots."""
 
@@ -60,7 +62,7 @@ class ViewQuery(BatchQuery):
         writer.share_closings()
         for offsets, lanes in writer.behind.items():
             self.say(f"{len(lanes)} of the lanes are behind the others: they catch up first")
-            source = self._source(lanes, self._read_log)
+            source = self._source(lanes)
             self._report(writer.fold(source, offsets, self._positions, lanes), 0)
         positions = self._by_partition(self._positions)
         rows = kafka_source.stream_of(context.spark, context.broker.connection, positions, self._job)
@@ -130,20 +132,26 @@ class ViewQuery(BatchQuery):
         caught_up = self._caught_up(self._leaders.wait(ends, self.is_ending), end)
         count = sum(end) - sum(self._positions)
         begin, writer = self._positions, self._opening.writer
-        whole = self._in_few_tasks(rows)
-
-        def rows_of(stretch: Stretch) -> DataFrame:
-            # A part of the batch is read without the others.
-            return whole if (stretch.begin, stretch.end) == (begin, end) else self._read_log(stretch)
-
-        counts = writer.fold(self._source(self._opening.lanes.lanes, rows_of), begin, end)
+        batch = {(begin, end): rows}
+        counts = writer.fold(self._source(self._opening.lanes.lanes, batch), begin, end)
         writer.close_windows(caught_up)
         self._positions = end
         self._report(counts, count, f" in {(clock.monotonic_s() - began_s) * 1000:.0f} ms")
 
-    def _source(self, lanes: Collection[LaneTarget], rows_of: Callable[[Stretch], DataFrame]) -> RowSource:
-        gaps = self._gap_check(lanes)
-        return RowSource(self._opening.view, gaps, rows_of, self._read_any, self._context.registry)
+    def _source(
+        self, lanes: Collection[LaneTarget], batch: Mapping[tuple[Offsets, Offsets], DataFrame] = NOTHING
+    ) -> RowSource:
+        """`batch`: the rows that Spark's query has between two offsets."""
+        view, gaps, registry = self._opening.view, self._gap_check(lanes), self._context.registry
+        if self._job.reader == "direct":
+            return RowSource(view, gaps, self._read_ranges, registry=registry)
+
+        def rows_of(stretch: Stretch) -> LogRows:
+            rows = batch.get((stretch.begin, stretch.end))
+            # A part of the batch is read without the others.
+            return self._read_log(stretch) if rows is None else SparkRows(self._in_few_tasks(rows))
+
+        return RowSource(view, gaps, rows_of, self._read_ranges, registry)
 
     def _gap_check(self, lanes: Collection[LaneTarget]) -> GapCheck | None:
         # Of a table compaction removes what later changes have replaced.
@@ -151,17 +159,17 @@ class ViewQuery(BatchQuery):
             return None
         return GapCheck(self._opening.lanes, lanes, self._gaps, self.say)
 
-    def _read_log(self, stretch: Stretch) -> DataFrame:
+    def _read_log(self, stretch: Stretch) -> SparkRows:
         context = self._context
         begins, ends = self._by_partition(stretch.begin), self._by_partition(stretch.end)
         self._leaders.wait(ends, self.is_ending)
         rows = kafka_source.read_range(context.spark, context.broker.connection, begins, ends, self._job)
-        return self._in_few_tasks(rows)
+        return SparkRows(self._in_few_tasks(rows))
 
-    def _read_any(self, stretch: Stretch) -> DataFrame:
+    def _read_ranges(self, stretch: Stretch) -> LogRows:
         # These bring kafka-python.
         from keylane_spark.log.fetches import PlannedRange  # noqa: PLC0415
-        from keylane_spark.stream.log_ranges import read_ranges  # noqa: PLC0415
+        from keylane_spark.stream.log_ranges import LogStretch  # noqa: PLC0415
 
         context, epochs, topic_id = self._context, self._leaders.epochs, self._opening.shape.topic_id
         planned = [
@@ -170,12 +178,18 @@ class ViewQuery(BatchQuery):
             if begin < end
         ]
         committed = self._job.isolation == "read_committed"
-        rows = read_ranges(context.spark, context.broker.connection, planned, committed=committed)
-        return self._in_few_tasks(rows)
+        connection = context.broker.connection
+        return LogStretch.of(
+            context.spark, connection, planned, committed=committed, most_tasks=self._task_count
+        )
+
+    @property
+    def _task_count(self) -> int:
+        """Fewer tasks than there are task slots."""
+        return max(1, self._context.spark.sparkContext.defaultParallelism // _SLOTS_SHARE)
 
     def _in_few_tasks(self, rows: DataFrame) -> DataFrame:
-        """The rows in fewer tasks than there are task slots."""
-        return rows.coalesce(max(1, self._context.spark.sparkContext.defaultParallelism // _SLOTS_SHARE))
+        return rows.coalesce(self._task_count)
 
     def _caught_up(self, ends: dict[TopicPartition, int], positions: Offsets) -> set[int]:
         return {p for p, position in enumerate(positions) if position >= ends[self._topic, p]}

@@ -11,6 +11,7 @@ from keylane.state.windows import Column, Definition
 from keylane_spark.engine.session import REFUSALS
 from keylane_spark.engine.value_errors import is_about_a_value
 from keylane_spark.views.partials import parse_partials, partials
+from keylane_spark.views.values import SparkRows
 
 GAP_MS = 20_000
 VISITS = Definition("clicks", (Column("n", "count"),), time="at", size_ms=GAP_MS, is_session=True)
@@ -33,7 +34,7 @@ def partials_of_each(spark, view, cases):
         f.lit("anna").cast("binary").alias("key"),
         "value",
     )
-    found = parse_partials(partials(frame, view).toArrow(), view)
+    found = parse_partials(partials(SparkRows(frame), view).toArrow(), view)
     return [[each for each in found if each.partition == number] for number in range(len(cases))]
 
 
@@ -273,5 +274,7 @@ def test_a_record_without_a_timestamp_is_in_no_window_by_record_times(spark, def
         f.lit("anna").cast("binary").alias("key"),
         f.lit('{"at": 7000}').cast("binary").alias("value"),
     )
-    found = sorted(parse_partials(partials(frame, view).toArrow(), view), key=lambda each: each.partition)
+    found = sorted(
+        parse_partials(partials(SparkRows(frame), view).toArrow(), view), key=lambda each: each.partition
+    )
     assert [each.start_ms if each.key else None for each in found] == starts

@@ -27,6 +27,7 @@ from keylane_spark.rows.change_events import apply_events
 from keylane_spark.rows.fields import field_entries
 from keylane_spark.schemas.framed_values import FramedReaders
 from keylane_spark.views.table_rows import row_changes
+from keylane_spark.views.values import SparkRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -143,7 +144,7 @@ def test_views_count_what_reads_show_and_the_page_shows_the_verdicts(
         else:
             assert by_where[at] in {"counted", "failed"}, framed.values[at].name
     view = Definition("t", COUNT[:1], envelope="debezium", value_format="registry")
-    changes = row_changes(frame, view, framed.settings).select("partition", "kind").toArrow()
+    changes = row_changes(SparkRows(frame), view, framed.settings).select("partition", "kind").toArrow()
     kinds = dict(zip(*(changes.column(name).to_pylist() for name in ("partition", "kind")), strict=True))
     assert [(ROW, DELETED, NO_EVENT)[kinds[at]] for at in range(len(data))] == framed.events
     shown = [UNREADABLE if text is None else "json" for text in framed.reads]

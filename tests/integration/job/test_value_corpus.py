@@ -29,6 +29,7 @@ from keylane_spark.schemas.event_schemas import judge_none
 from keylane_spark.stream.sql_rows import JSON_COLUMNS, SqlRows, WithJson, to_arrow
 from keylane_spark.views.partials import parse_partials, partials
 from keylane_spark.views.table_rows import row_changes
+from keylane_spark.views.values import SparkRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -111,7 +112,7 @@ def by_view(
     frame: DataFrame, view: Definition, count: int, registry: RegistrySettings | None = None
 ) -> list[str]:
     found = ["no record"] * count
-    for each in parse_partials(partials(frame, view, 0, registry).toArrow(), view):
+    for each in parse_partials(partials(SparkRows(frame), view, 0, registry).toArrow(), view):
         found[each.partition] = "failed" if each.failed else "invalid" if each.key is None else "counted"
     return found
 
@@ -227,7 +228,7 @@ def test_events_have_one_verdict_in_topics_and_views(spark: SparkSession):
         ]
         assert found == wanted, size
     view = Definition("t", (Column("n", "count"),), envelope="debezium")
-    changes = row_changes(of_kafka(spark), view).select("partition", "kind").toArrow()
+    changes = row_changes(SparkRows(of_kafka(spark)), view).select("partition", "kind").toArrow()
     kinds = dict(zip(*(changes.column(name).to_pylist() for name in ("partition", "kind")), strict=True))
     assert [kinds[at] for at in range(len(VALUES))] == wanted
 

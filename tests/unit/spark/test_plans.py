@@ -88,16 +88,37 @@ def test_what_goes_no_further_is_not_planned_and_does_not_make_the_query_spin():
 
 def test_a_partition_that_was_left_is_read_a_moment_later():
     scene = Scene(ends=AnsweredEnds({A: 9, B: 7}, {}))
-    scene.planner.leave([A])
+    scene.planner.note_batch([A, B], [A])
     assert scene.doubted == 1
     before_s = scene.time.seconds
     assert scene.plan(pauses=100) == {A: 9}
     assert 0.1 < scene.time.seconds - before_s < 0.5
-    scene.planner.leave([])
+    scene.planner.note_batch([A], [])
     assert scene.doubted == 1
-    scene.planner.leave([A])
-    scene.planner.leave([B])
+    scene.planner.note_batch([A], [A])
+    scene.planner.note_batch([B], [B])
     assert scene.plan() is None
+
+
+def test_a_partition_that_can_not_be_read_is_tried_less_and_less_often_and_no_other_waits_for_it():
+    scene = Scene(ends=AnsweredEnds({A: 9, B: 7}, {}))
+    waited = []
+    for _ in range(8):
+        before_s = scene.time.seconds
+        assert scene.plan(pauses=10_000) == {A: 9}
+        waited.append(scene.time.seconds - before_s)
+        scene.planner.note_batch([A], [A])
+    assert waited == pytest.approx([0, 0.2, 0.4, 0.8, 1.6, 3.2, 5, 5], abs=0.06)
+    scene.ends = AnsweredEnds({A: 9, B: 8}, {})
+    assert scene.plan() == {B: 8}
+    scene.planner.note_batch([B], [])
+    scene.positions = {A: 5, B: 8}
+    assert scene.plan(pauses=10_000) == {A: 9}
+    scene.planner.note_batch([A], [])
+    scene.planner.note_batch([A], [A])
+    before_s = scene.time.seconds
+    assert scene.plan(pauses=10_000) == {A: 9}
+    assert scene.time.seconds - before_s < 0.3
 
 
 def test_an_idle_query_looks_less_often_until_a_record_comes():

@@ -1,60 +1,77 @@
-"""Which views look at values: the others have no Python worker between Kafka's source and their windows."""
+"""What a view is given of values: nothing that it does not ask for, and no large one."""
 
 from __future__ import annotations
-
-from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
 
 from keylane.adapters.registry.login import RegistrySettings
 from keylane.state.windows import KEYS, Column, Definition
-from keylane_spark.rows.json_values import read_fields
+from keylane_spark.rows.json_values import LARGEST_VALUE, read_fields
 from keylane_spark.views.values import ReadValues
 
 COUNT = (Column("n", "count"),)
 REGISTRY = RegistrySettings("http://registry.example.com")
+NAMES = ["partition", "offset", "ms", "key", "value"]
+
+
+def a_batch(*values: bytes | None) -> pa.RecordBatch:
+    number = len(values)
+    offsets = pa.array(range(number), pa.int64())
+    columns = [pa.array(range(number), pa.int32()), offsets, offsets, pa.array([b"k"] * number)]
+    return pa.RecordBatch.from_arrays([*columns, pa.array(values, pa.binary())], NAMES)
+
+
+def read(definition: Definition, *values: bytes | None) -> pa.RecordBatch:
+    [found] = ReadValues.of(definition, None)(iter([a_batch(*values)]))
+    return found
 
 
 @pytest.mark.parametrize("where", [None, "partition = 1 and key is not null"])
-def test_a_view_that_counts_records_looks_at_no_value_and_would_learn_nothing_from_any(where):
-    read = ReadValues.of(Definition("t", COUNT, where=where), None)
-    assert not read.looks_at_values
-    values = [b"1", b"{", b"\xff", b"", None, b"[" * 5_000, b'"\\ud83d"', b"0" * 70_000]
-    number = len(values)
-    batch = pa.RecordBatch.from_pydict(
-        {
-            "partition": pa.array(range(number), pa.int32()),
-            "offset": pa.array(range(number), pa.int64()),
-            "timestamp": pa.array([datetime.now(UTC)] * number),
-            "key": pa.array([b"k"] * number),
-            "value": pa.array(values, pa.binary()),
-        }
-    )
-    [found] = read(iter([batch]))
-    assert found.select(batch.schema.names[:4]).equals(batch.select(batch.schema.names[:4]))
+def test_a_view_that_counts_records_is_given_no_value(where):
+    values = [b"1", b"{", b"\xff", b"", b"[" * 5_000, b'"\\ud83d"', b"0" * 70_000]
+    found = read(Definition("t", COUNT, where=where), *values)
+    assert found.select(NAMES[:4]).equals(a_batch(*values).select(NAMES[:4]))
     assert found.select(found.schema.names[4:]).to_pydict() == {
-        "undecodable": [False] * number,
-        "unread": [False] * number,
+        "undecodable": [False] * len(values),
+        "unread": [False] * len(values),
     }
 
 
+def test_tombstones_are_no_records_of_a_log_and_delete_rows_of_keys():
+    values = [b'{"a": 1}', None]
+    assert read(Definition("t", COUNT, key="a"), *values)["offset"].to_pylist() == [0]
+    assert read(Definition("t", COUNT, key="a", of=KEYS), *values)["change"].to_pylist() == [0, 1]
+
+
 @pytest.mark.parametrize(
-    ("definition", "registry"),
+    ("definition", "registry", "columns"),
     [
-        (Definition("t", (Column("n", "count", "x"),)), None),
-        (Definition("t", (Column("n", "latest"),)), None),
-        (Definition("t", COUNT, key="a"), None),
-        (Definition("t", COUNT, time="a"), None),
-        (Definition("t", COUNT, where="VALUE like 'a%'"), None),
-        (Definition("t", COUNT, where="variant_get(Json, '$.a', 'int') = 1"), None),
-        (Definition("t", COUNT, of=KEYS), None),
-        (Definition("t", COUNT, envelope="debezium"), None),
-        (Definition("t", COUNT, value_format="registry"), REGISTRY),
+        (Definition("t", (Column("n", "count", "x"),)), None, {"field 0"}),
+        (Definition("t", (Column("n", "latest"),)), None, {"field 0", "written 0"}),
+        (Definition("t", COUNT, key="a"), None, {"field 0"}),
+        (Definition("t", COUNT, time="a"), None, {"field 0"}),
+        (Definition("t", COUNT, where="VALUE like 'a%'"), None, {"value"}),
+        (Definition("t", COUNT, where="variant_get(Json, '$.a', 'int') = 1"), None, {"text"}),
+        (Definition("t", COUNT, of=KEYS), None, {"change"}),
+        (Definition("t", COUNT, envelope="debezium"), None, {"change"}),
+        (Definition("t", COUNT, value_format="registry"), REGISTRY, set()),
     ],
 )
-def test_a_view_that_needs_a_field_a_text_a_change_or_a_schema_looks_at_values(definition, registry):
-    assert ReadValues.of(definition, registry).looks_at_values
+def test_a_view_is_given_the_fields_texts_and_changes_that_it_needs(definition, registry, columns):
+    names = ReadValues.of(definition, registry).names
+    assert names.keys() == {*NAMES[:4], "undecodable", "unread", *columns}
+
+
+@pytest.mark.parametrize("fill", [b"a", b'"'])
+def test_of_a_large_value_spark_is_given_nothing(fill):
+    large = b'{"a": "' + fill.replace(b'"', b'\\"') * LARGEST_VALUE + b'"}'
+    columns = (Column("n", "count"), Column("l", "latest", "a"))
+    found = read(Definition("t", columns, key="a", where="json is not null"), large, b'{"a": "b"}')
+    assert found["unread"].to_pylist() == [True, False]
+    assert found["text"].to_pylist() == [None, '{"a": "b"}']
+    assert found["field 0"].to_pylist() == found["written 0"].to_pylist() == [None, '"b"']
+    assert found.nbytes < 1000
 
 
 @pytest.mark.parametrize("paths", [["o", "o.x", "o.x.y"], ["o.x.y", "o.x", "o"], ["o.x", "o.x.y"], ["o.x.y"]])

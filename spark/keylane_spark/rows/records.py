@@ -191,8 +191,8 @@ def lengths_of(values: pa.BinaryArray) -> pa.Int32Array:
 
 
 def leave_large(
-    values: pa.BinaryArray, limit_bytes: int, left_bytes: NDArray[np.int64] | None = None
-) -> tuple[pa.BinaryArray, NDArray[np.int64] | None]:
+    values: pa.BinaryArray | pa.StringArray, limit_bytes: int, left_bytes: NDArray[np.int64] | None = None
+) -> tuple[pa.BinaryArray | pa.StringArray, NDArray[np.int64] | None]:
     """Return the values with empty ones for those over the limit, and `left_bytes` with the sizes of these.
 
     `left_bytes`: of values that were left before, else 0; None where there is none.
@@ -202,7 +202,8 @@ def leave_large(
         return values, left_bytes
     is_large = pc.greater(sizes, limit_bytes)
     more_bytes = pc.if_else(is_large, sizes, 0).to_numpy(zero_copy_only=False).astype(np.int64)
-    return pc.if_else(is_large, b"", values), more_bytes if left_bytes is None else left_bytes + more_bytes
+    values = pc.if_else(is_large, pa.scalar("", values.type), values)
+    return values, more_bytes if left_bytes is None else left_bytes + more_bytes
 
 
 def stored_records(rows: Rows, options: Options) -> Records:

@@ -145,8 +145,9 @@ def _state(column: Column, fields: Mapping[str, ViewField]) -> Expression:
     field = fields[column.path]
     if column.kind == "latest":
         by = number_of(fields[column.by].json, ORDER) if column.by else f.unix_millis("t").cast(ORDER)
-        is_there = text_of(field.json).isNotNull() & by.isNotNull()
-        newest = f.struct(by.alias("by"), "partition", "offset", field.columns[-1].alias("value"))
+        written = field.columns[-1]
+        is_there = text_of(field.json).isNotNull() & written.isNotNull() & by.isNotNull()
+        newest = f.struct(by.alias("by"), "partition", "offset", written.alias("value"))
         return f.max(f.when(is_there, newest))
     number = number_of(field.json)
     if column.kind == "avg":

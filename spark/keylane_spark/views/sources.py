@@ -72,7 +72,7 @@ class RowSource:
         """Fold the rows of exactly this stretch.
 
         No session has both late records and others. Errors as `GapCheck.check`, and RegistryUnavailable,
-        LogUnavailable.
+        LogUnavailable, StretchTooLarge.
         """
         rows, folded = self._computed(
             stretch, lambda rows: partials(rows, self.view, stretch.watermark_ms, self.registry)
@@ -117,7 +117,7 @@ def _collect(rows: DataFrame) -> pa.Table:
     try:
         return rows.toArrow()
     except PythonException as error:
-        unavailable = error_of_task(error)
-        if unavailable is None:
+        of_task = error_of_task(error)
+        if of_task is None:
             raise
-        raise unavailable from error
+        raise of_task from error

@@ -20,18 +20,32 @@ from pyspark.sql import functions as f
 
 from keylane.adapters.registry.login import RegistrySettings
 from keylane.errors import LogUnavailable, RegistryUnavailable
+from keylane.model.keys import KEY_LIMIT_BYTES
 from keylane.state.windows import Definition
 from keylane_spark.engine.record_sql import AS_IT_IS, UNREAD, timestamp
 from keylane_spark.rows.change_events import read_event
-from keylane_spark.rows.json_values import LARGEST_VALUE, decoded, held_by_spark, read_fields
-from keylane_spark.rows.records import leave_large
+from keylane_spark.rows.json_values import JsonFields, decoded, held_by_spark, read_fields
+from keylane_spark.rows.records import leave_large, lengths_of
 from keylane_spark.schemas.framed_values import framed_decode
 
 SET, GONE, INVALID = np.arange(3, dtype=np.int8)
 """What a record says of its row: it is there, it was deleted; it is no event, or nobody can decode it."""
 
+LARGEST_TEXT = 4 * 1024 * 1024
+"""Of a JSON for `where`, and of a field for `latest`: the JVM makes several copies of each."""
+LATEST_BYTES = 64 * 1024 * 1024
+"""Of the fields for `latest` in one task: the JVM keeps those of all keys until the end."""
+_LONGEST_FIELD = 2 + 6 * KEY_LIMIT_BYTES
+"""Of a field for anything else: the JSON of a key, each character of it escaped."""
+_LONG_FIELD = '"..."'
+"""Stands for a longer one in a column: it is there, and no number."""
+
 _READ = {"partition": "int", "offset": "bigint", "ms": "bigint", "key": "binary"}
 _ANY = {"undecodable": "boolean", "unread": "boolean"}
+
+
+class StretchTooLarge(Exception):
+    """A task has read more for `latest` than the JVM should keep: the stretch is to be read in parts."""
 
 
 class ViewField(NamedTuple):
@@ -56,16 +70,18 @@ class ReadValues:
     It returns, beside the first four, of the records with a value, and of tombstones where `are_changes`:
 
     undecodable     no reader can decode the value
-    unread          it may be JSON, and is nested too deeply, or has more than LARGEST_VALUE bytes
+    unread          it may be JSON, and is nested too deeply, or has more than LARGEST_TEXT bytes
     change          what a record says of its row, where `are_changes`: of its event, where `are_events`
     value, text     the text, and the JSON for Spark, where `with_value` and `with_json`
     field N         the JSON of a path for Spark; "written N": as it came, of `latest` paths
 
-    `registry`: where values are in a Schema Registry's wire format. Raises RegistryUnavailable.
+    `registry`: where values are in a Schema Registry's wire format. Raises RegistryUnavailable,
+    StretchTooLarge.
     """
 
     paths: tuple[str, ...]
     latest: frozenset[str]
+    key: str | None
     are_changes: bool
     are_events: bool
     with_value: bool
@@ -81,6 +97,7 @@ class ReadValues:
         return cls(
             tuple(dict.fromkeys(_paths(view))),
             latest,
+            view.key,
             view.has_rows,
             view.envelope != "none",
             "value" in where,
@@ -102,12 +119,17 @@ class ReadValues:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read all batches of one task."""
         names = list(self.names)
+        count = latest_bytes = 0
         for batch in batches:
             rows, values = batch, batch.column("value")
             if values.null_count and not self.are_changes:
                 rows = batch.filter(values.is_valid())
             columns = {name: rows.column(name) for name in _READ}
             columns |= self._read(rows.column("value"))
+            count += len(rows)
+            latest_bytes += sum(columns[_names(self.paths.index(path))[1]].nbytes for path in self.latest)
+            if latest_bytes > LATEST_BYTES and count > 1:
+                raise StretchTooLarge(f"{latest_bytes:,} bytes for `latest`")
             yield pa.RecordBatch.from_arrays([columns[name] for name in names], names)
 
     def _read(self, stored: pa.BinaryArray) -> dict[str, pa.Array]:
@@ -119,7 +141,6 @@ class ReadValues:
             decode = framed_decode(self.registry)
             values = pa.array(decode(stored, are_events=self.are_events).documents, pa.binary())
             made["undecodable"] = pc.and_(values.is_null(), stored.is_valid())
-        values, left_bytes = leave_large(values, LARGEST_VALUE)
         texts = decoded(values)
         documents: Sequence[str | None] = texts.to_pylist()
         if self.are_events:
@@ -134,17 +155,30 @@ class ReadValues:
             made["change"] = pa.array(changes)
         made["value"] = texts
         forms, fields = read_fields(documents, [_names_of(path) for path in self.paths])
-        if left_bytes is not None:
-            forms[left_bytes > 0] = UNREAD
         if self.with_json or self.with_value:
+            texts, left_bytes = leave_large(texts, LARGEST_TEXT)
+            if left_bytes is not None:
+                forms[left_bytes > 0] = UNREAD
             held = held_by_spark(texts, forms, documents)
             made["text"] = pc.if_else(pa.array(forms == AS_IT_IS), texts, held)
             made["unread"] = is_unread = pa.array(forms == UNREAD)
             # What is nested too deeply no function may take apart: it would end the JVM.
             made["value"] = pc.if_else(is_unread, None, texts)
-        for at, field in enumerate(fields):
-            made |= dict(zip(_names(at), field, strict=True))
+        for at, (path, field) in enumerate(zip(self.paths, fields, strict=True)):
+            made |= dict(zip(_names(at), self._bounded(path, field), strict=True))
         return made
+
+    def _bounded(self, path: str, field: JsonFields) -> JsonFields:
+        """The field without what is too long for what the view makes of it."""
+        texts, written = field
+        longest = pc.max(pc.binary_length(written)).as_py() or 0
+        if longest <= _LONGEST_FIELD:
+            return field
+        sizes = np.asarray(lengths_of(written))
+        replaced = None if path == self.key else _LONG_FIELD
+        texts = pc.if_else(pa.array(sizes > _LONGEST_FIELD), replaced, texts)
+        # Unlike `if_else`, `take` leaves no bytes behind a null.
+        return JsonFields(texts, written.take(pa.array(np.arange(len(sizes)), mask=sizes > LARGEST_TEXT)))
 
 
 class LogRows(Protocol):
@@ -240,11 +274,14 @@ def _row_of(event: str | None) -> tuple[str | None, np.int8]:
     return row, GONE if row is None else SET
 
 
-_OF_TASKS = {f"{each.__module__}.{each.__name__}: ": each for each in (RegistryUnavailable, LogUnavailable)}
+_OF_TASKS = {
+    f"{each.__module__}.{each.__name__}: ": each
+    for each in (RegistryUnavailable, LogUnavailable, StretchTooLarge)
+}
 
 
-def error_of_task(error: PythonException) -> RegistryUnavailable | LogUnavailable | None:
-    """The error of a registry or of Kafka that a task met; None: another one. Spark keeps the text alone."""
+def error_of_task(error: PythonException) -> Exception | None:
+    """One of these errors, which a task met; None: another one. Spark keeps the text alone."""
     for line in str(error).splitlines():
         for name, kind in _OF_TASKS.items():
             if line.startswith(name):

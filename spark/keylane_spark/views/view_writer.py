@@ -28,6 +28,7 @@ from keylane_spark.views.closings import Offsets, Stretch
 from keylane_spark.views.merging import merge_partials
 from keylane_spark.views.partials import PartialWindow
 from keylane_spark.views.sources import RowSource
+from keylane_spark.views.values import StretchTooLarge
 
 MAX_WINDOWS = 2000
 """Partial windows of a lane in one call: a few milliseconds of the server's time."""
@@ -204,9 +205,11 @@ class ViewWriter:
         return counts
 
     def _read(self, source: RowSource, stretch: Stretch) -> list[PartialWindow] | None:
-        """Read a stretch; None where Spark fails on a record and the stretch is to be divided."""
+        """Read a stretch; None where it is to be divided: it is too large, or Spark fails on a record."""
         try:
             return source.read(stretch)
+        except StretchTooLarge:
+            return None
         except REFUSALS as error:
             if not is_about_a_value(error):
                 raise

@@ -11,11 +11,13 @@ import pyarrow as pa
 import pytest
 from tests.support.transform_examples import DELETED, examples
 
+from keylane.model.records import Options
 from keylane_spark.config.transforms import Transform
 from keylane_spark.engine.record_sql import why_invalid
 from keylane_spark.engine.session import QUERY_LOGS
-from keylane_spark.rows.records import Rows
+from keylane_spark.rows.records import Rows, stored_records
 from keylane_spark.rows.transforms import TopicTransform, transform_rows
+from keylane_spark.stream import sql_rows
 from keylane_spark.stream.sql_rows import SqlRows
 
 SOURCE = ("orders", 0)
@@ -274,6 +276,26 @@ def test_a_record_may_have_any_timestamp(spark, ms):
         ((_, found),) = evaluated
     made = transform_rows(found, np.array([], np.int64), 0, TopicTransform(transform, "skip")).rows
     assert made.values.to_pylist() == [b'{"t":1000}', b'{"t":null}']
+
+
+@pytest.mark.parametrize("definition", [{"where": "json:a::int > 0"}, {"select": "json:a as a"}])
+def test_a_large_value_does_not_reach_spark_and_is_a_failure(spark, monkeypatch, definition: dict[str, str]):
+    monkeypatch.setattr(sql_rows, "LARGEST_VALUE", 100)
+    large, small = b'{"a":1,"text":"%b"}' % (b"x" * 100), b'{"a":1}'
+    transform = Transform(**definition)
+    offsets = np.arange(3)
+    rows = Rows(offsets, offsets, pa.array([b"a", b"b", b"c"]), pa.array([small, large, small]))
+    with closing(
+        SqlRows(spark, {"orders": transform}).evaluated(each for each in [(SOURCE, rows)])
+    ) as evaluated:
+        ((_, found),) = evaluated
+    made = transform_rows(found, np.array([], np.int64), 0, TopicTransform(transform, "keep"))
+    assert made.rows.values.to_pylist() == [small, b"", small]
+    assert made.rows.left_bytes.tolist() == [0, len(large), 0]
+    assert (made.failed_offsets.tolist(), made.why) == ([1], "it has more than 16,777,216 bytes")
+    kept = stored_records(made.rows, Options(max_value_bytes=5))
+    assert kept.values.to_pylist() == [b"", b"", b""]
+    assert kept.left_bytes.tolist() == [len(small), len(large), len(small)]
 
 
 @pytest.mark.parametrize("definition", [{"select": "key, value as v"}, {"select": "nowhere(value) as v"}])

@@ -228,6 +228,19 @@ def test_grants_stay_valid_for_minutes_while_their_store_is_away(ask, monkeypatc
     assert source.current().grants[digest(TOKEN)].read == ()
 
 
+def test_a_policy_that_was_edited_wrongly_changes_nothing_for_minutes(ask, monkeypatch, caplog):
+    time = FakeTime()
+    source = authorizer.PolicySource(os.environ, time.clock)
+    known = source.current()
+    monkeypatch.setenv("KEYLANE_ACCESS", "{")
+    time.move(60)
+    assert source.current() is known
+    assert "the policy of 60 s ago is used: KEYLANE_ACCESS" in caplog.text
+    time.move(authorizer.STALE_S)
+    with pytest.raises(SettingsError):
+        source.current()
+
+
 def test_first_request_fails_while_the_store_of_the_grants_is_away(ask, monkeypatch):
     def away(_environment):
         raise SettingsUnavailable("Secrets Manager does not answer")

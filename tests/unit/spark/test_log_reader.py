@@ -11,18 +11,19 @@ import pytest
 from kafka import errors as kafka_errors
 from kafka.protocol.broker_version_data import BrokerVersionData
 from kafka.protocol.consumer import FetchRequest
-from tests.support.record_batches import Sent, a_batch
+from tests.support.record_batches import GZIP, Sent, a_batch
 
 from keylane.adapters.kafka.options import Connection
 from keylane.errors import LogUnavailable, TopicChanged
 from keylane.ports import Clock
-from keylane_spark.log import log_reader
+from keylane_spark.log import compression, log_reader
 from keylane_spark.log.broker_session import PartitionLeader
 from keylane_spark.log.broker_socket import BrokerSocket
 from keylane_spark.log.fetches import PlannedRange
-from keylane_spark.log.log_reader import LeaderAway, LogRangeReader
+from keylane_spark.log.log_reader import LeaderAway, LogRangeReader, RangeUnreadable
 
 NOT_LEADER, OUT_OF_RANGE, FENCED = 6, 1, 74
+NOT_AUTHORIZED, UNKNOWN = 29, -1
 WANTED = PlannedRange("orders", 2, 0, 6, leader_epoch=4)
 FIRST, SECOND, THIRD = (a_batch(Sent(offset), Sent(offset + 1)) for offset in (0, 2, 4))
 HELD = {0: FIRST, 2: SECOND, 4: THIRD}
@@ -190,10 +191,33 @@ def test_ranges_are_read_by_one_request_to_their_leader(monkeypatch):
     assert received == [3]
 
 
-def test_a_batch_that_is_damaged_among_many_ends_the_task_with_an_error_that_names_its_partition(monkeypatch):
-    brokers = Brokers(None, FIRST[:-1] + b"\xff", None)
-    with pytest.raises(LogUnavailable, match=r"partition 1 of topic 'orders' can't be read: .* checksum"):
-        several(monkeypatch, brokers)
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (FIRST[:-1] + b"\xff", "the batch at offset 0 does not match its checksum"),
+        (a_batch(Sent(0, value=b"v" * 1001), Sent(1), codec=GZIP), "a batch has more than 1,000 bytes"),
+        (NOT_AUTHORIZED, "TopicAuthorizationFailedError"),
+        (UNKNOWN, "UnknownError"),
+    ],
+    ids=["damaged", "large", "not authorized", "unknown"],
+)
+def test_a_range_that_can_not_be_read_ends_alone_and_says_why(monkeypatch, answer, reason):
+    monkeypatch.setattr(compression, "MAX_BYTES", 1000)
+    monkeypatch.setattr(compression, "_TOO_LARGE", "a batch has more than 1,000 bytes")
+    brokers = Brokers(None, answer, None, answer)
+    monkeypatch.setattr(log_reader, "BrokerSession", brokers)
+    reader = LogRangeReader(Connection("b:1"), clock=Clock(pause_s=lambda _: None))
+    ranges = [PlannedRange("orders", partition, 0, 2, leader_epoch=4) for partition in range(3)]
+    seen, left = {}, {}
+    for planned, found in reader.read_each(ranges, committed=True, with_headers=False):
+        try:
+            seen[planned.partition] = [offset for rows in found for offset in rows.offsets.tolist()]
+        except RangeUnreadable as error:
+            left[planned.partition] = str(error)
+    assert seen == {0: [0, 1], 2: [0, 1]}
+    assert left.keys() == {1}
+    assert left[1].startswith("partition 1 of topic 'orders' can't be read: ")
+    assert reason in left[1]
 
 
 def test_what_a_leader_may_not_send_at_once_is_asked_for_together(monkeypatch):

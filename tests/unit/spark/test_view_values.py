@@ -7,8 +7,9 @@ import pytest
 
 from keylane.adapters.registry.login import RegistrySettings
 from keylane.state.windows import KEYS, Column, Definition
-from keylane_spark.rows.json_values import LARGEST_VALUE, read_fields
-from keylane_spark.views.values import ReadValues
+from keylane_spark.rows.json_values import read_fields
+from keylane_spark.views import values as view_values
+from keylane_spark.views.values import LARGEST_TEXT, ReadValues, StretchTooLarge
 
 COUNT = (Column("n", "count"),)
 REGISTRY = RegistrySettings("http://registry.example.com")
@@ -64,14 +65,35 @@ def test_a_view_is_given_the_fields_texts_and_changes_that_it_needs(definition, 
 
 
 @pytest.mark.parametrize("fill", [b"a", b'"'])
-def test_of_a_large_value_spark_is_given_nothing(fill):
-    large = b'{"a": "' + fill.replace(b'"', b'\\"') * LARGEST_VALUE + b'"}'
-    columns = (Column("n", "count"), Column("l", "latest", "a"))
-    found = read(Definition("t", columns, key="a", where="json is not null"), large, b'{"a": "b"}')
+def test_of_a_large_value_spark_is_given_what_is_small(fill):
+    large = b'{"a": 1, "b": "' + fill.replace(b'"', b'\\"') * LARGEST_TEXT + b'"}'
+    columns = (Column("n", "count", "b"), Column("l", "latest", "b"), Column("s", "sum", "a"))
+    found = read(Definition("t", columns, key="a", where="json is not null"), large, b'{"a": 2, "b": "c"}')
     assert found["unread"].to_pylist() == [True, False]
-    assert found["text"].to_pylist() == [None, '{"a": "b"}']
-    assert found["field 0"].to_pylist() == found["written 0"].to_pylist() == [None, '"b"']
+    assert found["text"].to_pylist() == [None, '{"a": 2, "b": "c"}']
+    assert found["field 0"].to_pylist() == ["1", "2"]
+    assert found["field 1"].to_pylist() == ['"..."', '"c"'], "it is there"
+    assert found["written 1"].to_pylist() == [None, '"c"']
     assert found.nbytes < 1000
+
+
+def test_a_field_that_is_too_long_for_a_key_is_none_and_for_latest_it_is_whole():
+    long = b'{"a": "%b"}' % (b"x" * 400_000)
+    found = read(Definition("t", (Column("l", "latest", "a"),), key="a"), long)
+    assert found["field 0"].to_pylist() == [None]
+    found = read(Definition("t", (Column("l", "latest", "a"),)), long)
+    assert found["field 0"].to_pylist() == ['"..."']
+    assert found["written 0"].to_pylist() == [f'"{"x" * 400_000}"']
+
+
+def test_a_task_does_not_read_more_for_latest_than_the_jvm_should_keep_unless_it_is_one_record(monkeypatch):
+    monkeypatch.setattr(view_values, "LATEST_BYTES", 1000)
+    function = ReadValues.of(Definition("t", (Column("l", "latest", "a"),)), None)
+    record = b'{"a": "%b"}' % (b"x" * 600)
+    assert len(list(function(iter([a_batch(record)])))) == 1
+    assert len(list(function(iter([a_batch(b'{"a": "%b"}' % (b"x" * 2000))])))) == 1
+    with pytest.raises(StretchTooLarge):
+        list(function(iter([a_batch(record), a_batch(record)])))
 
 
 @pytest.mark.parametrize("paths", [["o", "o.x", "o.x.y"], ["o.x.y", "o.x", "o"], ["o.x", "o.x.y"], ["o.x.y"]])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from keylane.access.policy import Policy
 from keylane.adapters.aws import references
 from keylane.config.access import read_policy
-from keylane.errors import IssuerUnavailable, SettingsUnavailable
+from keylane.errors import IssuerUnavailable, SettingsError, SettingsUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 POLICY_TTL_S = 60.0
 """How long the policy is used before it is read again."""
 STALE_S = 15 * 60.0
-"""How long it is used at most while it can't be read again."""
+"""How long it is used at most while no other one can be read."""
 RETRY_S = 5.0
 _log = logging.getLogger("keylane")
 
@@ -30,8 +30,8 @@ _log = logging.getLogger("keylane")
 class PolicySource:
     """The policy of the environment, re-read each minute: the value of a reference may have changed.
 
-    While Secrets Manager, Parameter Store or a file can't be read, the last policy stays valid for STALE_S.
-    One that has not changed stays the same object.
+    While Secrets Manager, Parameter Store or a file can't be read, or what is read is no policy, the last one
+    stays valid for STALE_S. One that has not changed stays the same object.
     """
 
     def __init__(self, environment: Mapping[str, str], clock: Clock) -> None:
@@ -47,7 +47,7 @@ class PolicySource:
         if self._read_s is None or now_s >= self._next_read_s:
             try:
                 found = read_policy(references.resolved(self._environment))
-            except SettingsUnavailable as error:
+            except (SettingsUnavailable, SettingsError) as error:
                 if self._read_s is None or now_s - self._read_s > STALE_S:
                     raise
                 _log.warning("the policy of %.0f s ago is used: %s", now_s - self._read_s, error)

@@ -6,6 +6,7 @@ import os
 import random
 import socket
 import tempfile
+import time
 from pathlib import Path
 from typing import Self
 
@@ -17,6 +18,8 @@ HOST = "127.0.0.1"
 # Below Linux's ephemeral range (32768..60999): no outgoing connection takes a port before its server listens.
 _FREE_FROM, _FREE_TO = 20000, 32000
 _ATTEMPTS = 500
+_RELEASED_S, _LOOK_S = 5.0, 0.05
+"""So long a process that was killed may still have its port, though nobody is seen to listen."""
 _MOST_HELD = 256
 """Of those that a process reserves: a server listens long before so many others have been chosen."""
 MAX_PORT = 65535
@@ -132,6 +135,9 @@ class Ports:
         """Return `port`; raise PortInUse, which names `part` and `option`, if it is taken."""
         if not 0 < port <= MAX_PORT:
             raise StackError(f"port {port}, requested for {part}, is not between 1 and {MAX_PORT}")
+        until_s = time.monotonic() + _RELEASED_S
+        while not self._is_unused(port) and owner_of(port) is None and time.monotonic() < until_s:
+            time.sleep(_LOOK_S)
         if not self._is_free(port, is_asked_for=True):
             raise PortInUse(port, part, owner_of(port), option)
         self._given.add(port)

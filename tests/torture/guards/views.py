@@ -98,8 +98,8 @@ MUTANTS = (
     rare_mutant(
         "latest as it came",
         _PARTIALS,
-        "field.columns[-1].alias",
-        "field.json.cast('string').alias",
+        "written.alias(",
+        "field.json.cast('string').alias(",
         test=f"{_WINDOWS}::test_numbers_are_exact_and_what_is_no_number_is_skipped",
     ),
     # Ids of 78 digits are one key.

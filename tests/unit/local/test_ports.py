@@ -21,6 +21,20 @@ def taken():
         yield listener.getsockname()[1]
 
 
+def test_a_port_that_nobody_is_seen_to_have_is_waited_for(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as dying:
+        port, looks = dying.getsockname()[1], []
+
+        def owner(_: int) -> None:
+            looks.append(1)
+            if len(looks) == 3:
+                dying.close()
+
+        monkeypatch.setattr(ports, "owner_of", owner)
+        assert Ports().exactly(port, "kafka") == port
+    assert len(looks) == 3
+
+
 def test_a_port_in_use_is_reported_with_part_owner_and_option(taken):
     with pytest.raises(PortInUse) as caught:
         Ports().exactly(taken, "kafka", "--kafka-port")

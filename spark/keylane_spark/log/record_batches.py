@@ -248,5 +248,8 @@ def _parse_records(
     rows = slice(None) if wanted.all() else wanted
     keys = cut(data, key_begin[rows], key_end[rows], key_length[rows] < 0)
     values = cut(data, value_begin[rows], value_end[rows], value_length[rows] < 0)
-    headers = read_headers(data, headers_at[rows], header_count[rows]) if with_headers else None
+    headers = None
+    if with_headers:
+        sizes = np.append(bodies[1:], len(data)) - headers_at  # with the length of the next record
+        headers = read_headers(data, headers_at[rows], header_count[rows], sizes[rows])
     return Rows(offsets[rows], times[rows], keys, values, headers), rows

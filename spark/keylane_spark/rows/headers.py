@@ -1,7 +1,7 @@
 """Record headers: from Kafka's bytes into a column, and from there into the headers block of envelopes.
 
 A column of headers is list<struct<key string, value binary>> (n), as Spark's Kafka source has it; null for a
-record without.
+record without. Headers that are too many or too large are not read: a header without a name stands for them.
 """
 
 import numpy as np
@@ -12,20 +12,29 @@ from numpy.typing import NDArray
 from keylane_spark.rows.varints import read_varints
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+MOST_HEADERS, LARGEST_HEADERS = 1000, 1024 * 1024
+"""Of a record, and their bytes. A thousand times as many may come in a kilobyte of Kafka's."""
 _LONGEST_NAME_BYTES = 0xFFFF
 _LONGEST_NAME_CHARACTERS = _LONGEST_NAME_BYTES // 4
 _NOTHING = [np.empty(0, np.int64)] * 6
 
 
-def read_headers(data: bytes, at: NDArray[np.int64], counts: NDArray[np.int64]) -> pa.ListArray:
-    """The headers of Kafka's records whose first header begins at `at`. Raises IndexError, ValueError."""
+def read_headers(
+    data: bytes, at: NDArray[np.int64], counts: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> pa.ListArray:
+    """The headers of Kafka's records whose first header begins at `at`. Raises IndexError, ValueError.
+
+    `sizes`: about how many bytes they have.
+    """
     view = np.frombuffer(data, np.uint8)
     if len(counts) and counts.min() < 0:
         raise ValueError("a record has a negative number of headers")
+    is_large = (counts > MOST_HEADERS) | ((counts > 0) & (sizes > LARGEST_HEADERS))
+    large = np.flatnonzero(is_large)
+    rounds = [(large, *[at[large]] * 4, np.full(len(large), -1))] if len(large) else []
     # One round for each record's first header, then for the second, and so on: the last rounds are short.
-    rows = np.flatnonzero(counts)
+    rows = np.flatnonzero((counts > 0) & ~is_large)
     at = at[rows]
-    rounds = []
     number = 0
     while len(rows):
         length, begin = read_varints(view, at)
@@ -38,12 +47,13 @@ def read_headers(data: bytes, at: NDArray[np.int64], counts: NDArray[np.int64]) 
         number += 1
         left = counts[rows] > number
         rows, at = rows[left], at[left]
+    counts = np.where(is_large, 1, counts)
     ends = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=ends[1:])
     columns = [np.concatenate(column) for column in zip(*rounds, strict=True)] if rounds else _NOTHING
     order = np.argsort(columns[0], kind="stable")
-    _, begins, middles, value_begins, value_ends, value_lengths = (column[order] for column in columns)
-    names = _texts(cut(data, begins, middles))
+    owners, begins, middles, value_begins, value_ends, value_lengths = (column[order] for column in columns)
+    names = _texts(cut(data, begins, middles, is_large[owners]))
     values = cut(data, value_begins, value_ends, value_lengths < 0)
     pairs = pa.StructArray.from_arrays([names, values], fields=list(HEADERS.value_type))
     return pa.ListArray.from_arrays(pa.array(ends), pairs, mask=pa.array(counts == 0))
@@ -54,7 +64,17 @@ def _texts(names: pa.BinaryArray) -> pa.StringArray:
         return names.cast(pa.string())
     except pa.ArrowInvalid:
         # Not UTF-8: as Java's client reads it.
-        return pa.array([name.decode("utf-8", "replace") for name in names.to_pylist()], pa.string())
+        return pa.array([name and name.decode("utf-8", "replace") for name in names.to_pylist()], pa.string())
+
+
+def large_headers(headers: pa.ListArray) -> NDArray[np.bool_] | None:
+    """Which records have headers that were not read; None: no record."""
+    unnamed = headers.flatten().field("key").is_null()
+    if not unnamed.true_count:
+        return None
+    found = np.zeros(len(headers), np.bool_)
+    found[np.asarray(pc.list_parent_indices(headers).filter(unnamed))] = True
+    return found
 
 
 def header_blocks(headers: pa.ListArray, values: pa.BinaryArray) -> pa.BinaryArray | None:

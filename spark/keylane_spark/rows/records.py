@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Self, TypeAlias
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from keylane.model.kafka import TopicPartition
 from keylane.model.records import Options
 from keylane.state import codec
-from keylane_spark.rows.headers import header_blocks
+from keylane_spark.rows.headers import header_blocks, large_headers
 
 RowsOfPartitions: TypeAlias = Generator[tuple[TopicPartition, "Rows"], None, None]
 
@@ -207,10 +207,30 @@ def leave_large(
 
 
 def stored_records(rows: Rows, options: Options) -> Records:
-    """What a topic with these options stores of rows, which all have keys."""
+    """What a topic with these options stores of rows, which all have keys.
+
+    A value that is too large, or has such headers, is left in Kafka.
+    """
+    if options.headers and rows.headers is not None:
+        rows = _without_large_headers(rows)
     headers = header_blocks(rows.headers, rows.values) if options.headers else None
     values, left_bytes = leave_large(rows.values, options.max_value_bytes, rows.left_bytes)
     return Records(rows.keys, values, rows.offsets, rows.timestamps_ms, headers, left_bytes)
+
+
+def _without_large_headers(rows: Rows) -> Rows:
+    is_large = large_headers(rows.headers)
+    if is_large is None:
+        return rows
+    sizes = np.asarray(lengths_of(rows.values)).astype(np.int64)
+    is_left = is_large & np.asarray(rows.values.is_valid())
+    before = rows.absent_column("left_bytes") if rows.left_bytes is None else rows.left_bytes
+    return replace(
+        rows,
+        values=pc.if_else(pa.array(is_left), b"", rows.values),
+        headers=pc.if_else(pa.array(is_large), None, rows.headers),
+        left_bytes=np.where(is_left & (before == 0), np.maximum(sizes, 1), before),
+    )
 
 
 def _mask(column: pa.BooleanArray) -> NDArray[np.bool_]:

@@ -22,13 +22,17 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from keylane.formats.json_text import MAX_NESTING, NestedTooDeeply, may_be_deep, members, parse_verbatim
+from keylane.model.keys import KEY_LIMIT_BYTES
 from keylane_spark.engine.record_sql import AS_IT_IS, NO_JSON, OTHER, QUOTED, UNREAD
 from keylane_spark.rows.change_events import read_event
 from keylane_spark.rows.fields import ABSENT, document_shape
+from keylane_spark.rows.records import lengths_of
 
 LARGEST_VALUE = 16 * 1024 * 1024
 """Spark is given no larger one: of a value that Kafka has compressed to a kilobyte the JVM's copies may take
 all its memory, which ends the job."""
+LONGEST_FIELD = 2 + 6 * KEY_LIMIT_BYTES
+"""Of a field of a view, in JSON: a key, each character of it escaped. Spark is given no longer one."""
 MOST_DIGITS = 38
 """Of Spark's widest decimal, before the point and behind it."""
 _ENDLESS = r'(?:^|")\s*[+-]?[\d.]+[eE]-0*[1-9]\d{4}'
@@ -169,6 +173,7 @@ def _member(text: str | None, path: Sequence[str]) -> str | None:
 def _fields(found: Sequence[bytes | str | None]) -> JsonFields:
     written = pa.array(found, pa.binary()).cast(pa.string())
     is_doubtful = np.asarray(pc.fill_null(pc.match_substring_regex(written, _DOUBTFUL), False))
+    is_doubtful = is_doubtful & (np.asarray(lengths_of(written)) <= LONGEST_FIELD)
     if not is_doubtful.any():
         return JsonFields(written, written)
     texts = written.to_pylist()

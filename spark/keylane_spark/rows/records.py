@@ -17,6 +17,8 @@ from keylane.model.records import Options
 from keylane.state import codec
 from keylane_spark.rows.headers import header_blocks, large_headers
 
+LARGEST_KEY = 1024 * 1024
+"""A record with a larger key, which may be a kilobyte to Kafka, counts as one without a key."""
 RowsOfPartitions: TypeAlias = Generator[tuple[TopicPartition, "Rows"], None, None]
 
 

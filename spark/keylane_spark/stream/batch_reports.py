@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from keylane.model.kafka import TopicPartition
 from keylane.model.records import Layout, Position
 from keylane.ports import Clock
+from keylane_spark.rows.records import LARGEST_KEY
 from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.stream.partition_chunks import PartitionResult
 from keylane_spark.stream.restarts import RecentLines
@@ -53,7 +54,8 @@ class BatchReports:
             if tally.null_keys and topic not in self._reported_null_keys:
                 self._reported_null_keys.add(topic)
                 self._say(
-                    f"topic {topic!r} has records without a key: they can't be looked up, and are skipped"
+                    f"topic {topic!r} has records without a key, or with one of more than {LARGEST_KEY:,} "
+                    f"bytes: they can't be looked up, and are skipped"
                 )
             if tally.invalid_events and topic not in self._reported_invalid:
                 self._reported_invalid.add(topic)

@@ -20,11 +20,10 @@ from pyspark.sql import functions as f
 
 from keylane.adapters.registry.login import RegistrySettings
 from keylane.errors import LogUnavailable, RegistryUnavailable
-from keylane.model.keys import KEY_LIMIT_BYTES
 from keylane.state.windows import Definition
 from keylane_spark.engine.record_sql import AS_IT_IS, UNREAD, timestamp
 from keylane_spark.rows.change_events import read_event
-from keylane_spark.rows.json_values import JsonFields, decoded, held_by_spark, read_fields
+from keylane_spark.rows.json_values import LONGEST_FIELD, JsonFields, decoded, held_by_spark, read_fields
 from keylane_spark.rows.records import leave_large, lengths_of
 from keylane_spark.schemas.framed_values import framed_decode
 
@@ -35,10 +34,8 @@ LARGEST_TEXT = 4 * 1024 * 1024
 """Of a JSON for `where`, and of a field for `latest`: the JVM makes several copies of each."""
 LATEST_BYTES = 64 * 1024 * 1024
 """Of the fields for `latest` in one task: the JVM keeps those of all keys until the end."""
-_LONGEST_FIELD = 2 + 6 * KEY_LIMIT_BYTES
-"""Of a field for anything else: the JSON of a key, each character of it escaped."""
 _LONG_FIELD = '"..."'
-"""Stands for a longer one in a column: it is there, and no number."""
+"""Stands for a field over LONGEST_FIELD in a column: it is there, and no number."""
 
 _READ = {"partition": "int", "offset": "bigint", "ms": "bigint", "key": "binary"}
 _ANY = {"undecodable": "boolean", "unread": "boolean"}
@@ -172,11 +169,11 @@ class ReadValues:
         """The field without what is too long for what the view makes of it."""
         texts, written = field
         longest = pc.max(pc.binary_length(written)).as_py() or 0
-        if longest <= _LONGEST_FIELD:
+        if longest <= LONGEST_FIELD:
             return field
         sizes = np.asarray(lengths_of(written))
         replaced = None if path == self.key else _LONG_FIELD
-        texts = pc.if_else(pa.array(sizes > _LONGEST_FIELD), replaced, texts)
+        texts = pc.if_else(pa.array(sizes > LONGEST_FIELD), replaced, texts)
         # Unlike `if_else`, `take` leaves no bytes behind a null.
         return JsonFields(texts, written.take(pa.array(np.arange(len(sizes)), mask=sizes > LARGEST_TEXT)))
 

@@ -33,7 +33,7 @@ from keylane_spark.log.record_batches import (
     parse_batches,
     parse_together,
 )
-from keylane_spark.rows.records import Rows
+from keylane_spark.rows.records import LARGEST_KEY, Rows
 
 END = 2**62
 HEAD_BYTES = 61
@@ -269,3 +269,12 @@ def test_a_length_that_no_batch_has_is_refused():
     assert next_offset(bytes(data), 5) == 5
     with pytest.raises(BatchError, match="length of -12"):
         seen(bytes(data))
+
+
+def test_a_record_with_a_key_that_is_too_large_for_the_state_is_one_without_a_key():
+    batch = a_batch(
+        Sent(0, key=b"k" * LARGEST_KEY), Sent(1, key=b"k" * (LARGEST_KEY + 1)), Sent(2, key=b""), codec=ZSTD
+    )
+    (rows,) = parse_batches(batch, 0, 3)
+    assert rows.keys.to_pylist() == [b"k" * LARGEST_KEY, None, b""]
+    assert rows.values.to_pylist() == [b"v"] * 3

@@ -117,8 +117,9 @@ def new(  # noqa: PLR0913 (the options of a command)
         print_json({"files": [str(path) for path in paths], "topics": new_project.summarize(found)})
         return
     for name, each in found.items():
-        what = f"partitioner {each.guess.partitioner}: {each.guess.reason}"
-        what = what if each.has_keys else "left out, because its first records have no keys"
+        what = "left out, because its first records have no keys"
+        if each.has_keys:
+            what = f"partitioner {each.guess.partitioner}: {each.guess.reason}"
         click.echo(f"{name}: {printable(what)}")
     for path in paths:
         click.echo(f"wrote {path}")

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from keylane_spark.log.compression import CompressionError, decompress
 from keylane_spark.rows.headers import cut, read_headers
-from keylane_spark.rows.records import LARGEST_KEY, Rows
+from keylane_spark.rows.records import Rows, without_large_keys
 from keylane_spark.rows.varints import find_bodies, read_varints
 
 _HEAD = struct.Struct(">qiibIhiqqqhii")
@@ -246,8 +246,7 @@ def _parse_records(
     header_count, headers_at = read_varints(view, value_end)
     wanted = (offsets >= begin) & (offsets < end)
     rows = slice(None) if wanted.all() else wanted
-    is_no_key = (key_length < 0) | (key_length > LARGEST_KEY)
-    keys = cut(data, key_begin[rows], key_end[rows], is_no_key[rows])
+    keys = without_large_keys(cut(data, key_begin[rows], key_end[rows], key_length[rows] < 0))
     values = cut(data, value_begin[rows], value_end[rows], value_length[rows] < 0)
     headers = None
     if with_headers:

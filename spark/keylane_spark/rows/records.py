@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Self, TypeAlias
@@ -20,6 +20,8 @@ from keylane_spark.rows.headers import header_blocks, large_headers
 LARGEST_KEY = 1024 * 1024
 """A record with a larger key, which may be a kilobyte to Kafka, counts as one without a key."""
 RowsOfPartitions: TypeAlias = Generator[tuple[TopicPartition, "Rows"], None, None]
+ArrowFunction: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""What `mapInArrow` takes."""
 
 
 class _Columns:
@@ -190,6 +192,14 @@ def lengths_of(values: pa.BinaryArray) -> pa.Int32Array:
     """The bytes of each value, 0 where it is null."""
     lengths = pc.binary_length(values)
     return pc.fill_null(lengths, 0) if values.null_count else lengths
+
+
+def without_large_keys(keys: pa.BinaryArray) -> pa.BinaryArray:
+    """Return the keys with nulls for those over LARGEST_KEY."""
+    sizes = pc.binary_length(keys)
+    if (pc.max(sizes).as_py() or 0) <= LARGEST_KEY:
+        return keys
+    return pc.if_else(pc.greater(sizes, LARGEST_KEY), None, keys)
 
 
 def leave_large(

@@ -12,7 +12,7 @@ import functools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -26,7 +26,7 @@ from keylane_spark.engine.record_sql import with_results
 from keylane_spark.log.fetch_options import portable
 from keylane_spark.log.fetches import PlannedRange
 from keylane_spark.log.log_reader import LeaderAway, LogRangeReader, RangeUnreadable
-from keylane_spark.rows.records import Rows, RowsOfPartitions
+from keylane_spark.rows.records import ArrowFunction, Rows, RowsOfPartitions
 from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.stream.driver_share import PlannedBatch
 from keylane_spark.stream.openings import Opening, WriterSpec
@@ -117,10 +117,6 @@ class RangeRows:
             yield self.with_json.add(end_of_range(planned.source, planned.end, left))
 
 
-Through: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""A function for `mapInArrow` over rows that travel."""
-
-
 @dataclass(frozen=True, slots=True)
 class RangesThrough:
     """A function for `mapInArrow` over the numbers of `groups`: the rows of each, through another function.
@@ -129,7 +125,7 @@ class RangesThrough:
     """
 
     groups: RangeGroups
-    through: Through
+    through: ArrowFunction
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read the ranges of the groups whose numbers come."""
@@ -164,7 +160,7 @@ class LogStretch:
         """Raises SettingsError, BadConfig for a login that only Java's client has."""
         return cls(spark, RangeGroups(portable(connection), grouped(planned, most_tasks), committed))
 
-    def through(self, function: Through, schema: str) -> DataFrame:
+    def through(self, function: ArrowFunction, schema: str) -> DataFrame:
         """What a function for `mapInArrow` makes of the rows. A task may fail with LogUnavailable."""
         count = len(self.groups.groups)
         numbers = self.spark.range(0, count, 1, count)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from keylane.errors import LogUnavailable
 from keylane.model.kafka import TopicPartition
@@ -20,7 +19,7 @@ from keylane_spark.context import JobContext
 from keylane_spark.engine.record_sql import with_results
 from keylane_spark.engine.session import REFUSALS
 from keylane_spark.engine.value_errors import is_about_a_value
-from keylane_spark.rows.records import LARGEST_KEY, Rows, RowsOfPartitions, split_by_partition
+from keylane_spark.rows.records import Rows, RowsOfPartitions, split_by_partition, without_large_keys
 from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.stream.driver_share import DriverShare, PlannedBatch
 from keylane_spark.stream.openings import WriterSpec
@@ -113,8 +112,7 @@ def split_rows(batches: Iterable[pa.RecordBatch], writer: WriterSpec) -> RowsOfP
     for batch in batches:
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         times_ms = columns["timestamp"].cast(pa.int64()).to_numpy() // 1000
-        is_large = pc.greater(pc.binary_length(columns["key"]), LARGEST_KEY)
-        contents = pc.if_else(is_large, None, columns["key"]), columns["value"], columns.get("headers")
+        contents = without_large_keys(columns["key"]), columns["value"], columns.get("headers")
         rows = Rows(columns["offset"].to_numpy(), times_ms, *contents)
         topics = columns.get("topic", next(iter(writer.layouts)))
         yield from split_by_partition(rows, columns["partition"].to_numpy(), topics)

@@ -7,7 +7,7 @@ readers don't call JSON, and a long value is parsed once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, Self
 
@@ -24,7 +24,7 @@ from keylane.state.windows import Definition
 from keylane_spark.engine.record_sql import AS_IT_IS, UNREAD, timestamp
 from keylane_spark.rows.change_events import read_event
 from keylane_spark.rows.json_values import LONGEST_FIELD, JsonFields, decoded, held_by_spark, read_fields
-from keylane_spark.rows.records import leave_large, lengths_of
+from keylane_spark.rows.records import ArrowFunction, leave_large, lengths_of
 from keylane_spark.schemas.framed_values import framed_decode
 
 SET, GONE, INVALID = np.arange(3, dtype=np.int8)
@@ -181,9 +181,7 @@ class ReadValues:
 class LogRows(Protocol):
     """Rows of a topic's log, which a Python worker reads."""
 
-    def through(
-        self, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str
-    ) -> DataFrame:
+    def through(self, function: ArrowFunction, schema: str) -> DataFrame:
         """What a function for `mapInArrow` makes of partition, offset, ms, key and value."""
 
 
@@ -193,9 +191,7 @@ class SparkRows:
 
     rows: DataFrame
 
-    def through(
-        self, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str
-    ) -> DataFrame:
+    def through(self, function: ArrowFunction, schema: str) -> DataFrame:
         """As LogRows."""
         ms = f.unix_millis("timestamp").alias("ms")
         return self.rows.select("partition", "offset", ms, "key", "value").mapInArrow(function, schema)

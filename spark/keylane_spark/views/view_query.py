@@ -1,6 +1,6 @@
 """One streaming query of a view, from one opening of its lanes to its end."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import asdict
 
 from pyspark.sql import DataFrame
@@ -24,7 +24,6 @@ EVERY = "1 second"
 """How often new records are read: a batch costs a shuffle, however small it is."""
 BATCH_RECORDS = 50_000
 """Small batches, so that a view that catches up does not slow the topics' queries."""
-NOTHING: Mapping[tuple[Offsets, Offsets], DataFrame] = {}
 _SLOTS_SHARE = 4
 """A view uses one in four of Spark's task slots."""
 
@@ -62,7 +61,7 @@ class ViewQuery(BatchQuery):
         writer.share_closings()
         for offsets, lanes in writer.behind.items():
             self.say(f"{len(lanes)} of the lanes are behind the others: they catch up first")
-            source = self._source(lanes)
+            source = self._source(lanes, self._read_log)
             self._report(writer.fold(source, offsets, self._positions, lanes), 0)
         positions = self._by_partition(self._positions)
         rows = kafka_source.stream_of(context.spark, context.broker.connection, positions, self._job)
@@ -132,25 +131,23 @@ class ViewQuery(BatchQuery):
         caught_up = self._caught_up(self._leaders.wait(ends, self.is_ending), end)
         count = sum(end) - sum(self._positions)
         begin, writer = self._positions, self._opening.writer
-        batch = {(begin, end): rows}
-        counts = writer.fold(self._source(self._opening.lanes.lanes, batch), begin, end)
+
+        def rows_of(stretch: Stretch) -> LogRows:
+            # A part of the batch is read without the others.
+            if (stretch.begin, stretch.end) == (begin, end):
+                return SparkRows(self._in_few_tasks(rows))
+            return self._read_log(stretch)
+
+        counts = writer.fold(self._source(self._opening.lanes.lanes, rows_of), begin, end)
         writer.close_windows(caught_up)
         self._positions = end
         self._report(counts, count, f" in {(clock.monotonic_s() - began_s) * 1000:.0f} ms")
 
-    def _source(
-        self, lanes: Collection[LaneTarget], batch: Mapping[tuple[Offsets, Offsets], DataFrame] = NOTHING
-    ) -> RowSource:
-        """`batch`: the rows that Spark's query has between two offsets."""
+    def _source(self, lanes: Collection[LaneTarget], rows_of: Callable[[Stretch], LogRows]) -> RowSource:
+        """`rows_of`: reads a stretch by Spark's source, unless the job reads itself."""
         view, gaps, registry = self._opening.view, self._gap_check(lanes), self._context.registry
         if self._job.reader == "direct":
             return RowSource(view, gaps, self._read_ranges, registry=registry)
-
-        def rows_of(stretch: Stretch) -> LogRows:
-            rows = batch.get((stretch.begin, stretch.end))
-            # A part of the batch is read without the others.
-            return self._read_log(stretch) if rows is None else SparkRows(self._in_few_tasks(rows))
-
         return RowSource(view, gaps, rows_of, self._read_ranges, registry)
 
     def _gap_check(self, lanes: Collection[LaneTarget]) -> GapCheck | None:

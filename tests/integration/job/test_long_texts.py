@@ -21,34 +21,18 @@ CONFIG = """[job]
 reader = "{reader}"
 small_batch_records = {small}
 heartbeat_ms = 100
-[topics.long-{name}]
-where = "regexp_replace(value, '(a|b)*', '') is not null"
+[topics.{topic}]
+where = "{where}"
 on_error = "skip"
-[topics.beside-{name}]
-[views.of-long-{name}]
-topic = "long-{name}"
+[topics.{beside}]
+[views.of-{topic}]
+topic = "{topic}"
 key = "k"
-where = "regexp_replace(value, '(a|b)*', '') is not null"
-[views.of-long-{name}.columns]
+where = "{where}"
+[views.of-{topic}.columns]
 n = "count()"
 """
 PLAIN, LONG = b'{"k":"x"}', json.dumps({"k": "x", "text": "a" * 100_000}).encode()
-
-
-LARGE_CONFIG = """[job]
-small_batch_records = {small}
-heartbeat_ms = 100
-[topics.large-{small}]
-partitions = 2
-where = "json:k is not null"
-on_error = "skip"
-[views.of-large-{small}]
-topic = "large-{small}"
-key = "k"
-where = "json:k is not null"
-[views.of-large-{small}.columns]
-n = "count()"
-"""
 
 
 def counted(query: Query, path: str) -> tuple[int, int]:
@@ -74,7 +58,8 @@ def test_a_text_that_is_too_long_for_a_regular_expression_fails_alone(
     topics = [f"long-{name}", f"beside-{name}"]
     for topic in topics:
         create_topic(kafka, topic, 1)
-    config = CONFIG.format(reader=reader, small=small, name=name)
+    where = "regexp_replace(value, '(a|b)*', '') is not null"
+    config = CONFIG.format(reader=reader, small=small, topic=topics[0], beside=topics[1], where=where)
     with jobs.running(kafka, redis_cluster, tmp_path, config) as job:
         job.wait_for("keylane: ready")
         producer = Producer({"bootstrap.servers": kafka, "linger.ms": 200})
@@ -102,10 +87,13 @@ def test_a_text_that_is_too_long_for_a_regular_expression_fails_alone(
 def test_a_value_that_is_short_in_kafka_and_too_large_for_spark_fails_alone(
     kafka: str, redis_cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: int
 ):
-    topic = f"large-{small}"
-    create_topic(kafka, topic, 2)
+    topic, beside = f"large-{small}", f"beside-large-{small}"
+    for each in (topic, beside):
+        create_topic(kafka, each, 2)
+    where = "json:k is not null"
+    config = CONFIG.format(reader="direct", small=small, topic=topic, beside=beside, where=where)
     large = json.dumps({"k": "x", "text": "a" * LARGEST_VALUE}).encode()
-    with jobs.running(kafka, redis_cluster, tmp_path, LARGE_CONFIG.format(small=small)) as job:
+    with jobs.running(kafka, redis_cluster, tmp_path, config) as job:
         job.wait_for("keylane: ready")
         producer = Producer(
             {

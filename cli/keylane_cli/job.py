@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 from pathlib import Path
 
 import click
@@ -30,6 +29,6 @@ def job(config: Path) -> None:
     # Spark would prefer the Java of JAVA_HOME, however old, to that of PATH.
     os.environ["JAVA_HOME"] = str(Path(java).resolve().parents[1])
     os.environ.setdefault("KEYLANE_JARS", str(tools_dir() / "jars"))
-    from keylane_spark.__main__ import main  # noqa: PLC0415 - its imports take long
+    from keylane_spark.__main__ import run  # noqa: PLC0415 - its imports take long
 
-    sys.exit(main(["--config", str(config)]))
+    run(["--config", str(config)])

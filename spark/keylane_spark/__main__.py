@@ -22,11 +22,12 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from keylane.adapters.aws import references
 from keylane.adapters.kafka.options import AWS_MSK_IAM, Connection
@@ -81,7 +82,14 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: signals.end())
     signal.signal(signal.SIGHUP, lambda *_: signals.read_again())
+    os.register_at_fork(after_in_child=_forget_handlers)
     return until_ended(given.config, environment, signals)
+
+
+def _forget_handlers() -> None:
+    """A process that a transform forks ends by a signal: pools of processes wait for that."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 class Signals:
@@ -318,5 +326,24 @@ def _write(line: str) -> None:
         sys.stdout.flush()
 
 
+def run(arguments: list[str] | None = None) -> NoReturn:
+    """Run `main`, and end the process with its code.
+
+    Python waits for threads, and a transform may have started one for good: a job that has ended, and whose
+    process has not, nobody starts again.
+    """
+    try:
+        code = main(arguments)
+    except Exception:  # noqa: BLE001 (a bug: it must end the process, too)
+        traceback.print_exc()
+        code = 1
+    if any(not each.daemon for each in threading.enumerate() if each is not threading.current_thread()):
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    run()

@@ -110,7 +110,7 @@ class TransformPreview:
         """Raise BadConfig if the transform's function can't be used."""
         code = read_code(definition.function) if definition.function else None
         self._topic = topic
-        self._transform = TopicTransform(definition, "skip", code)
+        self._transform = TopicTransform(definition, "skip", code, has_onlooker=True)
 
     def of(self, records: Mapping[int, Sequence[LogRecord]]) -> Iterator[TransformedRecord]:
         """Yield what becomes of records, which are given by partition. Raises BadConfig for invalid SQL."""

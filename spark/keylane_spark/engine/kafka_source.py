@@ -6,9 +6,11 @@ import json
 from collections.abc import Collection, Mapping
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from keylane.adapters.kafka.options import Connection
 from keylane.model.kafka import TopicPartition
+from keylane.model.keys import LARGEST_KEY
 from keylane_spark.config.job import JobConfig
 from keylane_spark.engine import kafka_options
 from keylane_spark.engine.session import batch_records
@@ -47,7 +49,7 @@ def stream_of(
         reader = reader.option("assign", json.dumps(of_topic))
     else:
         reader = reader.option("subscribe", ",".join(topics))
-    return reader.load().select("partition", "offset", "timestamp", "key", "value", *columns)
+    return _selected(reader.load(), *columns)
 
 
 def read_range(
@@ -59,15 +61,20 @@ def read_range(
 ) -> DataFrame:
     """The rows of one topic in [begins, ends), as a batch, with the columns of `stream_of`."""
     topics = sorted({topic for topic, _ in begins})
-    return (
+    return _selected(
         spark.read.format("kafka")
         .options(**_options(connection, config))
         .option("subscribe", ",".join(topics))
         .option("startingOffsets", _offsets(begins))
         .option("endingOffsets", _offsets(ends))
         .load()
-        .select("partition", "offset", "timestamp", "key", "value")
     )
+
+
+def _selected(rows: DataFrame, *more: str) -> DataFrame:
+    """The columns, without keys over LARGEST_KEY: whatever the rows pass through, they have none."""
+    key = f.when(f.octet_length("key") <= LARGEST_KEY, f.col("key")).alias("key")
+    return rows.select("partition", "offset", "timestamp", key, "value", *more)
 
 
 def _offsets(positions: Mapping[TopicPartition, int]) -> str:

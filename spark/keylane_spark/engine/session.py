@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -134,10 +136,15 @@ def start(jars: Path | None, extra: Mapping[str, object], *, plans_only: bool = 
     builder = SparkSession.builder.appName("keylane")
     for name, value in settings.items():
         builder = builder.config(name, str(value).lower() if isinstance(value, bool) else str(value))
+    handler = signal.getsignal(signal.SIGINT)
     try:
         spark = builder.getOrCreate()
     except REFUSALS as error:
         raise WriterError(f"Spark does not start: {words_of(error)}") from error
+    finally:
+        if handler is not None and threading.current_thread() is threading.main_thread():
+            # PySpark's own cancels the tasks of a batch, and raises KeyboardInterrupt.
+            signal.signal(signal.SIGINT, handler)
     if LOG_LEVEL not in extra:
         _silence(spark, _REPEATED)
     return spark

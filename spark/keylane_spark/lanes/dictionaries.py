@@ -69,9 +69,12 @@ class DictionaryStore:
             lambda tag: encode_command(b"HGETALL", redis_keys.dictionaries_key(topic, tag)), writes=False
         )
         own = tuple(b"%d." % each for each in generations)
+        # What is no dictionary of its name is lacking: nobody can read a value that it compresses.
         found: dict[bytes, dict[bytes, bytes]] = {
             tag: {
-                name: data for name, data in zip(flat[::2], flat[1::2], strict=True) if name.startswith(own)
+                name: data
+                for name, data in zip(flat[::2], flat[1::2], strict=True)
+                if name.startswith(own) and name.endswith(b".%d" % hash_id(data))
             }
             for tag, flat in replies.items()
         }

@@ -208,7 +208,8 @@ def fold(
         repeats = repeats.within(starts)
         if _order_falls(records.order, repeats.previous):
             records = replace(records, order_ms=risen(repeats, records.order))
-        mask = kept(repeats, records.timestamps_ms, records.tombstones, options)
+        stored_ms = np.maximum(records.timestamps_ms, 0)
+        mask = kept(repeats, stored_ms, records.tombstones, options)
         if not mask.all():
             records, sizes, starts = records.where(mask), sizes[mask], _begins_within(starts, mask)
     found = [

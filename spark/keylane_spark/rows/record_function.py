@@ -102,8 +102,6 @@ def load(code: FunctionCode) -> Function:
         sys.path.append(code.folder)
     try:
         module = importlib.import_module(name) if code.text is None else _module_of(name, code)
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:  # (whatever the module raises: a script may call sys.exit)
         raise BadConfig(f"transform {code.name!r}: module {name!r} fails with {_words(error)}") from error
     found = getattr(module, function, None)
@@ -130,12 +128,18 @@ def _module_of(name: str, code: FunctionCode) -> ModuleType:
 
 
 def call_on_rows(
-    code: FunctionCode, rows: Rows, partition: int, *, of_events: bool, until_first_failure: bool
+    code: FunctionCode,
+    rows: Rows,
+    partition: int,
+    *,
+    of_events: bool,
+    until_first_failure: bool,
+    has_onlooker: bool = False,
 ) -> Called:
     """Call a function with rows of a partition, which have keys and values.
 
     `of_events`: the values are change events, and it gets their rows. With `until_first_failure` no row
-    behind one that fails is judged.
+    behind one that fails is judged. `has_onlooker`: KeyboardInterrupt is of who looks at a sample.
     """
     values = _rows_of_events(rows.values) if of_events else rows.values
     columns = [
@@ -145,7 +149,7 @@ def call_on_rows(
         pa.array(np.full(len(rows), partition, np.int32)),
         pa.array(rows.offsets),
     ]
-    caller = _Caller(load(code), until_first_failure)
+    caller = _Caller(load(code), until_first_failure, has_onlooker)
     parts = caller.call(pa.RecordBatch.from_arrays(columns, schema=ROWS), 0)
     found = pa.concat_arrays(parts) if parts else pa.array([], pa.binary())
     if len(found) < len(rows):
@@ -157,6 +161,7 @@ def call_on_rows(
 class _Caller:
     function: Function
     until_first_failure: bool
+    has_onlooker: bool = False
     failed: list[int] = field(default_factory=list)
     why: str = ""
 
@@ -164,9 +169,9 @@ class _Caller:
         """Return the values of the batch's rows, which begin at number `first`."""
         try:
             return [_values_of(self.function(batch), batch)]
-        except KeyboardInterrupt:  # of who looks at a sample
-            raise
-        except BaseException as error:  # noqa: BLE001 (whatever it raises: panics of Rust are no Exception)
+        except BaseException as error:  # (whatever it raises: panics of Rust are no Exception)
+            if self.has_onlooker and isinstance(error, KeyboardInterrupt):
+                raise
             if len(batch) > 1:
                 return self._call_with_halves(batch, first)
             self.failed.append(first)
@@ -226,8 +231,6 @@ def _words(error: BaseException) -> str:
     kind = type(error).__name__
     try:
         words = str(error) if isinstance(error, _BadAnswer) else f"{kind}: {error}"
-    except KeyboardInterrupt:
-        raise
     except BaseException:  # noqa: BLE001 (its class is the user's)
         words = kind
     words = " ".join(words.split())[:_LONGEST_WHY]

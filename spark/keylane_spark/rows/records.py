@@ -13,12 +13,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from keylane.model.kafka import TopicPartition
+from keylane.model.keys import LARGEST_KEY
 from keylane.model.records import Options
 from keylane.state import codec
 from keylane_spark.rows.headers import header_blocks, large_headers
 
-LARGEST_KEY = 1024 * 1024
-"""A record with a larger key, which may be a kilobyte to Kafka, counts as one without a key."""
 RowsOfPartitions: TypeAlias = Generator[tuple[TopicPartition, "Rows"], None, None]
 ArrowFunction: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """What `mapInArrow` takes."""

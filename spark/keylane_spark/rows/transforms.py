@@ -32,12 +32,16 @@ _AMBIGUOUS = f"it has a number of more than {MOST_DIGITS} digits, and the same d
 
 @dataclass(frozen=True, slots=True)
 class TopicTransform:
-    """A topic's transform, and how it is run. `code`: of its function. `fault`: why it can't run at all."""
+    """A topic's transform, and how it is run. `code`: of its function. `fault`: why it can't run at all.
+
+    `has_onlooker`: a person looks at what it makes of a sample, and may interrupt it.
+    """
 
     definition: Transform
     on_error: OnError = "stop"
     code: FunctionCode | None = None
     fault: str = ""
+    has_onlooker: bool = False
 
 
 class Outcome(NamedTuple):
@@ -141,6 +145,7 @@ def _outcome_of(rows: Rows, partition: int, transform: TopicTransform) -> Outcom
         partition,
         of_events=transform.definition.envelope != "none",
         until_first_failure=transform.on_error == "stop",
+        has_onlooker=transform.has_onlooker,
     )
     results = np.where(np.asarray(found.values.is_valid()), SET, LEFT_OUT).astype(np.int8)
     results[found.failed] = FAILED

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 import threading
+import time
 import uuid
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -21,6 +23,8 @@ STOP_S = 20.0
 """How long the batch in progress is waited for."""
 FAILED_STOP_S = 2.0
 """The same after a failure: the batch is repeated anyway, and it may wait for what is gone."""
+LONG_S = 60.0
+"""A batch that takes longer is named, and again each time that it has taken twice as long."""
 
 
 class BatchQuery(ABC):
@@ -41,6 +45,9 @@ class BatchQuery(ABC):
         self._is_over = False
         self._failure: KeylaneError | None = None
         self._query: StreamingQuery | None = None
+        self._works_since_s: float | None = None
+        self._works_on: Callable[[], str] = str
+        self._long_s = LONG_S
 
     @abstractmethod
     def write(self, rows: DataFrame, batch_id: int) -> None:
@@ -49,6 +56,10 @@ class BatchQuery(ABC):
     @abstractmethod
     def say(self, text: str) -> None:
         """Print a line to the job's log."""
+
+    def note_work(self, on: Callable[[], str] = str) -> None:
+        """Note that the batch in progress has rows, and waits for none. `on`: says what may hold it up."""
+        self._works_since_s, self._works_on, self._long_s = time.monotonic(), on, LONG_S
 
     def abandon(self) -> None:  # noqa: B027 (views have nothing in flight)
         """Forget what a failed batch had in flight."""
@@ -103,6 +114,7 @@ class BatchQuery(ABC):
     def check(self) -> None:
         """Raise what broke the query, if anything has."""
         self.raise_failure()
+        self._say_if_long()
         if self._query is None:
             return
         try:
@@ -116,6 +128,14 @@ class BatchQuery(ABC):
         if broken:
             print_trace(broken, failure)
         raise Unavailable(failure)
+
+    def _say_if_long(self) -> None:
+        """Name a batch that takes long: an expression or a function may never end on a value."""
+        since_s = self._works_since_s
+        if since_s is None or (took_s := time.monotonic() - since_s) < self._long_s:
+            return
+        self._long_s = 2 * took_s
+        self.say(f"a batch has taken {took_s:,.0f} s so far{self._works_on()}")
 
     @property
     def failure(self) -> KeylaneError | None:
@@ -153,6 +173,8 @@ class BatchQuery(ABC):
                 # Spark matches the text with an expression that recurses for each character: one with the
                 # JVM's own trace in it ended the query's thread with a StackOverflowError.
                 raise failure from None
+            finally:
+                self._works_since_s = None
 
 
 def batch_ends(checkpoint: Path, batch_id: int) -> dict[TopicPartition, int]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from keylane.model.kafka import TopicPartition
+from keylane.model.keys import LARGEST_KEY
 from keylane.model.records import Layout, Position
 from keylane.ports import Clock
-from keylane_spark.rows.records import LARGEST_KEY
 from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.stream.partition_chunks import PartitionResult
 from keylane_spark.stream.restarts import RecentLines

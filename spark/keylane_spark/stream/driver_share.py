@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +25,7 @@ from keylane_spark.telemetry.tally import Tally
 MAX_BYTES = 64 * 1024 * 1024
 """The driver takes batches of at most this size, by estimate; what it reads is always below twice that."""
 
+_NAMED = 10
 _FEW = 128
 _REMEMBERED = 20
 _CONTENTS = ("key", "value", "headers")
@@ -43,6 +45,16 @@ class PlannedBatch:
     def moved(self) -> list[TopicPartition]:
         """The partitions of which the batch has offsets, sorted."""
         return sorted(source for source, covered in self.ranges.items() if covered.end > covered.begin)
+
+    def named(self, transformed: Collection[str]) -> str:
+        """What the transforms of these topics see of it, for who wonders why it takes long."""
+        begins = (
+            f"{each[0]}/{each[1]} from {self.ranges[each].begin} on"
+            for each in self.moved
+            if each[0] in transformed
+        )
+        some = ", ".join(islice(begins, _NAMED))
+        return f": transforms see {some}" if some else ""
 
     @property
     def size(self) -> int:

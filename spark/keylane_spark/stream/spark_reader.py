@@ -19,7 +19,7 @@ from keylane_spark.context import JobContext
 from keylane_spark.engine.record_sql import with_results
 from keylane_spark.engine.session import REFUSALS
 from keylane_spark.engine.value_errors import is_about_a_value
-from keylane_spark.rows.records import Rows, RowsOfPartitions, split_by_partition, without_large_keys
+from keylane_spark.rows.records import Rows, RowsOfPartitions, split_by_partition
 from keylane_spark.stream.batch_writer import BatchWriter
 from keylane_spark.stream.driver_share import DriverShare, PlannedBatch
 from keylane_spark.stream.openings import WriterSpec
@@ -112,7 +112,7 @@ def split_rows(batches: Iterable[pa.RecordBatch], writer: WriterSpec) -> RowsOfP
     for batch in batches:
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         times_ms = columns["timestamp"].cast(pa.int64()).to_numpy() // 1000
-        contents = without_large_keys(columns["key"]), columns["value"], columns.get("headers")
+        contents = columns["key"], columns["value"], columns.get("headers")
         rows = Rows(columns["offset"].to_numpy(), times_ms, *contents)
         topics = columns.get("topic", next(iter(writer.layouts)))
         yield from split_by_partition(rows, columns["partition"].to_numpy(), topics)

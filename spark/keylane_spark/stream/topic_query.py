@@ -58,7 +58,6 @@ driver computes."""
 MOST_TRACES = 32
 """How many traces of its records a batch's span is linked to."""
 
-
 Compare = Callable[[Mapping[TopicPartition, int], Observe], Mapping[TopicPartition, int]]
 
 
@@ -234,6 +233,7 @@ class TopicQuery(ReadingQuery):
         planned = PlannedBatch(rows, self.ranges_to(ends))
         self._planned = {each: covered.end for each, covered in planned.ranges.items()}
         self._wait_for_leaders()
+        self.note_work(partial(planned.named, self._writer.transforms))
         batch, traces = self._write_rows(planned)
         tallies = batch.tallies
         self._share.note(tallies)

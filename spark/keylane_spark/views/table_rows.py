@@ -69,7 +69,7 @@ def _changes(
     return rows.select(
         "partition",
         "offset",
-        f.coalesce(f.unix_millis("timestamp"), f.lit(0)).alias("ms"),
+        f.greatest(f.col("ms"), f.lit(0)).alias("ms"),  # as lanes store it: more than Spark's times, too
         "key",
         kind.cast("tinyint").alias("kind"),
         group.alias("group"),

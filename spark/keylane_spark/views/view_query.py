@@ -129,6 +129,7 @@ class ViewQuery(BatchQuery):
             raise TopicChanged(f"topic {self._topic!r} has {len(ends)} partitions now")
         end = tuple(ends[self._topic, partition] for partition in range(len(ends)))
         caught_up = self._caught_up(self._leaders.wait(ends, self.is_ending), end)
+        self.note_work()
         count = sum(end) - sum(self._positions)
         begin, writer = self._positions, self._opening.writer
 

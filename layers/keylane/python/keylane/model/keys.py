@@ -3,6 +3,8 @@
 from keylane.errors import NullKey, TooLarge
 
 KEY_LIMIT_BYTES = 65_536
+LARGEST_KEY = 1024 * 1024
+"""A record of Kafka with a larger one, which may be a kilobyte there, counts as one without a key."""
 PRINTABLE_CHARACTERS = 200
 
 

@@ -90,10 +90,10 @@ def load_dictionary(state: State, layout: Layout, dictionary_id: int, deadline: 
     """Read a dictionary of the layout's generation, from a copy that has it.
 
     Replicas may lag behind: primaries are asked before it counts as missing. Raises StateUnavailable where no
-    copy has it, CorruptState.
+    copy has it, CorruptState where one has other bytes, and none has the dictionary.
     """
     field = redis_keys.dictionary_field(layout.generation, dictionary_id)
-    failed: StateUnavailable | None = None
+    failed: StateUnavailable | CorruptState | None = None
     for primary_only in (False, True):
         for tag in redis_keys.ALL_TAGS:
             key = redis_keys.dictionaries_key(layout.topic, tag)
@@ -104,7 +104,10 @@ def load_dictionary(state: State, layout: Layout, dictionary_id: int, deadline: 
                 failed = error
                 continue
             if data is not None:
-                return _decoded(key, data, dictionary_id)
+                try:
+                    return _decoded(key, data, dictionary_id)
+                except CorruptState as error:
+                    failed = failed or error
     raise failed or StateUnavailable(
         f"the dictionary {dictionary_id} of the values of topic {layout.topic!r} is missing in Redis", 2
     )

@@ -134,7 +134,7 @@ def _explain_rules(
             )
         lines.append(f"rule {rule.name}: {reason or 'applies'}")
     for name in decision.rules:
-        lines += _rows_lines(scope, name, target)
+        lines += _rows_lines(scope, name, asked, target)
     if fault:
         return _Explanation([*lines, f"401: {fault}"], is_allowed=False)
     refusal = "no rule that applies names all that the request is about"
@@ -167,22 +167,26 @@ def _refusal_by_route(scope: Scope, asked: AccessRequest, target: Target) -> str
     return ""
 
 
-def _rows_lines(scope: Scope, name: str, target: Target) -> Iterator[str]:
+def _rows_lines(scope: Scope, name: str, asked: AccessRequest, target: Target) -> Iterator[str]:
     """Yield what a rule permits of rows, and whether the key of the path is one of them."""
     [rows] = [each.rows for each in scope.rules if each.rows.rule == name]
     if rows.key is not None:
         kind = "keys that begin with" if rows.key.is_prefix else "the key"
-        yield f"  {name}: {kind} {rows.key.text!r}{_of_path(rows, target)}"
+        yield f"  {name}: {kind} {rows.key.text!r}{_of_path(rows, asked, target)}"
     for field, values in rows.where:
         yield f"  {name}: rows whose {field} is {' or '.join(map(repr, values))}"
     if rows.fields is not None:
         yield f"  {name}: of values {', '.join(rows.fields)}"
 
 
-def _of_path(rows: PermittedRows, target: Target) -> str:
+def _of_path(rows: PermittedRows, asked: AccessRequest, target: Target) -> str:
+    from keylane.api.http.common_parameters import parse_key  # noqa: PLC0415 - its imports take long
+    from keylane.api.http.request import Request  # noqa: PLC0415
+
     route = target.route
     if route is None or "{key}" not in route.path or rows.key is None:
         return ""
-    key = unquote(target.parts[[part for part in route.path.split("/") if part[:1] == "{"].index("{key}")])
-    is_one = key.startswith(rows.key.text) if rows.key.is_prefix else key == rows.key.text
-    return f": {key!r} is {'one' if is_one else 'none'} of them"
+    raw = target.parts[[part for part in route.path.split("/") if part[:1] == "{"].index("{key}")]
+    key, own = parse_key(Request(asked.method, asked.path, asked.query, {}), raw), rows.key.text.encode()
+    is_one = key.startswith(own) if rows.key.is_prefix else key == own
+    return f": {key.decode(errors='backslashreplace')!r} is {'one' if is_one else 'none'} of them"

@@ -116,8 +116,22 @@ class DeadLetterQueue:
     def receive(self) -> list[DeadLetter]:
         """Return the next messages that were not returned before; an empty list at the end of the queue.
 
-        Of each group of a FIFO queue only ten messages can be seen until some are deleted.
+        Of each group of a FIFO queue only ten messages can be seen until some are deleted. A standard queue
+        may deliver a message several times: it ends where all that is left has come again.
         """
+        repeated = 0
+        while letters := self._receive():
+            new = [letter for letter in letters.values() if letter.id not in self._handles]
+            self._handles |= {letter.id: letter.handle for letter in letters.values()}
+            if new:
+                return new
+            repeated += len(letters)
+            if repeated >= len(self._handles):
+                break
+        return []
+
+    def _receive(self) -> dict[str, DeadLetter]:
+        """Return what SQS delivers next, by id."""
         with translate_queue_errors():
             received = self._sqs.receive_message(
                 QueueUrl=self._url,
@@ -127,14 +141,14 @@ class DeadLetterQueue:
                 AttributeNames=["All"],
                 MessageAttributeNames=["All"],
             )
-        letters = [_parse_letter(message) for message in received.get("Messages", [])]
-        new = [letter for letter in letters if letter.id not in self._handles]
-        self._handles |= {letter.id: letter.handle for letter in letters}
-        return new
+        return {letter.id: letter for letter in map(_parse_letter, received.get("Messages", []))}
 
     def delete(self, letters: Sequence[DeadLetter]) -> None:
         """Delete messages of one batch. Raises StackError if SQS keeps one of them."""
-        entries = [{"Id": str(index), "ReceiptHandle": letter.handle} for index, letter in enumerate(letters)]
+        entries = [
+            {"Id": str(index), "ReceiptHandle": self._handles[letter.id]}
+            for index, letter in enumerate(letters)
+        ]
         with translate_queue_errors():
             answer = self._sqs.delete_message_batch(QueueUrl=self._url, Entries=entries)
         if answer.get("Failed"):

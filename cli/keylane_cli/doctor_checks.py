@@ -12,8 +12,13 @@ import httpx
 
 from keylane import errors
 from keylane.adapters.redis.eviction import SAFE_POLICY
+from keylane.adapters.registry.circuit import Circuit
+from keylane.adapters.registry.http import JsonHttp
+from keylane.config.functions import renewable_registry
+from keylane.ports import Clock, Deadline
 from keylane_cli.survey import cluster
 from keylane_client import Client, ClientOptions, KeylaneError, RetryPolicy
+from keylane_client.cli.printing import without_login
 from keylane_local import env_file, tools
 from keylane_local.errors import StackError
 from keylane_local.process.ports import is_free, owner_of
@@ -27,6 +32,9 @@ MAX_SKEW_S = 5.0
 """Ages and times are compared between machines: a few seconds do no harm."""
 USUAL_PORTS = {"kafka": 9092, "redis": 7000, "server": 8080}
 _TROUBLE = "`keylane help troubleshooting`"
+_REGISTRY_URL = "KEYLANE_SCHEMA_REGISTRY_URL"
+_MS = TIMEOUT_S * 1000
+_OK, _UNAUTHORIZED = 200, 401
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +109,9 @@ def check_api(url: str, auth: httpx.Auth | None) -> Iterator[Check]:
             health = client.health()
     except (KeylaneError, ValueError) as error:
         advice = "start the local stack with `keylane up`, or name an API, and its credentials, with --url"
-        yield Check("api", "failed", f"{url}: {error}", advice)
+        yield Check("api", "failed", f"{without_login(url)}: {error}", advice)
         return
-    yield Check("api", "ok", f"{url} answers")
+    yield Check("api", "ok", f"{without_login(url)} answers")
     for name, part in health.get("parts", {}).items():
         if part.get("ready"):
             yield Check(f"api: {name}", "ok", f"ready in {part.get('took_ms')} ms")
@@ -168,18 +176,26 @@ def check_redis(variables: Mapping[str, str]) -> Iterator[Check]:
 
 
 def check_registry(variables: Mapping[str, str]) -> Iterator[Check]:
-    """Check that the Schema Registry answers, if there is one."""
-    url = variables.get("KEYLANE_SCHEMA_REGISTRY_URL")
-    if not url:
+    """Check that the Schema Registry, if there is one, answers as the service asks: with login and CA."""
+    name = "schema registry"
+    if not variables.get(_REGISTRY_URL):
         return
     try:
-        answer = httpx.get(f"{url.rstrip('/')}/subjects", timeout=TIMEOUT_S)
-    except httpx.HTTPError as error:
-        advice = "start it, or correct KEYLANE_SCHEMA_REGISTRY_URL"
-        yield Check("schema registry", "failed", f"no answer: {type(error).__name__}", advice)
+        registry = JsonHttp(renewable_registry(variables), Circuit(_MS))
+        status, _ = registry.request("/subjects?limit=1", Deadline.after_ms(_MS, Clock()))
+    except errors.RegistryUnavailable as error:
+        cause = error.__cause__
+        found = f"{error} ({cause})" if isinstance(cause, OSError) and str(cause) else str(error)
+        yield Check(name, "failed", found, f"start it, or correct {_REGISTRY_URL} or ..._CA_FILE")
         return
-    if answer.is_success:
-        yield Check("schema registry", "ok", "answers")
+    except errors.KeylaneError as error:
+        yield Check(name, "failed", str(error), f"see {_TROUBLE}")
+        return
+    if status == _OK:
+        yield Check(name, "ok", "answers")
+    elif status == _UNAUTHORIZED:
+        advice = "do KEYLANE_SCHEMA_REGISTRY_USERNAME and ..._PASSWORD fit?"
+        yield Check(name, "failed", f"rejects the login with {status}", advice)
     else:
-        advice = "is it the URL of a registry, and does it want credentials?"
-        yield Check("schema registry", "warning", f"answers /subjects with {answer.status_code}", advice)
+        advice = "is it the URL of a registry, and may this user list its subjects?"
+        yield Check(name, "warning", f"answers /subjects with {status}", advice)

@@ -45,7 +45,7 @@ async function saveWhole(topic, status, stop) {
     bytes += value.length;
     status.replaceChildren(size(bytes));
   }
-  const last = (await new Blob(parts).slice(-TAIL).text()).trimEnd().split("\n").pop();
+  const last = (await new Blob(parts).slice(-TAIL).text()).trimEnd().split("\n").pop().trimStart();
   if (!last.startsWith('{"end"')) {
     throw new Failed(last.startsWith('{"problem"') ? parse(last).problem : { title: "The topic was not read to its end", detail: "The connection broke: try again." });
   }

@@ -7,10 +7,11 @@ time to live, API Gateway would use it for the token's next request, whatever th
 
 import json
 import logging
+import math
 import os
 from typing import Any
 
-from keylane.access.scope_codec import CONTEXT_NAME, encode_scope
+from keylane.access.scope_codec import CONTEXT_NAME, UNTIL_NAME, encode_scope
 from keylane.app import authorizer
 from keylane.app.authorizer import AccessRequest, NotAuthorized
 from keylane.wiring.runtime import Runtime
@@ -61,4 +62,7 @@ def _result(event: dict[str, Any], found: authorizer.Decision, *, is_allowed: bo
         "principalId": found.caller,
         "policyDocument": {"Version": "2012-10-17", "Statement": [statement]},
     }
-    return result if found.scope is None else {**result, "context": {CONTEXT_NAME: encode_scope(found.scope)}}
+    if found.scope is None:
+        return result
+    until = {UNTIL_NAME: str(found.until_s)} if math.isfinite(found.until_s) else {}
+    return {**result, "context": {CONTEXT_NAME: encode_scope(found.scope), **until}}

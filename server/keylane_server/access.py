@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import Mapping
 from concurrent.futures import Executor
 
@@ -21,7 +22,7 @@ from keylane.config.table import ACCESS
 from keylane.errors import KeylaneError, SettingsUnavailable, SnapshotOutdated
 from keylane.metrics.meter import Meter
 from keylane.model.routes import Route
-from keylane.ports import Clock
+from keylane.ports import Clock, Deadline
 from keylane.wiring.authorizer import PolicySource
 from keylane_server.greenlets import begin, call_in_thread
 from keylane_server.issued_tokens import LONGEST_REMEMBERED, IssuedAccess, IssuedTokens
@@ -64,6 +65,17 @@ class TokenAuthorizer:
         self._granted: set[tuple[bytes, str, tuple[str, ...]]] = set()
         self._is_closed = False
         self._looking: asyncio.TimerHandle | None = None
+
+    @property
+    def policy(self) -> Policy:
+        """The policy by which it is decided now."""
+        return self._policy
+
+    def end_of(self, access: Access) -> Deadline | None:
+        """When the caller's token expires; None for one that does not."""
+        if not math.isfinite(access.until_s):
+            return None
+        return Deadline.after_ms(access.until_s * 1000 - self._clock.now_ms(), self._clock)
 
     def reload(self) -> None:
         """Read the policy where that is due, as a request. Raises SettingsError, SettingsUnavailable."""
@@ -143,7 +155,7 @@ class TokenAuthorizer:
         return self._admit(request, authorization, found)
 
     def authorize_again(self, request: ReceivedRequest) -> None:
-        """Raise as `authorize` where a stream would be refused now, or be permitted other rows.
+        """Raise as `authorize` where a request that was permitted would be refused now, or get other rows.
 
         Raises SnapshotOutdated for a snapshot that would be permitted other rows: a new one has these.
         """

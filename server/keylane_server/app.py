@@ -253,14 +253,20 @@ class ServerApp:
         receive: Receive,
         replies: RequestReplies | None,
     ) -> Response[Any]:
-        """Answer a request that waits for a change; a stream keeps its place."""
-        admission = self._admission
+        """Answer a request that waits for a change; a stream keeps its place.
+
+        Meanwhile another policy may have come: what it does not permit is not answered.
+        """
+        admission, authorizer = self._admission, self._authorizer
         admission.enter_long_poll()
+        policy = authorizer.policy if authorizer else None
         is_streaming = False
         try:
             bounds = RequestBounds(admission.pause_long_poll_s, replies)
             response = await self._begin(request, complete, receive, bounds)
             is_streaming = isinstance(response.body, StreamedBody)
+            if authorizer and not is_streaming and authorizer.policy is not policy:
+                authorizer.authorize_again(request)
         finally:
             if not is_streaming:
                 admission.leave_long_poll()
@@ -334,6 +340,8 @@ class ServerApp:
         """Begin what answers the request: in a greenlet, or in another process."""
         if complete.body and _takes_long(complete):
             return self._applications.body_parser.respond(complete, request.target)
+        if request.is_long_poll and self._authorizer:
+            complete = complete._replace(deadline=self._authorizer.end_of(request.access))
         answer = partial(self._applications.respond, complete, request.target)
         if request.is_long_poll:
             return _run_while_wanted(answer, receive, bounds)

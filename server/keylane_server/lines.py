@@ -28,6 +28,8 @@ SLOW_BYTES_PER_S, SLOW_AFTER_S = 64 * 1024, 20.0
 LEAST_PIECE = 8 * 1024
 """Smaller pieces wait for the next one, for FLUSH_S at most."""
 FLUSH_S = 0.5
+SPACE = b" "
+"""Proxies close connections that are idle for a minute, and a lane of which little is wanted may take one."""
 
 
 class LineBodies:
@@ -120,22 +122,30 @@ class LineBody(StreamedBody):
 
     def end(self, last: Response[str]) -> None:
         """End the body with a problem."""
-        self._last = self._last or _problem_line(str(last.body))
-        if self._running is not None:
-            self._running.cancel()
+        self._end_by(_problem_line(str(last.body)))
 
     def close(self) -> None:
         """Let go of what makes the pieces: it ends now."""
+        if self._running is not None:
+            self._running.cancel()
         self.pieces = iter(())
         self._bodies.close(self)
 
     async def chunks(self, refuse: Callable[[], ChangeEvent | None]) -> AsyncIterator[bytes]:
-        """Yield the body's bytes. `refuse` is asked every HEARTBEAT_S for a reason to end it."""
+        """Yield the body's bytes. `refuse` is asked every HEARTBEAT_S for a reason to end it.
+
+        So often there are bytes, too, though a piece takes longer: spaces before its first line.
+        """
         flush_at_s = time.monotonic() + FLUSH_S
         check_at_s = time.monotonic() + HEARTBEAT_S
         waiting = b""
         while not self._is_left:
-            piece = None if self._last else await self._next()
+            ended = self._begin_next()
+            async for space in self._spaces(ended, refuse):
+                for chunk in self._cut_up(waiting + space):
+                    yield chunk
+                waiting = b""
+            piece = self._piece_of(ended)
             if piece is None:
                 waiting += self._coder.encode(self._last) + self._coder.end()
                 break
@@ -145,8 +155,7 @@ class LineBody(StreamedBody):
             now_s = time.monotonic()
             if now_s >= check_at_s:
                 check_at_s = now_s + HEARTBEAT_S
-                if refusal := refuse():
-                    self._last = self._last or _problem_line(refusal.data)
+                self._end_if_refused(refuse)
             if not piece or now_s >= flush_at_s:
                 flush_at_s = now_s + FLUSH_S
                 waiting += self._coder.flush()
@@ -158,15 +167,41 @@ class LineBody(StreamedBody):
         for chunk in self._cut_up(waiting):
             yield chunk
 
-    async def _next(self) -> bytes | None:
-        """Return the next piece, None behind the last one, and where the body has been ended."""
-        self._running, piece = begin_awaited(lambda: next(self.pieces, None), is_cancellable=True)
+    def _begin_next(self) -> asyncio.Future[bytes | None] | None:
+        """Begin to make the next piece; None where the body has been ended."""
+        if self._last:
+            return None
+        self._running, ended = begin_awaited(lambda: next(self.pieces, None), is_cancellable=True)
+        ended.add_done_callback(asyncio.Future.exception)  # nobody may wait for it any more
+        return ended
+
+    async def _spaces(
+        self, ended: asyncio.Future[bytes | None] | None, refuse: Callable[[], ChangeEvent | None]
+    ) -> AsyncIterator[bytes]:
+        """Wait for a piece, and yield what may be sent after each HEARTBEAT_S without one."""
+        while ended is not None and not ended.done():
+            if (await asyncio.wait([ended], timeout=HEARTBEAT_S))[0]:
+                return
+            self._end_if_refused(refuse)
+            yield self._coder.encode(SPACE) + self._coder.flush()
+
+    def _piece_of(self, ended: asyncio.Future[bytes | None] | None) -> bytes | None:
+        """Return the piece, None behind the last one, and where the body has been ended."""
+        self._running = None
         try:
-            return await piece
+            return None if ended is None else ended.result()
         except RequestCancelled:
             return None
-        finally:
-            self._running = None
+
+    def _end_if_refused(self, refuse: Callable[[], ChangeEvent | None]) -> None:
+        """Ask for a reason to end the body, and end it by that."""
+        if refusal := refuse():
+            self._end_by(_problem_line(refusal.data))
+
+    def _end_by(self, line: bytes) -> None:
+        self._last = self._last or line
+        if self._running is not None:
+            self._running.cancel()
 
     def _cut_up(self, data: bytes) -> Iterator[bytes]:
         """Yield data as it is given to the client."""

@@ -25,7 +25,7 @@ PYTHON = "3.11"
 """Of the cluster, unless another one is named. `infra/pipeline.yaml` starts it on EMR Serverless."""
 IN_SPARK = frozenset({"pyspark", "py4j"})
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux2014_x86_64", "manylinux_2_17_x86_64")
-MAIN = "import sys\n\nfrom keylane_spark.__main__ import main\n\nsys.exit(main())\n"
+MAIN = "from keylane_spark.__main__ import run\n\nrun()\n"
 
 
 def build(folder: Path, config: Path, python_version: str, spark: str = pyspark.__version__) -> None:

@@ -39,8 +39,10 @@ OCTETS = "application/octet-stream"
 INT32_MAX = 2**31 - 1
 _TYPES = {str: "string", int: "integer", bool: "boolean", type(None): "null"}
 _BINARY = {"type": "string", "format": "binary"}
-_PROBLEMS = (400, 403, 404, INTERNAL_ERROR, 503)
-"""Statuses of problems that every route may return."""
+_PROBLEMS = (400, 401, 403, 404, 413, TOO_MANY, INTERNAL_ERROR, 503, 504)
+"""Statuses of problems that every route may return, some by its host. 413: of its answer, too."""
+TOO_SLOW = 408
+"""Of every route that takes a body."""
 _PROBLEM = {
     "description": "a problem; its type is stable",
     "content": {problems.CONTENT_TYPE: {"schema": PROBLEM_SCHEMA}},
@@ -216,6 +218,7 @@ def _responses(operation: Operation, method: str) -> dict[str, Any]:
     statuses = {
         *_PROBLEMS,
         *operation.refusals,
+        *([TOO_SLOW] if operation.body is not None or operation.bodies else []),
         *([] if operation.route.permission.kind is PermissionKind.WRITE else [NOT_ACCEPTABLE]),
         *([412] if MAX_AGE_MS in operation.parameters else []),
         *([414] if "{key}" in operation.route.path else []),

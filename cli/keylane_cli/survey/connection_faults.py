@@ -7,6 +7,7 @@ wants the opposite: the cause, as soon as it is known.
 from __future__ import annotations
 
 import contextlib
+import ssl
 from typing import TYPE_CHECKING
 
 import redis
@@ -15,8 +16,11 @@ from confluent_kafka.admin import AdminClient
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from keylane.adapters.kafka.api_versions import fetch_api_versions
 from keylane.adapters.kafka.clients import RejectionListener, make_client
 from keylane.adapters.kafka.errors import SASL_FAILED
+from keylane.errors import LogUnavailable
+from keylane.model.kafka import Broker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +34,14 @@ _LOOK_S = 0.25
 _ALL_DOWN = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 (librdkafka's own codes begin with an underscore)
 _UNKNOWN_HOST = KafkaError._RESOLVE  # noqa: SLF001
 _LOGIN = "KEYLANE_KAFKA_SASL_MECHANISM, ..._USERNAME and ..._PASSWORD"
+_NOT_OF_HOST = "Name the broker in {option} as its certificate does"
+_CERTIFICATES = {
+    9: "Is this machine's clock right?",
+    10: "Whoever runs the broker has to renew it",
+    62: _NOT_OF_HOST,
+    64: _NOT_OF_HOST,
+}
+"""What to do, by OpenSSL's numbers: not valid yet, expired, of another host name, of another address."""
 
 
 class _Faults(RejectionListener):
@@ -62,7 +74,8 @@ def find_kafka_fault(settings: ReaderSettings, option: str, deadline: Deadline) 
             return ""
         client.poll(0)
         if rejected := faults.error():
-            what = f"Do {_LOGIN} fit?" if rejected.code == SASL_FAILED else "Does KEYLANE_KAFKA_SSL_CA fit?"
+            login = rejected.code == SASL_FAILED
+            what = f"Do {_LOGIN} fit?" if login else _certificate_fault(settings, option, deadline)
             return f"{rejected} at {settings.bootstrap} ({faults.words}). {what}"
         if faults.all_down:
             break
@@ -77,6 +90,19 @@ def find_kafka_fault(settings: ReaderSettings, option: str, deadline: Deadline) 
             f" Kafka. Is {option} right, and {secured}"
         )
     return f"{faults.words}. Is {option} right, does the broker run, and {secured}"
+
+
+def _certificate_fault(settings: ReaderSettings, option: str, deadline: Deadline) -> str:
+    """Return what is wrong with a broker's certificate, and what to look at: librdkafka does not say it."""
+    for address in settings.bootstrap.split(","):
+        host, _, port = address.strip().rpartition(":")
+        try:
+            fetch_api_versions(Broker(0, host.strip("[]"), int(port)), settings.security, deadline)
+        except (LogUnavailable, ValueError) as error:
+            if isinstance(cause := error.__cause__, ssl.SSLCertVerificationError):
+                advice = _CERTIFICATES.get(cause.verify_code, "Does KEYLANE_KAFKA_SSL_CA fit?")
+                return f"TLS says: {cause.verify_message.rstrip('.')}. {advice.format(option=option)}"
+    return "Does KEYLANE_KAFKA_SSL_CA fit?"
 
 
 def find_redis_fault(settings: RedisSettings, option: str) -> str:

@@ -1,7 +1,7 @@
 """Errors of the client.
 
 KeylaneError
-├── Unreachable             no answer came: address, network, TLS, or a timeout
+├── Unreachable             no answer came: address, network, TLS, a timeout, or a proxy that says so
 ├── InvalidAnswer           the answer is not Keylane's: another server, or one of another version
 ├── InvalidArgument         what was given cannot be sent: an empty key, NaN, None; a ValueError, too
 ├── ValueMismatch           a value that was read is not what the topic's model wants
@@ -45,7 +45,7 @@ class KeylaneError(Exception):
 
 
 class Unreachable(KeylaneError):
-    """No answer came: the address, the network, TLS, or a timeout."""
+    """No answer came: the address, the network, TLS, a timeout, or a proxy that says so."""
 
 
 class InvalidAnswer(KeylaneError):
@@ -198,21 +198,41 @@ ERRORS_BY_STATUS: dict[int, type[ProblemError]] = {
     504: Unavailable,
 }
 _FAILED = 500
+_LIMITED, _BAD_GATEWAY = 429, 502
+_OF_PROXIES = frozenset({_BAD_GATEWAY, 503, 504, *range(520, 531)})
+"""Statuses of a proxy that gets no answer from the service; the last ones are Cloudflare's."""
 
 
 def error_of(status: int, headers: Mapping[str, str], body: bytes) -> KeylaneError:
-    """Return the error that a response describes; InvalidAnswer where it is not a problem document."""
-    # An answer to HEAD has no body.
-    document = _document_of(body) if body else {"message": "the answer has no body"}
+    """Return the error that a response describes, or what is there instead of a problem document.
+
+    A proxy answers with its own pages while the service is restarted, for example: then what was asked may
+    have been done, or not.
+    """
+    document = _document_of(body)
+    if not body and status != _BAD_GATEWAY and "location" not in headers:
+        document = {"message": "the answer has no body"}  # one to HEAD has none
     if document is None or not (document.get("type") or document.get("message")):
-        text = " ".join(body.decode(errors="replace").split())[:_SHOWN]
-        return InvalidAnswer(
-            f"status {status} without a problem document: is the URL that of Keylane? The body: {text!r}"
-        )
+        return _foreign(status, headers, " ".join(body.decode(errors="replace").split())[:_SHOWN])
     name = str(document.get("type", "")).removeprefix(_PREFIX)
     fallback = ServiceFailed if status >= _FAILED else RequestRefused
     kind = ERRORS_BY_TYPE.get(name) or ERRORS_BY_STATUS.get(status, fallback)
     return kind(status, document, headers)
+
+
+def _foreign(status: int, headers: Mapping[str, str], text: str) -> KeylaneError:
+    """Return the error of a response that is not Keylane's. `text`: how its body begins."""
+    if location := headers.get("location"):
+        return InvalidAnswer(f"status {status}: the URL is redirected to {location[:_SHOWN]!r}: use that one")
+    if status in _OF_PROXIES:
+        return Unreachable(
+            f"a proxy answers with status {status}: is the service up behind it? It says: {text!r}"
+        )
+    if status == _LIMITED:
+        return RateLimited(status, {"detail": f"a proxy's limit is reached; it says: {text!r}"}, headers)
+    return InvalidAnswer(
+        f"status {status} without a problem document: is the URL that of Keylane? The body: {text!r}"
+    )
 
 
 def _document_of(body: bytes) -> dict[str, Any] | None:

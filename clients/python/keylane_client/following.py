@@ -131,22 +131,26 @@ class KeyWatch:
 
     def _changes(self, request: ApiRequest) -> Stream[Record | Absent]:
         last: Record | Absent | None = None
-        has_followed = self.topic.terms.max_age is not None
+        has_followed, is_idle = self.topic.terms.max_age is not None, False
         while True:
-            found = yield from self._poll(request, last)
+            found = yield from self._poll(request, last, is_idle=is_idle)
+            is_idle = found is not None and _is_same(found, last)
             if found is not None:
-                if not _is_same(found, last):
-                    yield Items([found])
+                yield Items([] if is_idle else [found])
                 last = found
             if last is not None and not has_followed:
                 has_followed = True
                 last = yield from self._follow(request, last)
 
     def _poll(
-        self, request: ApiRequest, last: Record | Absent | None
+        self, request: ApiRequest, last: Record | Absent | None, *, is_idle: bool
     ) -> Conversation[Record | Absent | None]:
-        """Read the key once it may have changed. Returns None if it has not."""
+        """Read the key once it may have changed. Returns None if it has not.
+
+        `is_idle`: the poll before found the same, and did not wait: a proxy may have answered it.
+        """
         headers, delay_s = self._wait_headers(last)
+        delay_s = max(delay_s, _BUSY_LANE_S) if is_idle else delay_s
         also = frozenset({NOT_MODIFIED} if "If-None-Match" in headers else ())
         try:
             response = yield replace(request, headers=headers, also_answers=also, delay_s=delay_s)
@@ -181,10 +185,13 @@ class KeyWatch:
         retries = self.topic.context.options.retries
         failures, pause_s = 0, 0.0
         while True:
-            events = EventParser()
+            events, has_begun = EventParser(), False
             listening = _listen_behind(last, request, pause_s)
             try:
                 while chunk := (yield listening).body:
+                    # A stream that lasts is no failure, though nothing changes: a proxy may end it.
+                    failures = 0 if has_begun else failures
+                    has_begun = True
                     for event in events.feed(chunk):
                         failures = 0
                         found = self._change_of(event) or last

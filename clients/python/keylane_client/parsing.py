@@ -1,6 +1,7 @@
 """Answers and events from responses. What lacks something is InvalidAnswer: of another server, or version."""
 
 import base64
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ from keylane_client.answers import (
 from keylane_client.errors import InvalidAnswer
 from keylane_client.json_text import parse_json
 from keylane_client.wire import ApiResponse, Key, Loads, normal_key
+
+_TAG = re.compile(r'"\d+-\d+(?:@\d+)?(?:-bytes)?', re.ASCII)
+"""An ETag without its end."""
 
 
 @contextmanager
@@ -71,8 +75,15 @@ def parse_bare_record(response: ApiResponse, topic: str, key: Key, loads: Loads)
             value_format=value_format,
             is_incomplete=is_incomplete,
             raw=response.body,
-            tag=headers.get("etag", ""),
+            tag=_tag_of(headers),
         )
+
+
+def _tag_of(headers: Mapping[str, str]) -> str:
+    """Return the ETag as the service has it: a proxy that compresses makes it weak, or adds to its end."""
+    given = headers.get("etag", "")
+    found = _TAG.search(given)
+    return f'{found[0]}"' if found else given
 
 
 def _parse_timestamp_ms(headers: Mapping[str, str]) -> int | None:

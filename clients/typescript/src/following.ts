@@ -58,10 +58,13 @@ export async function* watchKey<V>(
   let hasFollowed = topic.terms.maxAgeMs !== undefined;
   for (;;) {
     const found: Found<V> | undefined = await poll(topic, key, request, last, waitS);
+    const isIdle = found !== undefined && isSame(found, last);
     if (found) {
-      if (!isSame(found, last)) yield found;
+      if (!isIdle) yield found;
       last = found;
     }
+    // The poll did not wait: a proxy may have answered it.
+    if (isIdle && !found.absent) await pause(BUSY_LANE_S, signal);
     if (!last || hasFollowed) continue;
     hasFollowed = true;
     for await (const change of followKey<V>(topic, request, last)) {
@@ -122,7 +125,8 @@ async function* followKey<V>(topic: TopicScope, request: ApiRequest, last: Found
 /**
  * Give the events of a stream, which is resumed where it ends, from the event on that came last.
  *
- * Throws what the service refuses it with, and after `retries.attempts` failures without an event between them.
+ * Throws what the service refuses it with, and after `retries.attempts` failures with nothing but beginnings of streams
+ * between them: one that lasts is no failure, though nothing changes.
  */
 async function* followStream(topic: TopicScope, request: ApiRequest, id: string): AsyncGenerator<ServerEvent, void> {
   const { transport } = topic.context;
@@ -131,8 +135,11 @@ async function* followStream(topic: TopicScope, request: ApiRequest, id: string)
     let pauseS = FIRST_PAUSE_S; // the server is being stopped, or a proxy ends what takes long
     const headers = { Accept: EVENT_STREAM, ...(id ? { "Last-Event-ID": id } : {}) };
     const events = new EventParser();
+    let hasBegun = false;
     try {
       for await (const chunk of transport.listen({ ...request, headers }, EVENT_STREAM, SILENCE_S)) {
+        if (hasBegun) failures = 0;
+        hasBegun = true;
         for (const event of events.feed(chunk)) {
           failures = 0;
           yield event;

@@ -23,6 +23,9 @@ export type Row = Documents["Row"] & Partial<Pick<Documents["Record"], "topic" |
 export type Freshness = Pick<Documents["Page"], "watermarks" | "age_ms">;
 export type Loads = (text: string) => unknown;
 
+/** An ETag without its end. */
+const TAG = /"\d+-\d+(?:@\d+)?(?:-bytes)?/;
+
 /** Run what reads an answer. Throws InvalidAnswer for one that lacks what Keylane's has. */
 export function expectKeylane<T>(read: () => T): T {
   try {
@@ -81,9 +84,16 @@ export function parseBareRecord<V>(response: ApiResponse, topic: string, key: Ke
       schemaId: undefined,
       undecoded: undefined,
       raw: body,
-      etag: headers.get("etag") || position.etag,
+      etag: tagOf(headers) || position.etag,
     };
   });
+}
+
+/** The ETag as the service has it: a proxy that compresses makes it weak, or adds to its end. */
+function tagOf(headers: Headers): string | null {
+  const given = headers.get("etag");
+  const found = given && TAG.exec(given)?.[0];
+  return found ? `${found}"` : given;
 }
 
 /** Parse the headers of 404 `key-absent`. */

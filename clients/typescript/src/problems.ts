@@ -6,7 +6,7 @@
 
 import { KeylaneError, ProblemError } from "./errors.ts";
 
-/** No answer came: the address, the network, TLS, or a timeout. */
+/** No answer came: the address, the network, TLS, a timeout, or a proxy that says so. */
 export class Unreachable extends KeylaneError {
   static {
     this.prototype.name = "Unreachable";

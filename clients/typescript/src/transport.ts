@@ -10,6 +10,7 @@ import {
   ERRORS_BY_TYPE,
   InvalidAnswer,
   InvalidArgument,
+  RateLimited,
   RequestRefused,
   ServiceFailed,
   Unreachable,
@@ -20,6 +21,9 @@ import { encodeText } from "./wire.ts";
 /** The first type asks for Keylane's own documents where the service has others for clients of REST Proxy. */
 const ACCEPT = "application/vnd.keylane+json, application/json, */*;q=0.5";
 const SHOWN = 300;
+const [LIMITED, BAD_GATEWAY] = [429, 502];
+/** Whether a status is of a proxy that gets no answer from the service; the last ones are Cloudflare's. */
+const isOfProxy = (status: number) => [BAD_GATEWAY, 503, 504].includes(status) || (status >= 520 && status <= 530);
 
 /** One request. `path` is percent-encoded, and relative to the API's URL. */
 export interface ApiRequest {
@@ -194,18 +198,37 @@ function check(request: ApiRequest, response: ApiResponse): ApiResponse {
   throw errorOf(response);
 }
 
-/** The error that a response describes; InvalidAnswer where it is not a problem document. */
+/**
+ * The error that a response describes, or what is there instead of a problem document.
+ *
+ * A proxy answers with its own pages while the service is restarted, for example: then what was asked may have been
+ * done, or not.
+ */
 export function errorOf({ status, headers, body }: ApiResponse): KeylaneError {
   const text = new TextDecoder().decode(body);
-  // An answer to HEAD has no body.
-  const problem = text ? parseProblem(text) : { message: "the answer has no body" };
-  if (!problem?.type && !problem?.message) {
-    const shown = JSON.stringify(text.split(/\s+/).join(" ").slice(0, SHOWN));
-    return new InvalidAnswer(
-      `status ${status} without a problem document: is the URL that of Keylane? The body: ${shown}`,
-    );
+  // An answer to HEAD has no body, and one that leads elsewhere shows a page of the web nothing.
+  const isBare = !text && status >= 200 && status !== BAD_GATEWAY && !headers.has("location");
+  const problem = isBare ? { message: "the answer has no body" } : parseProblem(text);
+  if (problem?.type || problem?.message) return problemOf(status, problem, headers);
+  return foreignError(status, headers, JSON.stringify(text.split(/\s+/).join(" ").slice(0, SHOWN)));
+}
+
+/** The error of a response that is not Keylane's. `text`: how its body begins. */
+function foreignError(status: number, headers: Headers, text: string): KeylaneError {
+  const location = headers.get("location");
+  if (location || status < 200) {
+    const where = location ? ` to ${JSON.stringify(location.slice(0, SHOWN))}` : "";
+    return new InvalidAnswer(`status ${status}: the URL is redirected${where}: use that one`);
   }
-  return problemOf(status, problem, headers);
+  if (isOfProxy(status)) {
+    return new Unreachable(`a proxy answers with status ${status}: is the service up behind it? It says: ${text}`);
+  }
+  if (status === LIMITED) {
+    return new RateLimited(status, { detail: `a proxy's limit is reached; it says: ${text}` }, headers);
+  }
+  return new InvalidAnswer(
+    `status ${status} without a problem document: is the URL that of Keylane? The body: ${text}`,
+  );
 }
 
 /** The error that a problem document describes. */

@@ -79,9 +79,10 @@ test("an answer that does not come in time is Unreachable, its body included", a
 
 test("what is not Keylane's answer says so", async () => {
   const answers = [
-    new Response("<html>", { status: 502 }),
+    new Response("<html>", { status: 500 }),
     new Response("<html>"),
     new Response("", { status: 302 }),
+    new Response(null, { status: 302, headers: { Location: "https://example.org/" } }),
     new Response("[]", { status: 404 }),
     document({ records: {} }),
     document({ records: [{ key: "k" }], watermarks: {} }),
@@ -92,6 +93,33 @@ test("what is not Keylane's answer says so", async () => {
     assert.ok(error instanceof InvalidAnswer || (error as Error).name === "RequestRefused", String(error));
   }
   await assert.rejects(clientOf(new Double(document({}))).topic("t").read("k"), InvalidAnswer);
+});
+
+test("a page of a proxy that does not reach the service is asked for again", async () => {
+  const pages = [502, 503, 504, 522].map((status) => new Response("<html>", { status }));
+  const limited = new Response("<html>", { status: 429, headers: { "Retry-After": "0" } });
+  for (const page of [...pages, limited, new Response(null, { status: 502 })]) {
+    const double = new Double(page, record(1, "2:7"));
+    assert.equal((await clientOf(double).topic("t").read("k")).value, 1);
+  }
+  const away = clientOf(new Double(new Response("<html>", { status: 503 })), { retries: NO_RETRIES });
+  await assert.rejects(away.topic("t").put("k", 1), { name: "Unreachable", message: /a proxy answers with status 503/ });
+});
+
+test("a redirect is not followed, and says where to", async () => {
+  const moved = new Response(null, { status: 308, headers: { Location: "https://example.org/api" } });
+  const error: unknown = await clientOf(new Double(moved)).topic("t").read("k").catch((each) => each);
+  assert.ok(error instanceof InvalidAnswer);
+  assert.match(error.message, /redirected to "https:\/\/example.org\/api"/);
+});
+
+test("a tag that a proxy has changed is the service's again", async () => {
+  for (const changed of ['W/"2-7@17"', '"2-7@17-gzip"', '"2-7@17;br"']) {
+    const double = new Double(record(1, "2:7", { ETag: changed }), record(1, "2:7"));
+    const topic = clientOf(double).topic("t");
+    await topic.get("k", { ifMatch: await topic.read("k") });
+    assert.deepEqual(double.headersNamed("If-Match"), [null, '"2-7@17"']);
+  }
 });
 
 test("a problem whose type is the name of a property of all objects is an error by its status", async () => {

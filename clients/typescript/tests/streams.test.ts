@@ -68,6 +68,27 @@ test("a stream that breaks as often as there are attempts, without an event, is 
   assert.equal(double.asked.length, 7);
 });
 
+test("a stream that lasts and is cut is no failure, however often, though the key does not change", async () => {
+  const cut = () => (_: unknown, signal: AbortSignal) => {
+    const chunks = ["retry: 1000\n\n", ":\n\n"];
+    const body = new ReadableStream({
+      pull: (it) => (chunks.length ? it.enqueue(new TextEncoder().encode(chunks.shift())) : it.error(new TypeError("terminated"))),
+      start: (it) => signal.addEventListener("abort", () => it.error(signal.reason)),
+    });
+    return new Response(body, { headers: { "Content-Type": "text/event-stream" } });
+  };
+  const double = new Double(record(1, "2:1"), cut(), cut(), cut(), cut(), cut(), events([recordEvent(2, "2:2")], true));
+  assert.deepEqual(positions(await take(topicOf(double).watch("k"), 2)), ["2:1", "2:2"]);
+});
+
+test("a poll that is answered at once with what is known is not sent again at once", async () => {
+  const cached = () => record(1, "2:1");
+  const double = new Double(cached(), problem(501, "not-streamed"), cached(), cached(), record(2, "2:2"));
+  const beganMs = Date.now();
+  assert.deepEqual(positions(await take(topicOf(double).watch("k"), 2)), ["2:1", "2:2"]);
+  assert.ok(Date.now() - beganMs >= 450);
+});
+
 test("changes of a topic come by name, and resume behind the last poll that was read", async () => {
   const data = { topic: "t", key: "k", key_format: "text", absent: true, watermark: "0:4" };
   const double = new Double(

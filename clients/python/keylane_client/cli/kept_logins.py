@@ -23,6 +23,7 @@ import click
 
 from keylane_client.cli.errors import BadArgument
 from keylane_client.cli.oidc import LoginFailed, Provider, Tokens, renew
+from keylane_client.cli.printing import without_login
 
 fcntl: ModuleType | None
 try:
@@ -101,7 +102,9 @@ def _renew(url: str, provider: Provider, tokens: Tokens) -> str:
         else:
             keep_login(url, provider, tokens)
     if tokens.expires_s <= time.time():
-        raise BadArgument(f"the login at {_name(url)} has ended: `keylane login` again, or `keylane logout`")
+        raise BadArgument(
+            f"the login at {without_login(_name(url))} has ended: `keylane login` again, or `keylane logout`"
+        )
     return tokens.token
 
 

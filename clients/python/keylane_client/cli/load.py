@@ -40,7 +40,7 @@ from keylane_client.cli.load_rows import (
 )
 from keylane_client.cli.load_state import LoadIdentity, LoadState
 from keylane_client.cli.load_wait import wait_readable
-from keylane_client.cli.printing import print_json
+from keylane_client.cli.printing import print_json, printable
 
 MAX_BATCH = 10_000
 REQUEST_BYTES = 6_000_000
@@ -159,6 +159,8 @@ class RowLoader:
                 return self._record_of_values(row.values)
             except ValueError as error:
                 fault = str(error)
+            except RecursionError:
+                fault = "it is nested too deeply"
         self._refuse(row.location, fault)
         return None
 
@@ -278,7 +280,7 @@ def load_file(
             client.topic(topic),
             record_of,
             skip_errors=skip_errors,
-            report=lambda line: progress.console.print(line, markup=False),
+            report=lambda line: progress.console.print(printable(line), markup=False),
         )
         loader.counts.resumed = file.state.load_rows()
         try:
@@ -319,18 +321,19 @@ def _wait(topic: Topic, loader: RowLoader, console: Console) -> None:
         sys.exit(ExitCode.INTERRUPTED)
     loader.counts.readable = reason is None
     if reason is not None:
-        console.print(f"The rows are in Kafka, but cannot be read here: {reason}", markup=False)
+        why = f"The rows are in Kafka, but cannot be read here: {reason}"
+        console.print(printable(why), markup=False)
 
 
 def _read(file: Path, kind: str, progress: Progress) -> Rows:
     if kind == "parquet":
-        return progress.track(read_parquet(file), description=file.name)  # type: ignore[return-value]
+        return progress.track(read_parquet(file), description=printable(file.name))  # type: ignore[return-value]
     return (read_csv if kind == "csv" else read_json_lines)(open_with_progress(file, progress))
 
 
 def _progress(console: Console) -> Progress:
     return Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),  # a file's name
         BarColumn(),
         TaskProgressColumn(),
         TimeRemainingColumn(),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from keylane_client.cli.errors import BadArgument
 from keylane_client.cli.parquet import ArrowValues, quote, require_pyarrow
+from keylane_client.cli.printing import printable
 from keylane_client.json_text import parse_exactly, render_exactly
 
 if TYPE_CHECKING:
@@ -36,7 +37,9 @@ def open_with_progress(file: Path, progress: "Progress") -> OpenText:
     """Return what opens a file of text, and shows how much of it has been read."""
 
     def open_text() -> TextIO:
-        opened: Any = progress.open(file, "rt", encoding="utf-8-sig", newline="", description=file.name)
+        opened: Any = progress.open(
+            file, "rt", encoding="utf-8-sig", newline="", description=printable(file.name)
+        )
         return opened  # type: ignore[no-any-return]
 
     return open_text

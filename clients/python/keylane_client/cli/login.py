@@ -15,6 +15,7 @@ from keylane_client.cli.access import local_url
 from keylane_client.cli.errors import BadArgument
 from keylane_client.cli.kept_logins import forget_login, keep_login
 from keylane_client.cli.oidc import LoginAttempt, LoginFailed, find_provider
+from keylane_client.cli.printing import without_login
 
 HOST, CALLBACK = "127.0.0.1", "/callback"
 SETTINGS = "/console/login.json"
@@ -50,9 +51,8 @@ def login(url: str | None, *, port: int, timeout_s: int, no_browser: bool, **giv
     tokens = attempt.redeem(answer)
     keep_login(url, provider, tokens)
     end = time.strftime("%Y-%m-%d %H:%M", time.localtime(tokens.expires_s))
-    click.echo(
-        f"{url}: logged in as {tokens.subject!r} until {end}{', renewed' * bool(tokens.refresh_token)}"
-    )
+    until = f"until {end}{', renewed' * bool(tokens.refresh_token)}"
+    click.echo(f"{without_login(url)}: logged in as {tokens.subject!r} {until}")
 
 
 @click.command()
@@ -60,7 +60,8 @@ def login(url: str | None, *, port: int, timeout_s: int, no_browser: bool, **giv
 def logout(url: str | None) -> None:
     """Forget the token of the login at this API. The login at the issuer goes on."""
     url = url or local_url()
-    click.echo(f"{url}: logged out" if forget_login(url) else f"{url}: there was no login")
+    what = "logged out" if forget_login(url) else "there was no login"
+    click.echo(f"{without_login(url)}: {what}")
 
 
 def _settings(url: str, given: dict[str, str | None]) -> dict[str, Any]:
@@ -74,7 +75,9 @@ def _settings(url: str, given: dict[str, str | None]) -> dict[str, Any]:
     except (httpx.HTTPError, ValueError):
         found = {}
     if not isinstance(found, dict) or not {"issuer", "client_id"} <= found.keys():
-        raise BadArgument(f"{url} does not say how people log in: name --issuer and --client-id")
+        raise BadArgument(
+            f"{without_login(url)} does not say how people log in: name --issuer and --client-id"
+        )
     return {**found, **chosen}
 
 

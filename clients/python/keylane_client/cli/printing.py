@@ -53,6 +53,13 @@ def printable_bytes(data: bytes) -> str:
     return printable(data.decode(errors="backslashreplace"), LINES)
 
 
+def without_login(url: str) -> str:
+    """Return a URL as it is shown: credentials that it has are left out."""
+    head, found, tail = url.partition("//")
+    host, slash, path = tail.partition("/")
+    return f"{head}{found}{host.rpartition('@')[2]}{slash}{path}"
+
+
 def to_json(value: Any) -> Any:
     """Return an answer as JSON has it: positions as strings, ages in ms, bytes as base64."""
     if isinstance(value, Position):
@@ -64,9 +71,18 @@ def to_json(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         shown = (each.name for each in fields(value) if each.name not in _NOT_SHOWN)
         value = {_name(name, getattr(value, name)): getattr(value, name) for name in shown}
+    # Loops, as in `render_exactly`.
     if isinstance(value, Mapping):
-        return {str(name): to_json(each) for name, each in value.items()}
-    return [to_json(each) for each in value] if isinstance(value, (list, tuple)) else value
+        document: dict[str, Any] = {}
+        for name, each in value.items():
+            document[str(name)] = to_json(each)
+        return document
+    if not isinstance(value, (list, tuple)):
+        return value
+    items: list[Any] = []
+    for each in value:
+        items.append(to_json(each))  # noqa: PERF401
+    return items
 
 
 def text_of(value: Any) -> str:

@@ -313,6 +313,11 @@ class Deadline(NamedTuple):
         """Return the deadline that many milliseconds from now."""
         return cls(clock.monotonic_s() + milliseconds / 1000, clock)
 
+    def or_at_ms(self, moment_ms: float) -> Self:
+        """Return this deadline, or that moment, in ms since 1970, if it comes earlier."""
+        left_s = (moment_ms - self.clock.now_ms()) / 1000
+        return self._replace(at_s=min(self.at_s, self.clock.monotonic_s() + left_s))
+
     @property
     def remaining_s(self) -> float:
         """Seconds left, never below 0."""

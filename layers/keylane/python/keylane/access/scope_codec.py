@@ -17,6 +17,8 @@ from keylane.access.scopes import KeyRule, PermittedRows, Scope, ScopeRule
 VERSION = 1
 CONTEXT_NAME = "keylaneScope"
 """The scope's name in the authorizer's context, where no client can set anything."""
+UNTIL_NAME = "keylaneUntil"
+"""There, too: when the token expires, in seconds since 1970."""
 _TEXTS = ("read", "write", "views")
 _RULE = {"rule", "key", "where", "fields", "stamp", *_TEXTS}
 

@@ -1,4 +1,4 @@
-"""Sockets for one conversation over HTTP whose every read and write ends by a deadline.
+"""Sockets that are opened within a deadline, and one for a conversation over HTTP that ends by it.
 
 One thing is not bounded: resolving the host name, which Python cannot interrupt.
 """

@@ -6,6 +6,7 @@ some rule names what the request is about, and the application decides on its ro
 
 import json
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import NamedTuple, Protocol
@@ -55,13 +56,14 @@ class Decision(NamedTuple):
 
     `scope`: what a JWT permits, nothing where the request is refused; None for a token with a grant, unless
     the request names its topics in its body, where the application decides.
-    `rules`: the names of the rules that decided.
+    `rules`: the names of the rules that decided. `until_s`: when the JWT expires, in seconds since 1970.
     """
 
     caller: str
     is_allowed: bool
     scope: Scope | None = None
     rules: tuple[str, ...] = ()
+    until_s: float = math.inf
 
 
 class TokenCheck(Protocol):
@@ -115,7 +117,8 @@ class Authorizer:
             verified = self._verifier.verify(policy, token)
         except BadToken as error:
             raise NotAuthorized(str(error)) from error
-        return decide_scoped(scope_of(policy, verified.claims), request, target)
+        found = decide_scoped(scope_of(policy, verified.claims), request, target)
+        return found._replace(until_s=verified.expires_s)
 
 
 def issued_token(policy: Policy, authorization: str) -> str | None:

@@ -109,7 +109,7 @@ def delete_key(app: ProduceApp, request: Request, topic: str, key: str) -> Respo
     kprf.PUSHED_SCHEMA,
     parameters=(RAW, IDEMPOTENCY_KEY),
     body=kprf.BODY,
-    refusals=(403, 409, 413, 415, 422, 429, 502),
+    refusals=(403, 409, 413, 414, 415, 422, 429, 502),
     reports_failures=True,
 )
 def push(app: ProduceApp, request: Request) -> Response[str]:

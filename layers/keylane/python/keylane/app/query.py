@@ -70,7 +70,7 @@ def get_key(app: QueryApp, request: Request, topic: str, key: str) -> Response[A
     return render_record(answer, read, decoder, use.now_ms)
 
 
-@OPERATIONS.operation(pages.PAGE_SCHEMA, parameters=pages.RANGE, refusals=(409, 413), takes_scope=True)
+@OPERATIONS.operation(pages.PAGE_SCHEMA, parameters=pages.RANGE, refusals=(409, 410, 413), takes_scope=True)
 def get_keys(app: QueryApp, request: Request, topic: str) -> Response[Any]:
     """Answer with a page of the topic's keys in order."""
     use = _parts(app, request)

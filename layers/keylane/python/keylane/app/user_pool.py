@@ -59,7 +59,8 @@ class PoolGuard:
             return problem(UNAUTHORIZED, str(error), request.id, headers={"WWW-Authenticate": "Bearer"})
         if not found.is_allowed:
             return problem(FORBIDDEN, "the token does not grant this request", request.id)
-        return request._replace(scope=found.scope)
+        until = request.deadline and request.deadline.or_at_ms(found.until_s * 1000)
+        return request._replace(scope=found.scope, deadline=until)
 
     def _issuer(self) -> str:
         return issuer_of_pool(self._read_pool())

@@ -92,6 +92,10 @@ class ValueDecoder:
         """Return what, beside positions, names the records of a topic as they are shown."""
         return layout.incarnation
 
+    def shown_since_ms(self, layout: Layout) -> float:
+        """Return since when a topic's records are shown as they are now: an epoch is a time."""
+        return layout.incarnation
+
     def shows_keys(self, layout: Layout) -> bool:
         """Return whether `show_key` may show a key of the topic."""
         return layout.options.has_typed_keys and not self._raw_keys

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from keylane.errors import NoJsonObject, ValueNotDecodable
@@ -70,6 +71,10 @@ class ScopedDecoder(ValueDecoder):
     def incarnation(self, layout: Layout) -> int:
         """See `ValueDecoder.incarnation`: of other rules it is another one."""
         return self._scopes.of(layout).incarnation
+
+    def shown_since_ms(self, layout: Layout) -> float:  # noqa: ARG002 (of a decoder)
+        """See `ValueDecoder.shown_since_ms`: since when rules apply nobody knows."""
+        return math.inf
 
     def shows_keys(self, layout: Layout) -> bool:
         """See `ValueDecoder.shows_keys`."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
+from keylane.adapters.deadline_sockets import open_socket
 from keylane.adapters.redis.error_replies import (
     AuthenticationError,
     RedisConnectionError,
@@ -100,17 +101,17 @@ class Connector(RotatedLogin[RedisSettings]):
 
 
 def _open(node: Node, settings: RedisSettings, deadline: Deadline) -> Wire:
-    left_s = seconds_left(deadline)
+    connect_ms = min(seconds_left(deadline), settings.connect_timeout_s) * 1000
     try:
-        sock = socket.create_connection(node, min(left_s, settings.connect_timeout_s))
+        # A name may have addresses of nodes that are gone: each has its share of the time.
+        sock = open_socket(node.host, node.port, Deadline.after_ms(connect_ms, deadline.clock))
     except TimeoutError as error:
         raise RedisTimeoutError("the server did not accept a connection in time") from error
     except OSError as error:
         raise RedisConnectionError(f"no connection to {node.host}:{node.port}: {error}") from error
     try:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        sock.settimeout(left_s)
+        sock.settimeout(seconds_left(deadline))
         if settings.tls:
             sock = _with_tls(sock, node.host, settings.tls_ca_file)
         wire = Wire(sock)

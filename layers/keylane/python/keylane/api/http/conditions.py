@@ -50,10 +50,15 @@ class Conditions(NamedTuple):
         if since_ms is not None and modified_ms is not None and modified_ms > since_ms:
             raise PreconditionFailed(IF_UNMODIFIED_SINCE.name, "the record is newer")
 
-    def has_record(self, modified_ms: int | None) -> bool:
-        """Return whether the record is not newer than what the client has, by If-Modified-Since."""
+    def has_record(self, modified_ms: int | None, shown_since_ms: float) -> bool:
+        """Return whether the client has the record as it is shown, by If-Modified-Since.
+
+        `shown_since_ms`: since when it is shown so. A client may have an earlier form of the same record.
+        """
         since_ms = self.modified_since_ms
-        return since_ms is not None and modified_ms is not None and modified_ms <= since_ms
+        if since_ms is None or modified_ms is None:
+            return False
+        return max(modified_ms, shown_since_ms) <= since_ms
 
 
 def _names_tag(header_value: str, tags: tuple[str, ...]) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from keylane.access.callers import SOURCES, Caller
-from keylane.access.scope_codec import CONTEXT_NAME, decode_scope
+from keylane.access.scope_codec import CONTEXT_NAME, UNTIL_NAME, decode_scope
 from keylane.access.scopes import Scope
 from keylane.api.http.request import Request
 from keylane.api.http.response import Response
@@ -63,7 +63,7 @@ def request_of(event: Mapping[str, Any], deadline: Deadline | None = None) -> Re
         _content(body, is_base64=event.get("isBase64Encoded")) if body else b"",
         _EventSender(context),
         str(context.get("requestId") or "unknown"),
-        deadline,
+        _within_token(context, deadline),
         f"/{context.get('stage', '')}",
         scope_in(context),
     )
@@ -80,6 +80,12 @@ def scope_in(context: Mapping[str, Any]) -> Scope | None:
     if not isinstance(found, str):
         raise ValueError("the scope of the authorizer is not a string")  # noqa: TRY004 (as any other)
     return decode_scope(found)
+
+
+def _within_token(context: Mapping[str, Any], deadline: Deadline | None) -> Deadline | None:
+    """Return the deadline, or the end of the token that the authorizer has verified. Raises ValueError."""
+    found = _object(context, "authorizer").get(UNTIL_NAME)
+    return deadline if found is None or deadline is None else deadline.or_at_ms(float(found) * 1000)
 
 
 def request_id_of(event: Mapping[str, Any]) -> str:

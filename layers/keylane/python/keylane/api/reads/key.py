@@ -245,7 +245,8 @@ def render_record(
                 # They count for an answer that would be a success without them (RFC 9110, 13.2.1).
                 at_position = etag_of(record, 0, as_bytes=request.as_bytes)
                 conditions.check((headers["ETag"], at_position), modified_ms)
-                has_record = is_known or conditions.has_record(modified_ms)
+                shown_since_ms = decoder.shown_since_ms(answer.layout)
+                has_record = is_known or conditions.has_record(modified_ms, shown_since_ms)
             response = (
                 Response(304, None, "", headers) if has_record else Response(200, content_type, body, headers)
             )

@@ -23,7 +23,9 @@ SCHEMA = matching(
     f"({LATEST}|[1-9][0-9]{{0,9}})",
     f"neither {LATEST} nor the id of a schema",
 )
-_CONDITIONS = {"if-match": "If-Match", "if-none-match": "If-None-Match"}
+_CONDITIONS = {
+    each.lower(): each for each in ("If-Match", "If-None-Match", "If-Unmodified-Since")
+}  # If-Modified-Since is of reads alone (RFC 9110, 13.1.3)
 
 
 class WriteKeyRequest(NamedTuple):
@@ -54,8 +56,8 @@ def parse_put(request: Request, topic: str, key: str) -> WriteKeyRequest:
 def parse_delete(request: Request, topic: str, key: str) -> WriteKeyRequest:
     """Parse the DELETE of a key; `topic` and `key` are percent-encoded, as in the path.
 
-    Raises BadRequest; also for a condition (If-Match, If-None-Match): the state lags behind Kafka, so no
-    write can depend on what the state holds.
+    Raises BadRequest; also for a condition (If-Match, say): the state lags behind Kafka, so no write can
+    depend on what the state holds.
     """
     name, data, is_async = _parse(request, topic, key)
     return WriteKeyRequest(NewRecord(name, data, None), is_async, None, _names_values(request))

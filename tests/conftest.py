@@ -19,8 +19,7 @@ from tests.servers.own import (
     wait_writable,
 )
 from tests.support import cpu_profile, last_logs
-from tests.support.only_if_named import leave_out
-from tests.support.order import shuffle_within_files
+from tests.support.order import leave_out, shuffle_within_files
 
 from keylane_local.process.ports import HOST, Ports
 from keylane_local.servers.localstack import LocalStack

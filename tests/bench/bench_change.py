@@ -48,7 +48,6 @@ class Api:
         self._client = client
 
     def ask(self, path: str, method: str = "GET", status: int = 200, **more: Any) -> dict[str, Any]:
-        """Return the body."""
         until_s = time.monotonic() + ANSWER_S
         while (answer := self._client.request(method, path, **more)).status_code != status:
             if time.monotonic() > until_s:
@@ -64,7 +63,6 @@ class Api:
         return str(answer["position"])
 
     def read(self, topic: str, position: str) -> None:
-        """Read that record."""
         wanted = {"Keylane-Min-Position": position, "Prefer": "wait=20"}
         self.ask(f"/topics/{topic}/keys/k", headers=wanted)
 

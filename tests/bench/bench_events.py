@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import fastavro
 from bench_ingest import CONFIG, LAYOUT, job_seconds, running, value_of
 from harness import ResultRow, add_settings, configured, parse, report
-from tests.servers.registry_double import serve_double
+from tests.servers.registry_double import RegistryDouble
 
 from keylane.formats.confluent import join
 
@@ -41,7 +41,6 @@ SOURCE = {
 
 
 def event_of(size: int, operation: str) -> bytes:
-    """Return an event of this many bytes."""
     row = {"id": 1, "note": ""}
     before, after = (row, None) if operation == "d" else (None, row)
     event = {"before": before, "after": after, "source": SOURCE, "transaction": None, "op": operation}
@@ -124,7 +123,7 @@ def measure(kind: str, chosen: argparse.Namespace) -> tuple[float, dict[str, flo
         envelope += 'value_format = "registry"\n'
     config = CONFIG.format(partitions=LAYOUT.partition_count, stripes=LAYOUT.stripes) + envelope
     with (
-        serve_double() as registry,
+        RegistryDouble() as registry,
         running(configured(config, chosen), KEYLANE_SCHEMA_REGISTRY_URL=registry.url) as (stack, lanes),
     ):
         registry.has(f"/schemas/ids/{SCHEMA_ID}", {"schema": json.dumps(AVRO_SCHEMA)})

@@ -5,7 +5,7 @@ stripes). The job's writer fills it, without Kafka and Spark. The commands of ea
 advance and sent over bare sockets, too, where replies are counted and not parsed. PostgreSQL has the same
 rows with a B-tree for each index, and is asked by a client in this process and through HTTP (peer_find.py).
 All of them take turns, one request at a time. An application of Kafka Streams has them in its store, and
-scans it for each find (peer_scan.py), `--scans` times, behind the others: it may take seconds. The clusters
+scans it for each find (peer_lookup.py), `--scans` times, behind the others: it may take seconds. The clusters
 have no replicas and write nothing to disk.
 
 `--memory`: what Redis uses for a record without an index, with one, and with indexes of fields.
@@ -30,14 +30,15 @@ from urllib.parse import urlencode, urlsplit
 import bench_scale
 import bench_serve
 import peer_find
-import peer_scan
+import peer_lookup
 import stage
 import state
 from bare import Bare, noted, run
 from bench_read import timed
 from fill import TopicFiller
-from functions import CONTEXT, HEADERS, event_of, load_function
 from harness import ResultRow, in_turns, latency, parse, report
+from state import CONTEXT, HEADERS, event_of
+from tests.support.builders import load_handler
 
 from keylane.model.records import Layout, Options
 
@@ -209,7 +210,7 @@ class Orders:
     layout: Layout
     filler: TopicFiller
     rows: peer_find.Rows | None
-    scan: peer_scan.Scan | None
+    scan: peer_lookup.Scan | None
     value_bytes: int
     count: int = 0
 
@@ -235,7 +236,7 @@ def orders_over(stripes: int, value_bytes: int) -> Iterator[Orders]:
         nodes = stack.enter_context(stage.cluster(replicas=0, appendonly=False))
         filler = stack.enter_context(TopicFiller(nodes, layout))
         rows = stack.enter_context(peer_find.rows(TOPIC)) if peer_find.is_there() else None
-        scan = stack.enter_context(peer_scan.scan(TOPIC, PARTITIONS)) if peer_scan.is_there() else None
+        scan = stack.enter_context(peer_lookup.scan(TOPIC, PARTITIONS)) if peer_lookup.is_there() else None
         yield Orders(nodes, layout, filler, rows, scan, value_bytes)
 
 
@@ -245,7 +246,7 @@ def measure_all(orders: Orders, chosen: argparse.Namespace) -> dict[str, float]:
     os.environ.update(variables)
     rows, figures = orders.rows, {}
     with contextlib.ExitStack() as stack:
-        function, bare = load_function("query"), Bare(orders.nodes)
+        function, bare = load_handler("query"), Bare(orders.nodes)
         stack.callback(bare.close)
         served = Connection(stack.enter_context(stage.standing_server(variables, 1)).url)
         stack.callback(served.close)
@@ -334,7 +335,6 @@ def check_sql(body: str | bytes, kind: FindKind) -> None:
 
 
 def get(target: str) -> bytes:
-    """Return the bytes of a request."""
     lines = [f"GET {target} HTTP/1.1", *(f"{name}: {value}" for name, value in HEADERS)]
     return "\r\n".join([*lines, "", ""]).encode()
 

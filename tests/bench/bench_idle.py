@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, TopicPartition
 from harness import ResultRow, add_settings, configured, parse, report
-from parts import cpu_seconds
-from stage import whole_stack
+from stage import cpu_seconds, whole_stack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,10 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import redis
-from confluent_kafka import Producer
 from harness import ResultRow, add_settings, configured, parse, report
-from parts import cpu_seconds, memory_bytes
-from stage import whole_stack
+from stage import cpu_seconds, memory_bytes, whole_stack, write_all
 from tests.torture.faults.world import stopped
 
 from keylane import routing
@@ -113,31 +111,16 @@ def produce(bootstrap: str, first: int, count: int, value: Values, stray_every: 
         def value_of_number(number: int) -> bytes:
             return values[number % len(values)]
 
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "partitioner": "murmur2_random",
-            "linger.ms": 50,
-            "batch.size": 1_000_000,
-            "queue.buffering.max.messages": 500_000,
-        }
-    )
-    for number in range(first, first + count):
-        key = key_of(number)
-        partition = NO_PARTITION
-        if stray_every and number % stray_every == 0:
-            own = routing.partition_for(key, LAYOUT.partition_count)
-            partition = (own + 1) % LAYOUT.partition_count
-        while True:
-            try:
-                producer.produce(TOPIC, key=key, value=value_of_number(number), partition=partition)
-                break
-            except BufferError:
-                producer.poll(0.05)
-        if number % 1000 == 0:
-            producer.poll(0)
-    if producer.flush(120):
-        raise SystemExit("Kafka did not take all records")
+    def records() -> Iterator[tuple[bytes, bytes, int]]:
+        for number in range(first, first + count):
+            key = key_of(number)
+            partition = NO_PARTITION
+            if stray_every and number % stray_every == 0:
+                own = routing.partition_for(key, LAYOUT.partition_count)
+                partition = (own + 1) % LAYOUT.partition_count
+            yield key, value_of_number(number), partition
+
+    write_all(bootstrap, TOPIC, records())
 
 
 def wait_until_whole(lanes: Lanes) -> float:

@@ -52,7 +52,6 @@ PLACED_MS = 1_795_670_993_864
 
 
 def flights() -> Iterator[bytes]:
-    """Yield the flights of 2013 as JSON."""
     return (value for _, value in flight_records())
 
 

@@ -21,8 +21,9 @@ import stage
 import state
 from bare import Bare, noted, run
 from fill import fill, settle
-from functions import CONTEXT, event_of, load_function
 from harness import ResultRow, in_turns, latency, parse, report
+from state import CONTEXT, event_of
+from tests.support.builders import load_handler
 
 from keylane.model.records import Layout, Options
 
@@ -150,7 +151,7 @@ def main() -> None:
 def measure_all(nodes: str, count: int, reads: int, value_bytes: int) -> dict[str, float]:
     """Print a table for each kind of read; return the function's p50 of each in microseconds."""
     os.environ.update(state.environment(nodes))
-    function = load_function("query")
+    function = load_handler("query")
     bare = Bare(nodes)
     medians = {}
     for kind in kinds_of(count):

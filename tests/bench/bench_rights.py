@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Any
 import stage
 import state
 from bench_serve import WARM_UP_S, contender, lookup_script
-from functions import event_of
 from harness import ROOT, ResultRow, parse, report, spread
-from peers import UNIT, Load, in_turns, measured
+from peers import UNIT, Load, in_turns, load, measured, require_wrk
+from state import event_of
 from tests.support.issuers import AUDIENCE, NAME, SigningKey, claims, jwks
-from wrk import load, require_wrk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

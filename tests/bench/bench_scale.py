@@ -28,15 +28,15 @@ import bench_idle
 import bench_ingest
 import bench_read
 import bench_serve
+import peers
 import stage
 import state
-import wrk
 from bare import Bare
 from bench_freshness import KafkaWriter, PositionReader, through_keylane, writing
 from curves import Panel, draw
 from fill import TopicFiller
-from functions import load_function
 from harness import RESULTS, ROOT, ResultRow, add_settings, configured, latency, parse, percentile, report
+from tests.support.builders import load_handler
 
 from keylane.model.records import Layout
 from keylane_spark.engine.polling import IDLE_AFTER_S
@@ -205,7 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add_settings(options)
     chosen = parse(options, arguments)
     if "connections" in chosen.only:
-        wrk.require_wrk()
+        peers.require_wrk()
     RESULTS.mkdir(exist_ok=True)
     images = RESULTS if chosen.quick or chosen.busy else IMAGES
     until_s = time.monotonic() + chosen.minutes * 60
@@ -224,7 +224,7 @@ def by_keys(run: Run) -> None:
     with stage.cluster(replicas=0, appendonly=False) as nodes, TopicFiller(nodes, FLIGHTS) as filler:
         os.environ.update(state.environment(nodes))
         function, bare, empty_bytes = (
-            load_function("query"),
+            load_handler("query"),
             Bare(nodes),
             used_bytes(nodes),
         )
@@ -334,9 +334,9 @@ def by_connections(run: Run) -> None:
         with stage.standing_server(state.environment(nodes), 1) as served:
             url = served.url
             script = bench_serve.lookup_script(KEYS_SERVED)
-            wrk.load(url, script, WARM_CONNECTIONS, bench_serve.WARM_UP_S)
+            peers.load(url, script, WARM_CONNECTIONS, bench_serve.WARM_UP_S)
             for count in run.points("connections", run.size.connections):
-                points[count] = wrk.load(url, script, count, run.size.seconds)
+                points[count] = peers.load(url, script, count, run.size.seconds)
     run.finish(BY_CONNECTIONS, points)
 
 

@@ -27,9 +27,8 @@ import stage
 import state
 from confluent_kafka import Producer
 from harness import ResultRow, latency, parse, report
-from peers import UNIT, Contender, Load, measured
+from peers import UNIT, Contender, Load, load, measured, require_wrk
 from plain_loop import plain_loop
-from wrk import load, require_wrk
 
 from keylane.adapters.redis.resp import encode_command
 

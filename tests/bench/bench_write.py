@@ -21,9 +21,10 @@ from unittest.mock import patch
 
 import psutil
 from confluent_kafka import Producer
-from functions import CONTEXT, event_of, load_function
 from harness import ROOT, ResultRow, in_turns, latency, parse, report, spread
 from stage import broker
+from state import CONTEXT, event_of
+from tests.support.builders import load_handler
 
 from keylane.metrics.emf import EmfLog
 from keylane.wiring.runtime import Runtime
@@ -72,7 +73,7 @@ class InProcess:
         os.environ.update(environment(bootstrap))
         # Its log lines would disturb the tables.
         patch.object(Runtime, "open_metrics", lambda *_: EmfLog("bench", lambda _: None)).start()
-        module = load_function("produce")
+        module = load_handler("produce")
         self._handler: Callable[[dict[str, Any], Any], dict[str, Any]] = module.lambda_handler
         self.bare = Producer({"bootstrap.servers": bootstrap, **SETTINGS})
         self.stream = Producer(

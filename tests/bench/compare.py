@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from harness import RESULTS, ROOT, machine, parse, write_json
 from rich.console import Console
 from rich.table import Table
-from rounds import Bench, Samples
+from suite import Bench, Samples
 
 from keylane_local.tools import tools_dir
 

@@ -1,4 +1,7 @@
-"""`keylane serve` beside a Kafka Streams application that serves its store over HTTP: see bench_peers.py."""
+"""Kafka Streams, whose application serves its store over HTTP, beside `keylane serve`: see bench_peers.py.
+
+A find of the orders of bench_find.py is a scan of its store (StreamsScan.java).
+"""
 
 from __future__ import annotations
 
@@ -8,25 +11,27 @@ import json
 import os
 import shlex
 import time
+from collections import deque
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import bench_serve
-import bench_write
 import stage
 import state
-from confluent_kafka import Producer
 from harness import report
-from peers import QUIET, UNIT, WARM_UP_S, Contender, Load, in_turns, measured, why_not_served
+from peers import UNIT, WARM_UP_S, Contender, Load, in_turns, measured, why_not_served
 
 from keylane_local.process.ports import HOST, Ports
 from keylane_local.process.program import Program
+from keylane_local.tools import find_java
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import psutil
+
 
 STREAMS = "KEYLANE_PEER_STREAMS"
 STREAMS_PATH = "KEYLANE_PEER_STREAMS_PATH"
@@ -57,7 +62,7 @@ def measure(chosen: argparse.Namespace) -> None:
         kafka = stack.enter_context(stage.broker(state.LAYOUT.topic, state.LAYOUT.partition_count))
         redis = stack.enter_context(stage.redis_cluster(replicas=0))
         records = state.fill(redis.addresses, chosen.keys, chosen.lookup_bytes)
-        produce(kafka.bootstrap, records)
+        stage.write_all(kafka.bootstrap, state.LAYOUT.topic, records)
         variables = state.environment(redis.addresses)
         served = stack.enter_context(stage.standing_server(variables, chosen.workers))
         if not has_all(served.url, bench_serve.PATH, records[-LAST:]):
@@ -85,16 +90,6 @@ def warm_up(contender: Contender, load: Load) -> None:
 
 def figures_under(contender: Contender, load: Load) -> dict[str, float]:
     return measured(contender, load)[1]
-
-
-def produce(bootstrap: str, records: Sequence[tuple[bytes, bytes]]) -> None:
-    """Write the records that Redis has into the topic, partitioned as there."""
-    producer = Producer({**QUIET, "bootstrap.servers": bootstrap, **bench_write.SETTINGS, "linger.ms": 50})
-    for key, value in records:
-        producer.produce(state.LAYOUT.topic, value, key)
-        producer.poll(0)
-    if producer.flush(60):
-        raise SystemExit("Kafka did not take all records")
 
 
 @contextlib.contextmanager
@@ -144,3 +139,44 @@ def has_all(url: str, path: str, records: Sequence[tuple[bytes, bytes]]) -> bool
 def holds(body: bytes, value: bytes) -> bool:
     """Return whether a response has the value, as it is or as a string within JSON."""
     return value in body or json.dumps(value.decode())[1:-1].encode() in body
+
+
+JARS = "KEYLANE_PEER_STREAMS_JARS"
+SOURCE = Path(__file__).with_name("StreamsScan.java")
+SCAN_START_S = 600
+"""Within this the application has read what was written."""
+
+
+def is_there() -> bool:
+    """Return whether the jars of Kafka Streams are there; say what is missing."""
+    is_named = bool(os.environ.get(JARS))
+    if not is_named:
+        print(f"Kafka Streams is left out: {JARS} names no folder, see tests/bench/PEERS.md")
+    return is_named
+
+
+class Scan:
+    """A topic with records, which may grow, and the address of the application that has read them."""
+
+    def __init__(self, bootstrap: str, topic: str, program: Program, url: str) -> None:
+        self.url = url
+        self._bootstrap, self._topic = bootstrap, topic
+        self._program = program
+
+    def add(self, records: Iterable[tuple[bytes, bytes]]) -> None:
+        """Write records (key, value), and wait until the application has the last ones."""
+        last: deque[tuple[bytes, bytes]] = deque(maxlen=LAST)
+        stage.write_all(self._bootstrap, self._topic, (last.append(each) or each for each in records))
+        self._program.wait_until(lambda: has_all(self.url, "/keys/{key}", last), SCAN_START_S)
+
+
+@contextlib.contextmanager
+def scan(topic: str, partitions: int) -> Iterator[Scan]:
+    """Yield an empty topic in a broker of its own, and the application; both stop with the block."""
+    with contextlib.ExitStack() as stack:
+        kafka = stack.enter_context(stage.broker(topic, partitions))
+        java = [find_java() or "java", "-Xmx2g", "-cp", f"{os.environ[JARS]}/*", str(SOURCE)]
+        command = f"{shlex.join(java)} {{bootstrap}} {{topic}} {{port}} {{folder}}"
+        started = application(command, kafka.bootstrap, topic)
+        url, program = stack.enter_context(started)
+        yield Scan(kafka.bootstrap, topic, program, url)

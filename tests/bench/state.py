@@ -1,4 +1,4 @@
-"""State for the benchmarks of reads: a topic written with codec and routing."""
+"""State for the benchmarks of reads: a topic written with codec and routing; and functions that read it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import contextlib
 import json
 import sys
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import redis
-from functions import event_of
 from redis.cluster import ClusterNode
 from redis.cluster import RedisCluster as RedisClient
+from tests.support.proxy_events import HttpRequest, build_proxy_event
 
 from keylane import routing
 from keylane.model.records import Layout, Watermark
@@ -20,6 +21,21 @@ from keylane.state import redis_keys as redis_keys_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+CONTEXT = SimpleNamespace(
+    aws_request_id="bench", function_name="query", get_remaining_time_in_millis=lambda: 29_000
+)
+HEADERS = (("Host", "localhost"), ("Accept", "*/*"), ("User-Agent", "bench"))
+
+
+def event_of(
+    method: str, target: str, body: bytes = b"", headers: tuple[tuple[str, str], ...] = ()
+) -> dict[str, Any]:
+    return build_proxy_event(
+        HttpRequest(method, target, HEADERS + headers, body, "127.0.0.1"), "bench-request"
+    )
+
 
 LAYOUT = Layout("flights", partition_count=9)
 

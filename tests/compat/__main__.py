@@ -100,7 +100,6 @@ def run_cases(target: Target, topic: str) -> int:
 
 
 def can_answer(target: Target, case: CompatCase) -> bool:
-    """Whether the target has all that the case needs."""
     has_schemas = target.registrar is not None or not case.needs_registry
     return has_schemas and (target.is_prepared or not case.names("limited")) and case.mode in target.urls
 

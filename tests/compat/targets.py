@@ -44,7 +44,6 @@ class Registrar(NamedTuple):
     client: Any
 
     def register(self, subject: str, schema: str, kind: str = "AVRO") -> int:
-        """Register a schema and return its id."""
         from confluent_kafka.schema_registry import Schema  # noqa: PLC0415 (a given URL needs none)
 
         return int(self.client.register_schema(subject, Schema(schema, kind)))

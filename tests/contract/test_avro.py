@@ -10,7 +10,7 @@ from typing import Any
 import fastavro
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.avro_values import same, with_times
+from tests.corpora.avro_schemas import same, with_times
 
 from keylane.formats import avro_reader
 

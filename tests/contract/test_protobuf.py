@@ -18,7 +18,7 @@ from google.protobuf import descriptor_pool, struct_pb2
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.descriptors import without_skipped
+from tests.corpora.protos import without_skipped
 
 from keylane.adapters.registry import proto_parser, protobuf, protobuf_writer
 from keylane.adapters.registry.protobuf_builtin import CONFLUENT_FILES

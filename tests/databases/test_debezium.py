@@ -88,7 +88,6 @@ def asked_for(columns: dict[str, Any]) -> bytes:
 
 
 def shown_key(record: dict[str, Any]) -> bytes:
-    """The bytes of a key that an answer shows."""
     key = record["key"]
     return (json.dumps(key, separators=(",", ":")) if record["key_format"] == "json" else key).encode()
 

@@ -9,7 +9,7 @@ from tests.docker import containers
 from tests.docker.containers import Compose
 from tests.e2e.client import Client
 from tests.e2e.examples import write_records
-from tests.support.only_if_named import leave_out
+from tests.support.order import leave_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

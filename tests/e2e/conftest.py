@@ -19,15 +19,6 @@ _NOISE = "FAIL [rdkafka#"
 """A line for each attempt to connect to a broker that is away: hundreds."""
 
 
-BY_BOTH = ("test_agents", "test_keys", "test_lists", "test_push", "test_change_events", "test_typed_keys")
-"""Modules whose tests run against both hosts: the Lambda functions, and the standing server of the stack."""
-
-
-def pytest_generate_tests(metafunc):
-    if "client" in metafunc.fixturenames and metafunc.module.__name__.rpartition(".")[2] in BY_BOTH:
-        metafunc.parametrize("client", ["lambda", "server"], indirect=True)
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Function) -> Iterator[pytest.TestReport]:
     """Add what the stack's job last said to the report of a failure: no process of a test has seen it."""
@@ -75,9 +66,8 @@ def produce(stack) -> Callable[[str, bytes, bytes | None], str]:
 
 
 @pytest.fixture
-def client(request, applied_stack):
-    by_lambda = getattr(request, "param", "server") == "lambda"
-    client = Client(request.getfixturevalue("lambda_url") if by_lambda else applied_stack.http_url)
+def client(applied_stack):
+    client = Client(applied_stack.http_url)
     yield client
     client.close()
 

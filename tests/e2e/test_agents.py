@@ -1,4 +1,4 @@
-"""The official client of the Model Context Protocol uses each tool, on the server and on the functions."""
+"""The official client of the Model Context Protocol uses each tool."""
 
 from __future__ import annotations
 

@@ -53,6 +53,14 @@ def tab(browser, applied_stack):
 
 
 @pytest.fixture(scope="module")
+def modules(browser, applied_stack):
+    """A page from which the console's modules are imported: they are asked what no view shows."""
+    opened = ConsoleTab(browser, applied_stack.http_url, viewport=DESK)
+    yield opened.open("key")
+    opened.close()
+
+
+@pytest.fixture(scope="module")
 def bookings(applied_stack):
     """Two records of `console|1`, one of `console|2` and `console|3`, and a window of the view `puts`."""
 
@@ -84,17 +92,6 @@ def test_the_console_is_served_with_a_policy_that_allows_no_inline_code(client):
     assert client.request("HEAD", "/console/app.js").headers["Content-Type"].startswith("text/javascript")
     moved = client.request("GET", "/console")
     assert (moved.status, moved.headers["Location"]) == (308, "console/")
-
-
-def test_a_key_of_the_console_is_live_by_a_stream(tab, client):
-    streams = []
-    tab.page.on("response", lambda answer: streams.append((answer.url, answer.status)))
-    client.put("bookings", b"live|console", b'{"to": "Bern"}')
-    page = tab.open("key", topic="bookings", key="live|console")
-    expect(page.locator("#value")).to_contain_text("Bern")
-    client.put("bookings", b"live|console", b'{"to": "Olten"}')
-    expect(page.locator("#value")).to_contain_text("Olten")
-    assert [status for url, status in streams if url.endswith("/changes")] == [200]
 
 
 @pytest.mark.parametrize(
@@ -285,7 +282,9 @@ def test_a_key_shows_its_value_and_what_each_record_changed(tab, bookings):
     expect(page.locator(".timeline > li").last).to_contain_text("created")
 
 
-def test_a_change_appears_without_a_reload(tab, client, key):
+def test_a_change_appears_by_a_stream_without_a_reload(tab, client, key):
+    streams = []
+    tab.page.on("response", lambda answer: streams.append((answer.url, answer.status)))
     page = tab.open("key", topic="bookings", key=key.decode())
     value = page.locator("#value")
     expect(value).to_contain_text("absent")
@@ -298,6 +297,7 @@ def test_a_change_appears_without_a_reload(tab, client, key):
     client.request("DELETE", f"/topics/bookings/keys/{key.decode()}")
     expect(value).to_contain_text("absent")
     expect(page.locator(".timeline > li").first).to_contain_text("deleted")
+    assert [status for url, status in streams if url.endswith("/changes")] == [200]
 
 
 def test_a_value_is_never_markup(tab, client, key):
@@ -314,15 +314,14 @@ def test_bytes_that_are_no_text_are_shown_in_hex(tab, client, key):
     expect(page.locator("#value pre")).to_contain_text("..Bern")
 
 
-def test_a_value_left_in_kafka_says_so(tab):
-    page = tab.open("key")
+def test_a_value_left_in_kafka_says_so(modules):
     script = """async (record) => {
         const json = await import("./json.js");
         return json.valueText(record);
     }"""
     left = {"value": None, "value_format": "left-in-kafka", "value_bytes": 5_000_000}
-    assert page.evaluate(script, left) == "left in Kafka: 5,000,000 bytes"
-    assert page.evaluate(script, {"value": {"a": None}}) == '{"a": null}'
+    assert modules.evaluate(script, left) == "left in Kafka: 5,000,000 bytes"
+    assert modules.evaluate(script, {"value": {"a": None}}) == '{"a": null}'
 
 
 def test_a_range_is_read_page_by_page(tab, bookings):
@@ -480,39 +479,35 @@ DIFFERENCES = [
 
 
 @pytest.mark.parametrize(("before", "after", "expected"), DIFFERENCES)
-def test_differences_are_found_by_path(tab, before, after, expected):
-    page = tab.open("key")
+def test_differences_are_found_by_path(modules, before, after, expected):
     script = """async ([before, after]) => {
         const { changes } = await import("./difference.js");
         const found = changes(JSON.parse(before), JSON.parse(after));
         return found.map((each) => [each.path, each.before ?? null, each.after ?? null]);
     }"""
-    assert page.evaluate(script, [before, after]) == expected
+    assert modules.evaluate(script, [before, after]) == expected
 
 
-def test_numbers_keep_their_digits(tab):
-    page = tab.open("key")
+def test_numbers_keep_their_digits(modules):
     text = '{"a": 1.50, "b": 123456789012345678901, "c": [1e3, -0.0], "d": "1.50"}'
     script = """async (text) => {
         const json = await import("./json.js");
         return json.inline(json.parse(text));
     }"""
-    assert page.evaluate(script, text) == text
+    assert modules.evaluate(script, text) == text
 
 
-def test_hot_lanes_are_those_with_more_than_twice_the_mean(tab):
-    page = tab.open("key")
+def test_hot_lanes_are_those_with_more_than_twice_the_mean(modules):
     script = """async (rates) => {
         const { hotLanes } = await import("./samples.js");
         return [...hotLanes(new Map(Object.entries(rates)))];
     }"""
-    assert page.evaluate(script, {"0.0": 90, "1.0": 10, "2.0": 10}) == ["0.0"]
-    assert page.evaluate(script, {"0.0": 0.5, "1.0": 0, "2.0": 0}) == []
-    assert page.evaluate(script, {}) == []
+    assert modules.evaluate(script, {"0.0": 90, "1.0": 10, "2.0": 10}) == ["0.0"]
+    assert modules.evaluate(script, {"0.0": 0.5, "1.0": 0, "2.0": 0}) == []
+    assert modules.evaluate(script, {}) == []
 
 
-def test_a_rate_is_the_difference_of_two_samples_and_old_samples_forget_their_lanes(tab):
-    page = tab.open("key")
+def test_a_rate_is_the_difference_of_two_samples_and_old_samples_forget_their_lanes(modules):
     script = """async () => {
         const samples = await import("./samples.js");
         let list;
@@ -530,7 +525,7 @@ def test_a_rate_is_the_difference_of_two_samples_and_old_samples_forget_their_la
         ];
     }"""
     by_lane = {"0.0": 5, "0.1": 5, "1.0": 15, "1.1": 15}
-    assert page.evaluate(script) == [90, 6, 20, by_lane, 1]
+    assert modules.evaluate(script) == [90, 6, 20, by_lane, 1]
 
 
 def test_a_page_of_a_range_has_as_many_keys_as_its_form_says(tab):
@@ -734,14 +729,13 @@ def test_the_whole_topic_is_saved_with_the_token_and_only_if_it_is_complete(tab,
     expect(page.get_by_text("Only keylane serve has it")).to_be_visible()
 
 
-def test_a_csv_quotes_what_has_commas_quotes_and_lines(tab):
-    page = tab.open("key")
+def test_a_csv_quotes_what_has_commas_quotes_and_lines(modules):
     script = """async () => {
         const { csvOf } = await import("./download.js");
         const where = { partition: 0, offset: 1, timestamp: 2 };
         return csvOf([{ key: 'a,"b"', ...where, value_format: "text", value: "x\\ny" }], []);
     }"""
-    rows = list(csv.reader(io.StringIO(page.evaluate(script), newline="")))
+    rows = list(csv.reader(io.StringIO(modules.evaluate(script), newline="")))
     assert rows[1] == ['a,"b"', "", "0", "1", "2", "text", "x\ny"]
 
 
@@ -979,8 +973,7 @@ def test_a_route_without_fields_has_no_empty_box(tab):
     expect(tab.open("try", operation="nothing").get_by_role("alert")).to_contain_text("No such route")
 
 
-def test_labels_of_a_chart_neither_overlap_nor_are_cut(tab):
-    page = tab.open("key")
+def test_labels_of_a_chart_neither_overlap_nor_are_cut(modules):
     script = """async ([step, room]) => {
         const { columns } = await import("./charts.js");
         const start = (n) => 1372896300000 + n * step;
@@ -997,7 +990,7 @@ def test_labels_of_a_chart_neither_overlap_nor_are_cut(tab):
     }"""
     for step in (60_000, 86_400_000):
         for room in (300, 900):
-            assert page.evaluate(script, [step, room]) == [0, 0, True]
+            assert modules.evaluate(script, [step, room]) == [0, 0, True]
 
 
 VIEWS = {
@@ -1050,13 +1043,19 @@ def axe_faults(page, name, size):
         pytest.param(DESK, id="desk", marks=pytest.mark.long),
     ],
 )
-def test_axe_finds_nothing_in_any_view_at_any_width(tab, bookings, consumers, size):
-    faults = []
+def test_no_view_scrolls_sideways_and_axe_finds_nothing_at_any_width(tab, bookings, consumers, size):
+    faults, wide, high = [], {}, set()
+    tab.page.set_viewport_size(size)
     for name, (query, ready) in VIEWS.items():
         page = tab.open(name, **query)
         page.locator(ready).first.wait_for()
+        page.get_by_text("redis ready").wait_for(state="attached")
+        wide[name] = page.evaluate("document.documentElement.scrollWidth")
+        high.add(page.locator(".bar").evaluate("(bar) => bar.offsetHeight"))
         dress(page)
         faults += axe_faults(page, name, size)
+    assert wide == dict.fromkeys(VIEWS, size["width"])
+    assert max(high) <= TWO_LINES
     tab.open("range", topic="flights", prefix="N").get_by_role("alert").wait_for()
     faults += axe_faults(tab.page, "problem", size)
     tab.page.set_viewport_size(DESK)
@@ -1109,19 +1108,3 @@ def test_a_row_is_a_card_on_a_phone_which_names_each_column_and_the_form_folds_a
     expect(page.get_by_label("Prefix")).to_be_hidden()
     page.get_by_role("button", name="Shown: console|").click()
     expect(page.get_by_label("Prefix")).to_be_visible()
-
-
-def test_a_phone_shows_every_view_without_scrolling_sideways_below_a_header_of_two_lines(
-    browser, applied_stack, bookings, consumers
-):
-    wide, high = {}, set()
-    tab = ConsoleTab(browser, applied_stack.http_url, viewport=PHONE)
-    for name, (query, ready) in VIEWS.items():
-        page = tab.open(name, **query)
-        page.locator(ready).first.wait_for()
-        page.get_by_text("redis ready").wait_for(state="attached")
-        wide[name] = page.evaluate("document.documentElement.scrollWidth")
-        high.add(page.locator(".bar").evaluate("(bar) => bar.offsetHeight"))
-    tab.close()
-    assert wide == dict.fromkeys(VIEWS, PHONE["width"])
-    assert max(high) <= TWO_LINES

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 from tests.e2e.client import Client
 from tests.e2e.examples import EVENTS, EXAMPLES, write_records
+from tests.support.builders import load_handler
 
 from keylane.model.routes import STREAMS
 from keylane_cli import invoke
@@ -44,8 +45,25 @@ def test_example_of_a_stream_begins(filled, name):
         assert answer.readline().startswith(first)
 
 
+@pytest.fixture(scope="module")
+def functions(filled):
+    """The functions in this process: one for each event would be fifty interpreters."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in filled.environment().items():
+            patch.setenv(name, value)
+        yield {name: load_handler(name) for name in {each.function for each in EXAMPLES.values()}}
+
+
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_event_is_answered_by_its_function(filled, tmp_path, name):
+def test_event_is_answered_by_its_function(functions, name):
+    example = EXAMPLES[name]
+    event = invoke.read_event(EVENTS / example.function / f"{name}.json")
+    answer = functions[example.function].lambda_handler(json.loads(event), None)
+    assert answer["statusCode"] == example.status, answer
+
+
+@pytest.mark.parametrize("name", ["get_key", "push", "get_topics"])
+def test_event_is_answered_by_its_function_in_a_process_of_its_own(filled, tmp_path, name):
     example = EXAMPLES[name]
     log = tmp_path / "function.log"
     function = invoke.describe_function(example.function, None, log, filled.environment())

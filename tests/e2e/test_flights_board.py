@@ -22,7 +22,7 @@ from tests.servers.own import PATIENCE_S, eventually
 from tests.servers.standing import standing
 from tests.support.agents import a_message
 from tests.support.browser import TIMEOUT_MS, Tab, chromium
-from tests.support.typescript_modules import client_modules
+from tests.support.node import client_modules
 
 from keylane_local.process.ports import Ports
 from keylane_local.stack.stack import Stack

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from click.testing import CliRunner
+from tests.support.http_doubles import Exchange, HttpDouble
 
+from keylane_client.cli.commands import keylane
+from keylane_client.cli.errors import BadArgument
 from keylane_local.process.ports import HOST, Ports
 
 if TYPE_CHECKING:
@@ -24,13 +23,9 @@ CREDENTIALS = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "not
 
 def smoke(url: str, *options: str, **variables: str) -> tuple[int, dict[str, Any]]:
     """The exit code, and the document that `--json` prints."""
-    command = [sys.executable, "-m", "keylane_client.cli", "smoke", url, "--json", *options]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=200, env=os.environ | variables
-    )
-    assert done.stdout, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return done.returncode, found
+    result = CliRunner().invoke(keylane, ["smoke", url, "--json", *options], env=variables)
+    found: dict[str, Any] = json.loads(result.stdout)
+    return result.exit_code, found
 
 
 def faults(document: dict[str, Any]) -> dict[str, str]:
@@ -46,10 +41,9 @@ def test_a_stack_that_works_passes_and_no_key_is_left(stack, client):
 
 
 def test_people_read_a_line_for_each_step(stack):
-    command = [sys.executable, "-m", "keylane_client.cli", "smoke", stack.http_url, "--topic", "no-topic"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
-    assert done.returncode == 1
-    first, second, advice, last = done.stdout.splitlines()
+    result = CliRunner().invoke(keylane, ["smoke", stack.http_url, "--topic", "no-topic"])
+    assert result.exit_code == 1
+    first, second, advice, last = result.stdout.splitlines()
     assert first.startswith("ok")
     assert second.startswith("failed")
     assert "unknown-topic" in second
@@ -86,35 +80,17 @@ def test_while_the_job_is_down_the_wait_runs_out_and_the_key_is_deleted(stack, c
     assert answer.status == 404
 
 
-class Gateway(BaseHTTPRequestHandler):
-    """API Gateway where it rejects a caller; it keeps the headers of the requests."""
-
-    seen: list[dict[str, str]]
-
-    def do_GET(self) -> None:
-        self.seen.append({name.lower(): value for name, value in self.headers.items()})
-        body = b'{"message": "Forbidden"}'
-        self.send_response(403)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @contextmanager
 def gateway() -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """API Gateway where it rejects a caller; and the headers of the requests."""
     seen: list[dict[str, str]] = []
-    server = ThreadingHTTPServer((HOST, 0), type("OneGateway", (Gateway,), {"seen": seen}))
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://{HOST}:{server.server_port}/v1", seen
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+
+    def reject(asked: Exchange) -> None:
+        seen.append({name.lower(): value for name, value in asked.headers.items()})
+        asked.answer(403, b'{"message": "Forbidden"}')
+
+    with HttpDouble(reject) as server:
+        yield f"{server.url}/v1", seen
 
 
 @pytest.mark.parametrize(
@@ -143,8 +119,9 @@ def test_a_caller_that_is_rejected_reads_how_to_be_let_in(
 
 
 def test_a_signature_without_a_region_is_refused():
-    command = [sys.executable, "-m", "keylane_client.cli", "smoke", "http://x", "--topic", TOPIC, "--sign"]
-    environment = {name: value for name, value in os.environ.items() if name != "AWS_REGION"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 2
-    assert "--region" in done.stderr
+    result = CliRunner().invoke(
+        keylane, ["smoke", "http://x", "--topic", TOPIC, "--sign"], env={"AWS_REGION": None}
+    )
+    assert isinstance(result.exception, BadArgument)
+    assert result.exception.exit_code == 2
+    assert "--region" in str(result.exception)

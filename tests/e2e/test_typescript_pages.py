@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.node import CLIENT, run_node
+from tests.support.node import CLIENT, page_blocks, run_node
 from tests.support.project_files import ROOT
-from tests.support.typescript_pages import page_blocks
 
 from keylane_client import Client
 

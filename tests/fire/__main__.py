@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
-from tests.fire import growth, kills, outages, pressure, strangers, takers
+from tests.fire import kills, outages, pressure, strangers, takers
 from tests.fire.figures import judge
 from tests.fire.stage import open_stage
 from tests.support.figures import RESULTS, machine, write_json
@@ -49,7 +49,7 @@ SCENARIOS: dict[str, Scenario] = {
     "one-of-two-killed": (kills.one_of_two_killed, kills.ONE_OF_TWO_KILLED),
     "primary-killed": (kills.primary_killed, kills.PRIMARY_KILLED),
     "job-killed": (kills.job_killed, kills.JOB_KILLED),
-    "topic-grows": (growth.topic_grows, growth.TOPIC_GROWS),
+    "topic-grows": (outages.topic_grows, outages.TOPIC_GROWS),
     "registry-hangs": (outages.registry_hangs, outages.REGISTRY_HANGS),
     "dns-hangs": (outages.dns_hangs, outages.DNS_HANGS),
     "descriptors": (pressure.descriptors, pressure.DESCRIPTORS),

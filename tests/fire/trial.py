@@ -16,7 +16,7 @@ from tests.fire.checker import CLOSE
 from tests.fire.figures import Event, Found, none_failed, p99_below
 from tests.fire.stage import SHAPES, TOPIC, lost_in_log
 from tests.servers.own import eventually
-from tests.servers.standing import StandingServer
+from tests.servers.standing import StandingServer, ready
 from tests.support.replies import Reply
 from tests.torture.judge import Judge
 from tests.torture.oracle import Log
@@ -186,21 +186,13 @@ def open_trial(
     log = stage.folder / "logs" / "server.log"
     workers = int(options[options.index("--workers") + 1]) if "--workers" in options else 1
     given = {**stage.variables, **(variables or {})}
-    running = server or StandingServer(log, given, *options)
-    try:
-        running.wait_ready(workers)
+    with ready(server or StandingServer(log, given, *options), workers) as running:
         eventually(lambda: _is_served(running, headers or {}), 60)
-        trial = Trial(stage, running, headers or {}, checker or {})
-        try:
+        with contextlib.closing(Trial(stage, running, headers or {}, checker or {})) as trial:
             trial.phase("start", REST_S)
             trial.rss_mib(BEFORE)
             trial.phase(BEFORE, BEFORE_S)
             yield trial
-        finally:
-            trial.close()
-    finally:
-        if running.process.poll() is None:
-            running.stop()
 
 
 def _is_served(server: StandingServer, headers: Mapping[str, str]) -> bool:

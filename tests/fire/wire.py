@@ -22,7 +22,6 @@ def now_ms() -> int:
 
 
 def rendered(method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> bytes:
-    """Return a request."""
     lines = [f"{method} {path} HTTP/1.1", "Host: server"]
     lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
     if body or method != "GET":

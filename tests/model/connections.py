@@ -254,7 +254,6 @@ class JobCluster:
 
 
 def tag_of(key: bytes) -> bytes:
-    """The hash tag of a key."""
     return key[1 : key.index(b"}")]
 
 

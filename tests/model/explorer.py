@@ -160,7 +160,6 @@ class _Visit:
         queue.append(_State(world.save(), (*state.path, step.name), used, expired))
 
     def _steps(self, state: _State) -> Iterator[Step]:
-        """The steps that are possible."""
         world, may_fail = self.world, state.faults < self.bounds.faults
         if world.is_settled and not state.has_expired:
             yield Step("a day goes by", "expire")

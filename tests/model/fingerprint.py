@@ -1,21 +1,31 @@
-"""What tells one state of the model's world from another."""
+"""What tells one state of the model's world from another, and copies of its jobs.
+
+These are packed once where a state is saved, and unpacked each time that it is restored.
+"""
 
 from __future__ import annotations
 
+import copyreg
 import hashlib
+import io
 import json
+import pickle
+import threading
 from dataclasses import dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.model.connections import commands_in
 from tests.model.log import TOMBSTONES_LAST_MS
 from tests.model.shards import kind_of
 
 from keylane.state import codec
+from keylane_spark.rows.compression import ColumnCompressor
 
 if TYPE_CHECKING:
     from tests.model.job import Job
     from tests.model.world import World
+
 
 _PLAIN = (dict, set, frozenset, list, tuple, int, str)
 
@@ -173,3 +183,54 @@ def _ordered(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return [(f.name, _ordered(getattr(value, f.name))) for f in fields(value)]
     return value
+
+
+for _new in (threading.Lock, threading.RLock):
+    copyreg.pickle(type(_new()), lambda _, new=_new: (new, ()))
+copyreg.pickle(ColumnCompressor, lambda each: (ColumnCompressor, (each.dictionary,)))
+_STAND_INS = {threading.Thread: threading.Thread(), threading.Event: threading.Event()}
+"""What copies have in place of these: nothing runs by itself, and a thread would keep what it is to run."""
+
+
+class Packed(NamedTuple):
+    """A job's bytes, and the objects that all its copies share."""
+
+    data: bytes
+    shared: dict[int, Any]
+
+
+def pack(job: Any, shared: list[Any]) -> Packed:
+    """Pack a job; `shared` and what can't be copied remain the same objects."""
+    data = io.BytesIO()
+    packer = _Packer(data, {id(each): each for each in shared})
+    packer.dump(job)
+    return Packed(data.getvalue(), packer.shared)
+
+
+def unpack(packed: Packed) -> Any:
+    """Return a new copy."""
+    return _Unpacker(packed).load()
+
+
+class _Packer(pickle.Pickler):
+    def __init__(self, data: io.BytesIO, shared: dict[int, Any]) -> None:
+        super().__init__(data, pickle.HIGHEST_PROTOCOL)
+        self.shared = shared
+
+    def persistent_id(self, obj: Any) -> int | None:
+        if isinstance(obj, FunctionType):
+            self.shared[id(obj)] = obj
+        elif type(obj) in _STAND_INS:
+            stand_in = _STAND_INS[type(obj)]
+            self.shared[id(stand_in)] = stand_in
+            return id(stand_in)
+        return id(obj) if id(obj) in self.shared else None
+
+
+class _Unpacker(pickle.Unpickler):
+    def __init__(self, packed: Packed) -> None:
+        super().__init__(io.BytesIO(packed.data))
+        self._shared = packed.shared
+
+    def persistent_load(self, pid: Any) -> Any:
+        return self._shared[pid]

@@ -54,7 +54,6 @@ class Job:
 
     @property
     def query(self) -> TopicQuery | None:
-        """The query that serves."""
         return self.serving._serving if self.serving else None
 
     @property
@@ -133,7 +132,6 @@ class Jobs:
         self._stack.close()
 
     def start(self) -> Job:
-        """A process starts."""
         return Job(ownership.Ownership(self.context.redis, self.context.clock))
 
     def open(self, job: Job) -> bool:

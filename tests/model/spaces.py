@@ -243,5 +243,4 @@ SPACES = (
 
 
 def space_named(name: str) -> Space:
-    """The space of this name."""
     return next(space for space in SPACES if space.name == name)

@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self
 
-from tests.model import copies, promises
+from tests.model import promises
 from tests.model.connections import CRASH, Fault, SharedCluster, tag_of
 from tests.model.finds import Finds
+from tests.model.fingerprint import Packed, pack, unpack
 from tests.model.job import Broken, Jobs
 from tests.model.log import TOMBSTONES_LAST_MS, TOPIC, Kafka
 from tests.model.shards import EXPIRY, FAILOVER, HOUR, Inspector, kind_of
@@ -46,8 +47,8 @@ class Snapshot:
     calls: dict[bytes, tuple[bytes, ...]]
     late: Late | None
     kafka: tuple[Any, ...]
-    job: copies.Packed
-    zombie: copies.Packed
+    job: Packed
+    zombie: Packed
     seen: promises.Seen
     changed: int
 
@@ -89,7 +90,6 @@ class World(Kafka):
         self.cluster.close()
 
     def configure(self, topic: TopicConfig) -> None:
-        """Give the topic these options."""
         self.context.config.topics[TOPIC] = self.topic = topic
         self.layout = Layout(TOPIC, self.partition_count, options=topic.options)
 
@@ -384,8 +384,8 @@ class World(Kafka):
             self.cluster.calls,
             self.cluster.late,
             tuple(getattr(self, name) for name in _OF_KAFKA),
-            copies.pack(self.job, shared),
-            copies.pack(self.zombie, shared),
+            pack(self.job, shared),
+            pack(self.zombie, shared),
             self.seen,
             self.changed,
         )
@@ -396,5 +396,5 @@ class World(Kafka):
         self.cluster.calls, self.cluster.late = saved.calls, saved.late
         for name, value in zip(_OF_KAFKA, saved.kafka, strict=True):
             setattr(self, name, value)
-        self.job, self.zombie = copies.unpack(saved.job), copies.unpack(saved.zombie)
+        self.job, self.zombie = unpack(saved.job), unpack(saved.zombie)
         self.seen, self.changed = saved.seen, saved.changed

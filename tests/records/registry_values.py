@@ -205,14 +205,8 @@ def _avro_events() -> Iterator[tuple[str, Any, list[bytes]]]:
     for text in ("string", {"type": "string", "connect.name": "io.debezium.data.Json"}):
         after = {"name": "after", "type": ["null", text]}
         documents = (
-            b'{"v":1}',
-            b'{"v":{"$numberLong":"7"}}',
-            b"[]",
-            b'{"v":',
-            b"",
-            b'{"v":"\\ud83d"}',
-            b'{"v":NaN}',
-        )
+            b'{"v":1}', b'{"v":{"$numberLong":"7"}}', b"[]", b'{"v":', b"", b'{"v":"\\ud83d"}', b'{"v":NaN}',
+        )  # fmt: skip
         found = [b"\2" + sized(document) + b"\2c" for document in documents] + [b"\0\2d", b"\0\2u"]
         yield "event", {"type": "record", "name": "Envelope", "fields": [after, op]}, found
     for kind in ("string", "boolean", ["null", "string"]):
@@ -231,72 +225,26 @@ def _field(number: int, wire: int, data: bytes) -> bytes:
 def _protobuf() -> Iterator[tuple[str, bytes]]:
     text = _field(1, 2, b"a")
     indexes = (
-        b"\0",
-        b"\2\0",
-        b"\2\2",
-        b"\4\0\0",
-        b"\2\4",
-        b"\2\1",
-        b"\1",
-        b"",
-        b"\xff",
-        zigzag(200),
-        b"\6\0\0\0",
-    )
+        b"\0", b"\2\0", b"\2\2", b"\4\0\0", b"\2\4", b"\2\1", b"\1", b"", b"\xff", zigzag(200), b"\6\0\0\0",
+    )  # fmt: skip
     yield from (("index", each + body) for each in indexes for body in (text, b""))
     bodies = [
-        *(
-            text[:1],
-            text[:2],
-            text + b"\x0a",
-            text * 2,
-            _field(1, 2, b"\xff"),
-            _field(1, 0, b"\1"),
-            _field(1, 5, b"abcd"),
-        ),
-        *(
-            _field(99, 0, b"\1") + text,
-            _field(99, 2, b"abc") + text,
-            _field(99, 3, b"") + text,
-            _field(99, 4, b""),
-        ),
-        *(
-            _field(99, 3, text) + _field(99, 4, b""),
-            _field(0, 0, b"\1"),
-            _field(2**29 - 1, 0, b"\1"),
-            b"\x0f",
-            b"\x0e",
-        ),
-        *(
-            _field(2, 0, b"\xff" * 9 + b"\1"),
-            _field(2, 0, b"\xff" * 9 + b"\x7f"),
-            _field(2, 0, b"\xff" * 11),
-            _field(2, 2, b"\1\2"),
-        ),
-        *(_field(3, 2, b"x") * 3, _field(3, 2, b"\xc3")),
-        *(
-            _field(4, 2, b""),
-            _field(4, 2, _field(1, 2, b"k") + _field(2, 0, b"\1")) * 2,
-            _field(4, 2, _field(1, 2, b"\xff")),
-        ),
-        *(
-            _field(6, 2, b""),
-            _field(6, 2, _field(1, 2, b"type.googleapis.com/values.Other") + _field(2, 2, b"\x08\1")),
-        ),
-        *(_field(6, 2, _field(1, 2, b"type.googleapis.com/no.Such")), _field(6, 2, _field(2, 2, b"x"))),
-        *(
-            _field(7, 2, b""),
-            _field(7, 2, _field(1, 0, varint(2**40))),
-            _field(7, 2, _field(2, 0, varint(2**31 - 1))),
-        ),
-        *(_field(8, 2, b"\0\xff"), *(_field(9, 1, struct.pack("<d", each)) for each in DOUBLES)),
-        *(_field(10, 0, b"\1"), _field(10, 0, b"\7"), _field(10, 0, b"\xff" * 9 + b"\1")),
-        *(
-            _field(11, 0, b"\1") + _field(12, 2, b"y"),
-            _field(13, 0, b"\2"),
-            _field(14, 0, b"\xff" * 9 + b"\1"),
-        ),
-    ]
+        text[:1], text[:2], text + b"\x0a", text * 2, _field(1, 2, b"\xff"), _field(1, 0, b"\1"),
+        _field(1, 5, b"abcd"), _field(99, 0, b"\1") + text, _field(99, 2, b"abc") + text,
+        _field(99, 3, b"") + text, _field(99, 4, b""), _field(99, 3, text) + _field(99, 4, b""),
+        _field(0, 0, b"\1"), _field(2**29 - 1, 0, b"\1"), b"\x0f", b"\x0e",
+        _field(2, 0, b"\xff" * 9 + b"\1"), _field(2, 0, b"\xff" * 9 + b"\x7f"), _field(2, 0, b"\xff" * 11),
+        _field(2, 2, b"\1\2"), _field(3, 2, b"x") * 3, _field(3, 2, b"\xc3"), _field(4, 2, b""),
+        _field(4, 2, _field(1, 2, b"k") + _field(2, 0, b"\1")) * 2, _field(4, 2, _field(1, 2, b"\xff")),
+        _field(6, 2, b""),
+        _field(6, 2, _field(1, 2, b"type.googleapis.com/values.Other") + _field(2, 2, b"\x08\1")),
+        _field(6, 2, _field(1, 2, b"type.googleapis.com/no.Such")), _field(6, 2, _field(2, 2, b"x")),
+        _field(7, 2, b""), _field(7, 2, _field(1, 0, varint(2**40))),
+        _field(7, 2, _field(2, 0, varint(2**31 - 1))), _field(8, 2, b"\0\xff"),
+        *(_field(9, 1, struct.pack("<d", each)) for each in DOUBLES), _field(10, 0, b"\1"),
+        _field(10, 0, b"\7"), _field(10, 0, b"\xff" * 9 + b"\1"), _field(11, 0, b"\1") + _field(12, 2, b"y"),
+        _field(13, 0, b"\2"), _field(14, 0, b"\xff" * 9 + b"\1"),
+    ]  # fmt: skip
     yield from (("protobuf", b"\0" + body) for body in bodies)
     for levels in PROTO_LEVELS:
         body = text
@@ -311,16 +259,9 @@ def _frames(schema_id: int) -> Iterator[bytes]:
         yield from (join(other, payload) for payload in (b"", b"\2a", b'{"v":1}'))
     framed = join(schema_id, b'{"v":1}')
     yield from (
-        framed[:5],
-        framed[:4],
-        framed[:1],
-        b"\1" + framed[1:],
-        framed[1:],
-        b"\0" + framed,
-        b'{"v":1}',
-        b"",
+        framed[:5], framed[:4], framed[:1], b"\1" + framed[1:], framed[1:], b"\0" + framed, b'{"v":1}', b"",
         b"text",
-    )
+    )  # fmt: skip
 
 
 SCHEMAS: dict[str, Schema] = {
@@ -348,12 +289,10 @@ CASES = tuple(_cases())
 
 
 def register(client: SchemaRegistryClient) -> Mapping[str, int]:
-    """The ids of all schemas."""
     return {name: client.register_schema(f"values-{name}", schema) for name, schema in SCHEMAS.items()}
 
 
 def framed_values(ids: Mapping[str, int]) -> list[Value]:
-    """All values, each once."""
     found: dict[bytes, str] = {}
     for group, name, payload in CASES:
         found.setdefault(join(ids[name], payload), f"{group}:{len(found)}")

@@ -45,73 +45,19 @@ LONG_NUMBERS = [
 TINY_NUMBERS = ["1e-9999", "1e-10000000", "-1.5E-0012345678", "1e10000000", "1e2147483648", "0e-2147483647"]
 """Java rounds some of them for hours."""
 NO_NUMBERS = [
-    "01",
-    "-01",
-    "+1",
-    "1.",
-    ".5",
-    "-",
-    "1e",
-    "1e+",
-    "1.e1",
-    "0x1",
-    "1_000",
-    "1,000",
-    "NaN",
-    "Infinity",
-]
+    "01", "-01", "+1", "1.", ".5", "-", "1e", "1e+", "1.e1", "0x1", "1_000", "1,000", "NaN", "Infinity",
+]  # fmt: skip
 NO_NUMBERS += [
-    "-Infinity",
-    "-NaN",
-    "Inf",
-    "\uff11",
-    "1e1.5",
-    "--1",
-    "1-",
-    "0b1",
-    "2.e3",
-    "1ea",
-    "- 1",
-    "1 000",
-    "\u0661\u0662",
-    "1d",
-    "1f",
-    "inf",
-    "nan",
-    "NAN",
-    "-INFINITY",
-    "1e 5",
-    "0o7",
-]
+    "-Infinity", "-NaN", "Inf", "\uff11", "1e1.5", "--1", "1-", "0b1", "2.e3", "1ea", "- 1", "1 000",
+    "\u0661\u0662", "1d", "1f", "inf", "nan", "NAN", "-INFINITY", "1e 5", "0o7",
+]  # fmt: skip
 STRINGS = [
-    r"\"",
-    r"\\",
-    r"\/",
-    r"\b\f\n\r\t",
-    r"\u0000",
-    r"\u00e9",
-    r"\ud83d\ude00",
-    "é",
-    "😀",
-    "\x7f",
-    "\u2028",
-    "\ufffe",
-    r"\uFFFF",
-]
+    r"\"", r"\\", r"\/", r"\b\f\n\r\t", r"\u0000", r"\u00e9", r"\ud83d\ude00", "é", "😀", "\x7f", "\u2028",
+    "\ufffe", r"\uFFFF",
+]  # fmt: skip
 NO_STRINGS = [
-    r"\x41",
-    r"\u12",
-    r"\u12G4",
-    "\\",
-    r"\a",
-    "\n",
-    "\t",
-    "\x00",
-    "\x1f",
-    r"\U0041",
-    r"\u",
-    "\\ud83d\\",
-]
+    r"\x41", r"\u12", r"\u12G4", "\\", r"\a", "\n", "\t", "\x00", "\x1f", r"\U0041", r"\u", "\\ud83d\\",
+]  # fmt: skip
 CUT = [r"\ud83d", r"\ude00", r"\ude00\ud83d", r"hi \ud83d", r"\ud83dx", r"\ud83d\u0041"]
 SPACES = [" ", "\t", "\n", "\r", " \r\n\t ", "\x0b", "\x0c", "\u00a0", "\u2003", "\ufeff", "\x00", "\u3000"]
 BROKEN = [
@@ -154,31 +100,14 @@ TIMES = [
     "2013-07-04T05:00:00[UTC]", "4 Temmuz 2013",
 ]  # fmt: skip
 TIME_NUMBERS = [
-    "0",
-    "-1",
-    "1372896000000",
-    "1372896000",
-    "1372896000000000",
-    "1372896000000000000",
-    "-6795364578871345152",
-    "9223372036854775807",
-]
+    "0", "-1", "1372896000000", "1372896000", "1372896000000000", "1372896000000000000",
+    "-6795364578871345152", "9223372036854775807",
+]  # fmt: skip
 TIME_NUMBERS += [
-    "9223372036854775808",
-    "1.372896e12",
-    "253402300799999",
-    "253402300800000",
-    "-62135596800000",
-    "-62135596800001",
-    "0.5",
-    "15890",
-    "20130704",
-    "2013",
-    "1372896000000.9",
-    "1.372896e15",
-    "-0.0",
+    "9223372036854775808", "1.372896e12", "253402300799999", "253402300800000", "-62135596800000",
+    "-62135596800001", "0.5", "15890", "20130704", "2013", "1372896000000.9", "1.372896e15", "-0.0",
     "1e-10000000",
-]
+]  # fmt: skip
 MONGO_VALUES = [
     '{"$oid":"596e275826f08b2730779e1f"}', '{"$numberLong":"9223372036854775807"}', '{"$numberLong":"x"}',
     '{"$numberLong":7}', '{"$numberInt":"-1"}', '{"$numberDouble":"1.5"}', '{"$numberDouble":"NaN"}',
@@ -214,7 +143,6 @@ CONNECTORS = {
 
 @cache
 def corpus() -> tuple[Value, ...]:
-    """All values, each once."""
     found: dict[bytes, str] = {}
     for group, data in _all():
         found.setdefault(data, f"{group}:{len(found)}")
@@ -225,18 +153,9 @@ def _all() -> Iterator[tuple[str, bytes]]:
     for group, texts in (("number", NUMBERS + LONG_NUMBERS + TINY_NUMBERS), ("no number", NO_NUMBERS)):
         yield from ((group, f'{{"v":{text}}}'.encode()) for text in texts)
     texts = [
-        *TINY_NUMBERS,
-        "1e400",
-        "1" * 39,
-        "1_000",
-        "\u0661\u0662",
-        "0x1",
-        "NaN",
-        "Infinity",
-        "-INF",
-        " 1 ",
+        *TINY_NUMBERS, "1e400", "1" * 39, "1_000", "\u0661\u0662", "0x1", "NaN", "Infinity", "-INF", " 1 ",
         ".5",
-    ]
+    ]  # fmt: skip
     yield from (("number in a string", json.dumps({"v": text}).encode()) for text in texts)
     yield from (("number alone", text.encode()) for text in (*NUMBERS[::7], *LONG_NUMBERS[::5]))
     for group, texts in (("string", STRINGS), ("no string", NO_STRINGS), ("half a pair", CUT)):
@@ -275,35 +194,18 @@ def _all() -> Iterator[tuple[str, bytes]]:
         yield "size", json.dumps({"v": 1, "n" * size: 2}).encode()
         yield "size", json.dumps({"v": list(range(size // 10))}).encode()
     for value in (
-        None,
-        True,
-        False,
-        "",
-        "a",
-        0,
-        [],
-        {},
-        [[]],
-        {"": 1},
-        {"a.b": 1},
-        {"v": {"v": 1}},
-        {"v": None},
+        None, True, False, "", "a", 0, [], {}, [[]], {"": 1}, {"a.b": 1}, {"v": {"v": 1}}, {"v": None},
         {"V": 1},
-    ):
+    ):  # fmt: skip
         yield "plain", json.dumps(value).encode()
     yield from (
         ("twice", text)
         for text in (
-            b'{"v":1,"v":2}',
-            b'{"v":1,"v":null}',
-            b'{"v":{"a":1},"v":{"b":2}}',
-            b'{"v":{"a":1,"a":2}}',
-            b'{"\\u0076":1}',
-            b'{"v":1,"\\u0076":2}',
-            b'{"v":"x","v":{"v":"y"}}',
+            b'{"v":1,"v":2}', b'{"v":1,"v":null}', b'{"v":{"a":1},"v":{"b":2}}', b'{"v":{"a":1,"a":2}}',
+            b'{"\\u0076":1}', b'{"v":1,"\\u0076":2}', b'{"v":"x","v":{"v":"y"}}',
             b'{"v":{"v":1},"v":2,"V":3}',
         )
-    )
+    )  # fmt: skip
     number = b"1" * 39
     yield from (
         ("twice", text)
@@ -317,15 +219,10 @@ def _all() -> Iterator[tuple[str, bytes]]:
     yield from (
         ("binary", data)
         for data in (
-            b"\x08\x96\x01",
-            b"\x12\x07testing",
-            b"Obj\x01\x04",
-            b"PK\x03\x04",
-            b"\x1f\x8b\x08",
-            b"\x00" * 8,
+            b"\x08\x96\x01", b"\x12\x07testing", b"Obj\x01\x04", b"PK\x03\x04", b"\x1f\x8b\x08", b"\x00" * 8,
             bytes(range(256)),
         )
-    )
+    )  # fmt: skip
     yield from (("event", event) for event in _events())
 
 
@@ -390,13 +287,9 @@ def _events() -> Iterator[bytes]:
     for after in (None, 1, "a", [], [row], {}, '{"v":1}', {"v": {"v": 1}}):
         yield json.dumps({"after": after, "op": "u"}).encode()
     for text in (
-        '{"v":1,"v2":NaN}',
-        '{"v":"\\ud83d"}',
-        f'{{"v":{"7" * 78}}}',
-        '{"v":1e400}',
-        "[" * 600 + "]" * 600,
+        '{"v":1,"v2":NaN}', '{"v":"\\ud83d"}', f'{{"v":{"7" * 78}}}', '{"v":1e400}', "[" * 600 + "]" * 600,
         '{"v":"\\x"}',
-    ):
+    ):  # fmt: skip
         yield f'{{"before":null,"after":{text},"op":"u"}}'.encode()
         yield f'{{"before":{text},"after":null,"op":"d"}}'.encode()
         yield f'{{"before":null,"after":{{"v":1}},"op":"c","other":{text}}}'.encode()

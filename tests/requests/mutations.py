@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from tests.requests.bodies import JsonChanges, changed_bytes
+from tests.requests.valid import JsonChanges, changed_bytes
 from tests.requests.wire import HTTP_1, HTTP_2, RAW, FuzzRequest
 from tests.requests.words import HEADERS, METHODS, TEXTS
 
@@ -248,7 +248,6 @@ class Mutator:
         return request.without_header(header).with_header(header, text)
 
     def _cursor(self, request: FuzzRequest) -> FuzzRequest:
-        """Change the cursor that the request has."""
         chance = self._chance
         given = dict(request.query).get("cursor", "")
         known = self._harvest.texts.get("cursor", [given])

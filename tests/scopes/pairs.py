@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from tests.scopes.worlds import FIELDS, KEYS, STATUSES, TENANTS, World, a_world, limits_fields, permitted
-from tests.support.builders import an_application
-from tests.support.indexed_state import IndexedState, query_parts_over
+from tests.support.builders import an_application, query_parts_over
+from tests.support.indexed_state import IndexedState
 
 from keylane.api.http.request import Request
 from keylane.app import query

@@ -13,8 +13,8 @@ from urllib.parse import unquote
 from tests.scopes.pairs import Difference, a_read
 from tests.scopes.worlds import World, a_world, limits_fields, permitted
 from tests.support.agents import Agent
-from tests.support.builders import an_application
-from tests.support.indexed_state import IndexedState, query_parts_over
+from tests.support.builders import an_application, query_parts_over
+from tests.support.indexed_state import IndexedState
 
 from keylane.app import query
 from keylane.config.api import ApiSettings

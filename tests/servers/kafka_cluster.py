@@ -55,7 +55,6 @@ class KafkaNode(Kafka):
         return self.number == _CONTROLLER_ID
 
     def more_settings(self) -> str:
-        """See `Kafka.more_settings`."""
         common = _COMMON.format(
             controller_id=_CONTROLLER_ID,
             host=HOST,

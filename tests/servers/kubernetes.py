@@ -10,11 +10,11 @@ import contextlib
 import json
 import sys
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 from tests.servers.own import guarded
+from tests.support.http_doubles import Exchange, HttpDouble
 
 from keylane_local.process.ports import HOST
 from keylane_local.process.program import Program
@@ -78,7 +78,7 @@ class Pod:
         return True
 
 
-class KubernetesApi:
+class KubernetesApi(HttpDouble):
     """The API of a cluster, in this process. `rules`: those of the role of who asks."""
 
     def __init__(self, folder: Path, rules: Sequence[Document], image: Mapping[str, str]) -> None:
@@ -92,42 +92,25 @@ class KubernetesApi:
         self.asked: set[tuple[str, str]] = set()
         """Verbs and resources, those that were refused among them."""
         self.refused: set[tuple[str, str]] = set()
-        api = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def handle_one(self) -> None:
-                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                    api.answer(self)
-
-            do_GET = do_POST = do_DELETE = do_PATCH = handle_one  # noqa: N815 (http.server names them)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer((HOST, 0), Handler)
-        self._server.daemon_threads = True
-        self.master = f"k8s://http://{HOST}:{self._server.server_port}"
+        super().__init__(self._reply, protocol="HTTP/1.1")
+        self.master = f"k8s://{self.url}"
         """What a job names as `spark.master`."""
 
-    def start(self) -> None:
-        """Serve requests."""
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def stop(self) -> None:
-        """Kill all pods."""
+    def close(self) -> None:
+        """Kill all pods, too."""
         self._over.set()
-        self._server.shutdown()
-        self._server.server_close()
+        super().close()
         for pod in self.created:
             pod.program.kill()
 
-    def answer(self, request: BaseHTTPRequestHandler) -> None:
+    def _reply(self, request: Exchange) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._answer(request)
+
+    def _answer(self, request: Exchange) -> None:
         """Answer a request, if the role allows it."""
         address = urlsplit(request.path)
-        length = int(request.headers.get("Content-Length") or 0)
-        body = json.loads(request.rfile.read(length) or b"{}")
+        body = json.loads(request.body() or b"{}")
         # /api/v1/namespaces/NAMESPACE/RESOURCE[/NAME]
         _, _, _, _, _, resource, *name = address.path.split("/")
         query = parse_qs(address.query)
@@ -184,7 +167,7 @@ class KubernetesApi:
         self._version += 1
         return {"resourceVersion": str(self._version)}
 
-    def _watch(self, request: BaseHTTPRequestHandler, selector: str) -> None:
+    def _watch(self, request: Exchange, selector: str) -> None:
         """Send each pod with these labels, and again when it has changed."""
         request.send_response(200)
         request.send_header("Content-Type", "application/json")
@@ -207,13 +190,9 @@ class KubernetesApi:
                 sent[each["metadata"]["name"]] = each["metadata"]["resourceVersion"]
                 request.wfile.write(json.dumps({"type": kind, "object": each}).encode() + b"\n")
 
-    def _send(self, request: BaseHTTPRequestHandler, status: int, document: Document) -> None:
+    def _send(self, request: Exchange, status: int, document: Document) -> None:
         body = json.dumps({"apiVersion": "v1"} | document).encode()
-        request.send_response(status)
-        request.send_header("Content-Type", "application/json")
-        request.send_header("Content-Length", str(len(body)))
-        request.end_headers()
-        request.wfile.write(body)
+        request.answer(status, body, [("Content-Type", "application/json")])
 
 
 def _verb(method: str, *, is_watch: bool, is_one: bool) -> str:
@@ -229,10 +208,5 @@ def own_kubernetes(
 ) -> Iterator[KubernetesApi]:
     """Yield an API; all its pods are killed in the end."""
     folder.mkdir(parents=True, exist_ok=True)
-    with guarded(folder):
-        api = KubernetesApi(folder, rules, image)
-        api.start()
-        try:
-            yield api
-        finally:
-            api.stop()
+    with guarded(folder), KubernetesApi(folder, rules, image) as api:
+        yield api

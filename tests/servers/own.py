@@ -8,8 +8,9 @@ import signal
 import threading
 import time
 import uuid
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psutil
 import redis
@@ -27,7 +28,7 @@ from keylane_local.servers.kafka import Kafka
 from keylane_local.servers.redis_cluster import SLOTS, RedisCluster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from confluent_kafka import Message
 
@@ -233,11 +234,23 @@ def busy(node: RedisNode) -> Iterator[None]:
             control.config_set("busy-reply-threshold", 5000)
 
 
+@contextlib.contextmanager
+def full(node: RedisNode, limit: object = 1) -> Iterator[None]:
+    """Have the node reach its `maxmemory`, which is this."""
+    before = node.command("CONFIG", "GET", "maxmemory")["maxmemory"]
+    node.command("CONFIG", "SET", "maxmemory", limit)
+    try:
+        yield
+    finally:
+        node.command("CONFIG", "SET", "maxmemory", before)
+
+
 class SlotMove:
     """A migration of a hash slot to another shard, key by key, as resharding tools do it."""
 
     def __init__(self, cluster: RedisCluster, slot: int) -> None:
         self.slot = slot
+        self._cluster = cluster
         self.source, _ = primary_and_replica(cluster, slot)
         self.target, _ = primary_and_replica(cluster, (slot + SLOTS // 2) % SLOTS)
         self._ids = [str(node.command("CLUSTER", "MYID")) for node in (self.source, self.target)]
@@ -253,6 +266,23 @@ class SlotMove:
         """Assign the slot to the target, on both nodes."""
         for node in (self.target, self.source):
             node.command("CLUSTER", "SETSLOT", self.slot, "NODE", self._ids[1])
+
+    def arrive(self) -> None:
+        """Move all that is left, unless the slot is there, and wait until every node knows where it is."""
+        if not self._is_known():
+            with redis.Redis(port=self.source.port) as client:  # keys of other tests are in the slot, too
+                self.move(*client.execute_command("CLUSTER", "GETKEYSINSLOT", self.slot, 100_000))
+            self.finish()
+            eventually(self._is_known)
+
+    def _is_known(self) -> bool:
+        """Whether each node would send clients to the target."""
+        seen = set()
+        for node in self._cluster.nodes:
+            with contextlib.closing(Cluster(redis_settings({"KEYLANE_REDIS_NODES": node.address}))) as one:
+                one.refresh(deadline())
+                seen.add(one.primary(self.slot).port)
+        return seen == {self.target.port}
 
     def turn_round(self) -> None:
         """Reverse the direction of the migration."""
@@ -304,9 +334,41 @@ def create_topic(
 
 
 def grow_topic(bootstrap: str, topic: str, partitions: int) -> None:
-    """Give it so many partitions."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
+
+
+def produce(
+    bootstrap: str, topic: str, records: Iterable[Sequence[Any]], **settings: object
+) -> list[Message]:
+    """Write records: key, value and, if given, partition, timestamp and headers; return them in their order.
+
+    What is returned has no headers: a delivery report has none.
+    `settings`: the producer's, with `_` for a dot. Keys are placed as by Java's client.
+    """
+    acknowledged: dict[int, Message] = {}
+
+    def take(number: int, error: object, message: Message) -> None:
+        assert error is None, error
+        acknowledged[number] = message
+
+    named = {name.replace("_", "."): value for name, value in settings.items()}
+    plain = {"bootstrap.servers": bootstrap, "partitioner": "murmur2_random", "linger.ms": 5}
+    producer = Producer(plain | named)
+    for number, (key, value, *rest) in enumerate(records):
+        more = dict(zip(("partition", "timestamp", "headers"), rest, strict=False))
+        producer.produce(topic, value, key, on_delivery=partial(take, number), **more)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    return [acknowledged[number] for number in range(len(acknowledged))]
+
+
+def remove_records(bootstrap: str, topic: str, ends: Mapping[int, int]) -> None:
+    """Remove the records of partitions below these offsets, as retention does; all below `OFFSET_END`."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    wanted = [TopicPartition(topic, partition, end) for partition, end in ends.items()]
+    for removed in admin.delete_records(wanted).values():
+        removed.result(30)
 
 
 def records_of(bootstrap: str, topic: str, partition: int) -> list[tuple[bytes, bytes | None]]:
@@ -315,7 +377,6 @@ def records_of(bootstrap: str, topic: str, partition: int) -> list[tuple[bytes, 
 
 
 def messages_of(bootstrap: str, topic: str, partition: int) -> list[Message]:
-    """Return all records of a partition."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "tests", "enable.auto.commit": False})
     try:
         begin, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)

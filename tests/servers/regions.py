@@ -38,7 +38,6 @@ class RegionalKafka(Kafka):
         self.far = LinkedListener("FAR", Mode.FAR, ONE_WAY_S)
 
     def more_settings(self) -> str:
-        """See `Kafka.more_settings`."""
         near = f"PLAINTEXT://{self.bootstrap}"
         return (
             f"listeners={near},{self.far.own},CONTROLLER://{HOST}:{self.controller_port}\n"

@@ -69,7 +69,6 @@ class SecureKafka(Kafka):
         set_password(self.bootstrap, user, mechanism, password)
 
     def more_settings(self) -> str:
-        """Return the settings of the listeners."""
         quoted = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
         plain = f'{_MODULES}.plain.PlainLoginModule required user_alice="{quoted}";'.replace("\\", "\\\\")
         token = 'oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker"'

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psutil
 
@@ -43,12 +43,17 @@ class StandingServer:
         self, log: Path, variables: Mapping[str, str], *options: str, program: Sequence[str] = PROGRAM
     ) -> None:
         self.port = Ports().any()
-        self._log = log
         own = {name: value for name, value in os.environ.items() if not name.startswith("KEYLANE_")}
         command = [*program, "serve", "--port", str(self.port), *options]
+        self._begin(log, command, {**own, **variables})
+
+    def _begin(
+        self, log: Path, command: Sequence[str], environment: Mapping[str, str], folder: Path | None = None
+    ) -> None:
+        self._log = log
         with log.open("wb") as file:
             self.process = subprocess.Popen(
-                command, env={**own, **variables}, stdout=file, stderr=subprocess.STDOUT
+                command, env=environment, cwd=folder, stdout=file, stderr=subprocess.STDOUT
             )
 
     @property
@@ -116,12 +121,19 @@ def _connections(process: psutil.Process) -> list[Any]:
         return []
 
 
-@contextlib.contextmanager
+S = TypeVar("S", bound=StandingServer)
+
+
 def standing(
     log: Path, variables: Mapping[str, str], *options: str, workers: int = 1
-) -> Iterator[StandingServer]:
-    """Yield a server that is ready; stop it afterwards."""
-    server = StandingServer(log, variables, *options)
+) -> contextlib.AbstractContextManager[StandingServer]:
+    """A server that is ready; it stops with the block."""
+    return ready(StandingServer(log, variables, *options), workers)
+
+
+@contextlib.contextmanager
+def ready(server: S, workers: int = 1) -> Iterator[S]:
+    """Yield the server once it is ready; stop it afterwards."""
     try:
         server.wait_ready(workers)
         yield server

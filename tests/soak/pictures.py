@@ -6,8 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 from tests.bench.curves import Panel, draw
 from tests.soak.plan import EXPIRING, GROWING, STEADY
-from tests.soak.processes import DAEMON, DRIVER, FDS, HEAP_LIVE, KAFKA, RSS, SPARK, THREADS, WORKER
-from tests.soak.state import KEYS, USED_MEMORY
+from tests.soak.sampler import (
+    DAEMON,
+    DRIVER,
+    FDS,
+    HEAP_LIVE,
+    KAFKA,
+    KEYS,
+    RSS,
+    SPARK,
+    THREADS,
+    USED_MEMORY,
+    WORKER,
+)
 
 if TYPE_CHECKING:
     from tests.soak.slopes import Points

@@ -54,7 +54,6 @@ class Plan:
 
     @property
     def window_ms(self) -> int:
-        """The length of a window."""
         return round(self.ttl_s * 1000 / 5)
 
     @property

@@ -144,7 +144,6 @@ class Readers:
                 self._traffic.fault(f"view of {group}: {row}, of {written} written")
 
     async def read_windows(self, group: str) -> list[dict[str, Any]]:
-        """Return the windows that a group has."""
         reply = await self._traffic.ask("view", "GET", f"/views/{WINDOWS}/keys/{group}")
         if reply.status != 200:
             return []

@@ -10,23 +10,28 @@ from rich.console import Console
 from rich.table import Table
 from tests.soak.pictures import draw_all
 from tests.soak.plan import EXPIRING, GROWING, STEADY, VALUE_BYTES
-from tests.soak.processes import (
+from tests.soak.run import MINUTES, OUTCOME, SAMPLES
+from tests.soak.sampler import (
+    CLIENTS,
     CONNECTIONS,
+    DISK,
     FDS,
+    FILES,
     FORKS,
     HEAP_LIVE,
     JVMS,
+    KEYS,
     LOAD,
     METASPACE,
     NATIVE,
+    RECORDS,
     RSS,
     THREADS,
+    USED_MEMORY,
     WORKER,
+    read_series,
 )
-from tests.soak.run import MINUTES, OUTCOME, SAMPLES
-from tests.soak.sampler import read_series
 from tests.soak.slopes import EXPLAINED, GROWS, LEAST_POINTS, Limits, Trend, judge
-from tests.soak.state import CLIENTS, DISK, FILES, KEYS, RECORDS, USED_MEMORY
 
 from keylane_build.sizing.workload import Workload, bytes_per_key
 

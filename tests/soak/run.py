@@ -21,9 +21,8 @@ from tests.servers.own import CLOCK, guarded, wait_writable
 from tests.soak.closing import Closing
 from tests.soak.listening import Listeners
 from tests.soak.plan import EXPIRING, GROWING, PARTITIONS, STEADY, Plan
-from tests.soak.processes import RSS
 from tests.soak.reading import Readers
-from tests.soak.sampler import Sampler
+from tests.soak.sampler import RSS, Sampler
 from tests.soak.traffic import Traffic
 from tests.soak.writing import Writers
 from tests.support.figures import machine

@@ -17,7 +17,7 @@ from keylane.model.records import Position
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.soak.changes import ChangeBook
+    from tests.soak.listening import ChangeBook
     from tests.soak.traffic import Traffic
     from tests.support.replies import Reply
     from tests.torture.judge import Judge

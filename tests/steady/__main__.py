@@ -17,8 +17,7 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from tests.steady.neighbours import busy
-from tests.steady.results import Result, Tally, pytest_arguments, read_xml
+from tests.steady.results import Result, Tally, busy, pytest_arguments, read_xml
 
 ROOT = Path(__file__).parents[2]
 ENDS_WITHIN_S = 60

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -11,6 +14,31 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+
+# The kernel gives an orphan another parent.
+PROGRAM = """
+import os, sys
+while os.getppid() == int(sys.argv[1]):
+    sum(range(100_000))
+"""
+
+
+@contextlib.contextmanager
+def busy(count: int, parent: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Keep so many cores busy during the block. `parent`: this process's own id."""
+    running: list[subprocess.Popen[bytes]] = []
+    try:
+        running.extend(
+            subprocess.Popen([sys.executable, "-c", PROGRAM, str(parent)], start_new_session=True)
+            for _ in range(count)
+        )
+        yield running
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
 
 _FAILED = {"failure", "error"}
 

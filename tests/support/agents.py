@@ -45,7 +45,6 @@ class Agent:
         self._scope = scope
 
     def post(self, body: Any, **headers: str) -> Response[Any]:
-        """Send a body."""
         return self._application.respond(mcp_request(body, self._scope, **headers))
 
     def call(self, tool: str, **arguments: Any) -> tuple[Any, bool]:

@@ -83,7 +83,6 @@ def part_of(key: bytes, count: int) -> int:
 
 
 def in_part(name: bytes, key: bytes, count: int) -> bytes:
-    """Return the name of that part."""
     return redis_keys.parts_of(name, count)[part_of(key, max(1, count))]
 
 
@@ -194,7 +193,6 @@ def an_event(
 
 
 def a_request(method: str, path: str, **event: Any) -> Request:
-    """Return the request of `an_event`."""
     return request_of(an_event(method, path, **event))
 
 
@@ -294,6 +292,22 @@ def no_schemas() -> Any:
     pytest.fail("nothing here has a schema")
 
 
+def query_parts_over(state: FakeState, time: FakeTime | None = None, **settings: Any) -> QueryParts:
+    """Return what the query function works with over a state, by this time or at NOW_MS.
+
+    `settings`: variables, as of `query_settings`.
+    """
+    clock = (time or FakeTime(NOW_MS)).clock
+    return QueryParts(
+        query_settings(wait_default_ms=0, **settings),
+        Store(state, Layouts(state, clock, 30), clock),
+        no_schemas,
+        lambda: pytest.fail("a function streams nothing"),
+        Runtime().open_stream,
+        Runtime().open_lines,
+    )
+
+
 def load_query(
     *entries: dict[bytes, bytes],
     now_ms: int = NOW_MS,
@@ -303,15 +317,7 @@ def load_query(
     state, time = FakeState(sorted_sets=sorted_sets or {}), FakeTime(now_ms)
     for each in entries:
         state.entries |= each
-    parts = QueryParts(
-        query_settings(wait_default_ms=0),
-        Store(state, Layouts(state, time.clock, 30), time.clock),
-        no_schemas,
-        lambda: pytest.fail("a function streams nothing"),
-        Runtime().open_stream,
-        Runtime().open_lines,
-    )
-    application = an_application(query.OPERATIONS, parts)
+    application = an_application(query.OPERATIONS, query_parts_over(state, time))
 
     def ask(method: str, path: str, **event: Any) -> dict[str, Any]:
         answered: dict[str, Any] = answer(application, an_event(method, path, **event), None)

@@ -57,7 +57,6 @@ class ChangingTopic:
         return Store(self.state, Layouts(self.state, self.clock, 30), self.clock)
 
     def key_in(self, partition: int) -> bytes:
-        """Return a key that routes to the partition."""
         keys = (b"key-%d" % number for number in range(1000))
         return next(key for key in keys if routing.partition_for(key, PARTITIONS) == partition)
 
@@ -112,7 +111,6 @@ class ChangingTopic:
         return read_position(self.store, self.layout.topic, 1000).next_offsets
 
     def changed(self, since: dict[int, int], until: dict[int, int]) -> ChangedKeys:
-        """Return the changed keys."""
         deadline = Deadline.after_ms(1000, self.clock)
         return find_changed_keys(self.kafka, self.layout.topic, since, until, deadline)
 
@@ -130,7 +128,6 @@ class ChangingTopic:
 
     @property
     def reader(self) -> ChangeReader:
-        """Return what reads its changes."""
         return ChangeReader(
             self.store, lambda: self.kafka, lambda **_: ValueDecoder(lambda: None, WaitBudget(0, self.clock))
         )

@@ -106,7 +106,6 @@ class BlockedAsync:
 
 @contextmanager
 def asynchronous(client: AsyncClient) -> Iterator[BlockedAsync]:
-    """Yield the client, used as the blocking one is."""
     with asyncio.Runner() as runner:
         yield BlockedAsync(runner, client)
         runner.run(client.aclose())

@@ -1,4 +1,4 @@
-"""The project's CloudFormation templates as Python."""
+"""The project's CloudFormation templates as Python, and template.yaml as SAM's own translator expands it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from keylane_build import templates
 from keylane_build.stack.loading import load_template
+from keylane_build.stack.matrix import MAIN, expand
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,3 +28,11 @@ def _loaded(path: str) -> bytes:
 def of_type(found: dict[str, Any], kind: str) -> dict[str, dict[str, Any]]:
     """The template's resources of a type, by logical id."""
     return {name: each for name, each in found["Resources"].items() if each["Type"] == kind}
+
+
+@cache
+def expanded(**parameters: str) -> dict[str, Any]:
+    """The template with these parameters; the others have their defaults. Requires SAM's tools. Read only."""
+    [found] = expand(ROOT, templates.program("python"), load_template(ROOT / MAIN), [parameters])
+    assert "error" not in found, found
+    return found

@@ -6,24 +6,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tests.support.builders import (
-    NOW_MS,
     a_watermark,
     entries_of,
     in_part,
     layout_entry,
-    query_settings,
     routed_key,
     value_entry,
 )
-from tests.support.fakes import FakeState, FakeTime
+from tests.support.fakes import FakeState
 
-from keylane.query.layouts import Layouts
-from keylane.query.store import Store
 from keylane.state import codec, redis_keys
 from keylane.state.field_index import cut_entries
 from keylane.state.lanes import lane_of_key, lanes_of_topic
-from keylane.wiring.query import QueryParts
-from keylane.wiring.runtime import Runtime
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -114,20 +108,3 @@ class IndexedState(FakeState):
         for offset, timestamp_ms, value in (*record.past, newest):
             data = codec.encode_record(value, offset, timestamp_ms)
             members[data[2:10] + data[:2] + data[10:]] = float(timestamp_ms)
-
-
-def query_parts_over(state: FakeState, time: FakeTime | None = None) -> QueryParts:
-    """Return what the query function works with over a state, by this time or at NOW_MS."""
-    clock = (time or FakeTime(NOW_MS)).clock
-    return QueryParts(
-        query_settings(wait_default_ms=0),
-        Store(state, Layouts(state, clock, 30), clock),
-        _none,
-        _none,
-        Runtime().open_stream,
-        Runtime().open_lines,
-    )
-
-
-def _none() -> Any:
-    raise AssertionError("nothing here has a schema, or a log")

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+from tests.support.http_doubles import HttpDouble
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Self
+
+    from tests.support.http_doubles import Exchange
 
 NAME, AUDIENCE = "https://id.example.org/", "https://api.example.org"
 HASHES = {"256": hashes.SHA256(), "384": hashes.SHA384(), "512": hashes.SHA512()}
@@ -43,7 +43,6 @@ class SigningKey:
 
     @property
     def jwk(self) -> dict[str, str]:
-        """The public key."""
         public, common = self.private.public_key(), {"kid": self.key_id, "use": "sig"}
         if self.algorithm in CURVES:
             numbers, size = public.public_numbers(), CURVES[self.algorithm][1]
@@ -88,47 +87,19 @@ def jwks(*keys: SigningKey) -> dict[str, Any]:
     return {"keys": [each.jwk for each in keys]}
 
 
-class JwksServer:
+class JwksServer(HttpDouble):
     """Answers with `body` and `status`, as an issuer with its keys. `asked`: how often it was asked."""
 
     def __init__(self, *keys: SigningKey) -> None:
         self.body = json.dumps(jwks(*keys)).encode()
         self.status, self.headers = 200, dict[str, str]()
         self.asked = 0
-        outer = self
+        super().__init__(self._reply)
+        self.uri = f"{self.url}/jwks.json"
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                outer.asked += 1
-                self.send_response(outer.status)
-                self.send_header("Content-Length", str(len(outer.body)))
-                for name, value in outer.headers.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(outer.body)
-
-            def log_message(self, *_: Any) -> None:
-                """Say nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
-        self._thread.start()
-
-    @property
-    def uri(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}/jwks.json"
+    def _reply(self, exchange: Exchange) -> None:
+        self.asked += 1
+        exchange.answer(self.status, self.body, self.headers.items())
 
     def publish(self, *keys: SigningKey) -> None:
         self.body = json.dumps(jwks(*keys)).encode()
-
-    def close(self) -> None:
-        """Stop: the port refuses connections from now on."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(10)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

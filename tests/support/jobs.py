@@ -134,7 +134,6 @@ class RunningJob:
 
 
 def epoch_of(job: RunningJob) -> int:
-    """The epoch with which the job began."""
     return int(job.wait_for("keylane: ready: epoch ").split("epoch ")[1].split(",")[0])
 
 

@@ -219,11 +219,11 @@ def _first(rows: Sequence[Row]) -> Row:
 
 
 def _history(rows: Sequence[Row], options: Options, now_ms: int) -> list[tuple[int, bytes]]:
-    entries = sorted({(row.time, member(row)) for row in rows})
+    # Redis has entries of one time in the order of their bytes; which of them stay is that of their ranks.
+    kept = sorted(rows, key=lambda row: (row.time, row.offset, row.source == OWN, -row.source))
     if options.history_count is not None:
-        entries = entries[-options.history_count :]
+        kept = kept[-options.history_count :]
     if options.history_age_ms is not None:
         horizon = now_ms - options.history_age_ms
-        old = [entry for entry in entries if entry[0] < horizon]
-        entries = entries[max(0, len(old) - 1) :]
-    return entries
+        kept = kept[max(0, sum(row.time < horizon for row in kept) - 1) :]
+    return sorted((row.time, member(row)) for row in kept)

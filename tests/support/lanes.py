@@ -102,7 +102,6 @@ def new_lane(partition: int = 4, **options) -> LaneTarget:
 
 
 def opened(nodes: str, lane: LaneTarget, epoch: int = 1, oldest: int = 0, **options) -> LaneWriter:
-    """A writer that has opened the lane."""
     lanes = writer(nodes, epoch, **options)
     lanes.open([(lane, oldest)])
     return lanes
@@ -176,6 +175,12 @@ def complete(lanes: LaneWriter, lane: LaneTarget, next_offset: int, now_ms: int)
     """Declare that the lane holds everything that the log had at this time."""
     lanes.apply(lane, OffsetRange(next_offset, next_offset, now_ms, next_offset))
     lanes.flush()
+
+
+def fail_over(nodes: str, lane: LaneTarget) -> None:
+    """Have the lane's slot look as on a promoted replica, whose history is another."""
+    with client(nodes) as redis:
+        redis.set(lane.watermark_key.replace(b":w:", b":l:"), b"f" * 40)
 
 
 def expand_of(cluster: Cluster, lane: LaneTarget) -> codec.Expand:

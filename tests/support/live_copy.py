@@ -34,7 +34,6 @@ class LiveCopy:
         self._node = node
 
     def comes_to(self, records: dict[str, Any]) -> bool:
-        """See `Copy`."""
         assert self._node.stdin
         assert self._node.stdout
         self._node.stdin.write("\n")
@@ -66,7 +65,6 @@ class SyncedCopy:
         self._synced, self._heard = synced, heard
 
     def comes_to(self, records: dict[str, Any]) -> bool:
-        """See `Copy`."""
         found = {key: record.value for key, record in self._synced.copy().items()}
         return found == self._heard == records
 

@@ -5,22 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
+from tests.support.http_doubles import HttpDouble
 from tests.support.issuers import SigningKey, encoded, jwks
 
 if TYPE_CHECKING:
-    from typing import Self
+    from tests.support.http_doubles import Exchange
 
 CLIENT = "keylane"
 AUDIENCE = "https://api.example.org"
 
 
-class LoginIssuer:
+class LoginIssuer(HttpDouble):
     """A browser that is sent to /authorize comes back at once with a code.
 
     `answer`: parameters that replace those of the redirect, None removes one. `claims`: those of id tokens.
@@ -37,17 +36,9 @@ class LoginIssuer:
         """Of /token."""
         self._codes: dict[str, dict[str, str]] = {}
         self._refresh_tokens: set[str] = set()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
-        self._thread.start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
+        super().__init__(self._reply)
 
     def policy(self, *rules: dict[str, Any]) -> str:
-        """An access policy with this issuer."""
         known = {
             "issuer": self.url,
             "audience": AUDIENCE,
@@ -57,20 +48,7 @@ class LoginIssuer:
         }
         return json.dumps({"issuers": [known], "rules": [{"issuer": self.url, **each} for each in rules]})
 
-    def close(self) -> None:
-        """Stop: the port refuses connections from now on."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(10)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def show(self, path: str) -> dict[str, Any] | None:
-        """The document at a path."""
         if path == "/jwks.json":
             return jwks(self.key)
         if path == "/.well-known/openid-configuration":
@@ -124,34 +102,16 @@ class LoginIssuer:
             self._refresh_tokens.add(found["refresh_token"])
         return found
 
-
-def _handler(issuer: LoginIssuer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            parts = urlsplit(self.path)
-            if parts.path == "/authorize":
-                self.send_response(302)
-                self.send_header("Location", issuer.authorize(dict(parse_qsl(parts.query))))
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-                return
-            found = issuer.show(parts.path)
-            self._answer(404 if found is None else 200, found or {})
-
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-            self._answer(*issuer.give(dict(parse_qsl(body))))
-
-        def _answer(self, status: int, document: dict[str, Any]) -> None:
-            body = json.dumps(document).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.send_header("Access-Control-Allow-Origin", "*")
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: Any) -> None:
-            """Say nothing."""
-
-    return Handler
+    def _reply(self, exchange: Exchange) -> None:
+        parts = urlsplit(exchange.path)
+        if exchange.command == "POST":
+            status, document = self.give(dict(parse_qsl(exchange.body().decode())))
+        elif parts.path == "/authorize":
+            address = self.authorize(dict(parse_qsl(parts.query)))
+            exchange.answer(302, headers=[("Location", address)])
+            return
+        else:
+            found = self.show(parts.path)
+            status, document = 404 if found is None else 200, found or {}
+        headers = {"Content-Type": "application/json", "Access-Control-Allow-Origin": "*"}
+        exchange.answer(status, json.dumps(document).encode(), headers.items())

@@ -1,8 +1,7 @@
-"""`--order-seed`: the tests of each file in a random order, which the seed brings back.
+"""Which tests run, and in which order.
 
-No plugin: pytest-randomly and pytest-random-order shuffle files, too, which undoes the order of shared
-servers.
-"""
+`--order-seed`: the tests of each file in a random order, which the seed brings back. No plugin:
+pytest-randomly and pytest-random-order shuffle files, too, which undoes the order of shared servers."""
 
 from __future__ import annotations
 
@@ -26,3 +25,15 @@ def shuffle_within_files(items: list[pytest.Item], seed: int) -> None:
         return files[item.path], is_last, hashlib.sha256(f"{seed} {item.nodeid}".encode()).digest()
 
     items.sort(key=turn)
+
+
+def leave_out(marker: str, config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the tests with this marker out, unless `-m` names it; for `pytest_collection_modifyitems`."""
+    if marker in config.option.markexpr:
+        return
+    kept, left_out = [], []
+    for item in items:
+        (left_out if item.get_closest_marker(marker) else kept).append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = kept

@@ -26,9 +26,8 @@ from tests.servers.spark_cluster import EXECUTOR_MEMORY
 from tests.support import clocked_workers, jobs
 from tests.support import lanes as t
 from tests.support.jobs import State, Traffic
-from tests.support.view_pages import all_windows
-from tests.torture.acknowledged import Acknowledged
-from tests.torture.oracle import Log, is_same, show
+from tests.support.views import all_windows
+from tests.torture.oracle import Acknowledged, Log, is_same, show
 from tests.torture.schedule import Shape
 
 from keylane.adapters.redis.cluster import Cluster

@@ -177,7 +177,6 @@ class WrittenTopic:
         self.apply(partition, self.random.randint(low, len(self.logs[partition])))
 
     def apply_all(self) -> None:
-        """Apply all that is written."""
         for partition, log in enumerate(self.logs):
             self.apply(partition, len(log))
 
@@ -269,7 +268,6 @@ class WrittenTopic:
 
     @property
     def reader(self) -> ChangeReader:
-        """Return what reads the topic."""
         clock = self.time.clock
         store = Store(self.state, Layouts(self.state, clock, 30), clock)
         return ChangeReader(
@@ -277,7 +275,6 @@ class WrittenTopic:
         )
 
     def snapshot(self, *, partial: bool = False, **scan: Any) -> TopicSnapshot:
-        """Begin a snapshot of it."""
         terms = ReadTerms(1000, partial=partial)
         return TopicSnapshot(self.reader, self.layout.topic, SnapshotScan(**scan), terms)
 
@@ -291,7 +288,6 @@ class SnapshotTaker:
     lines: int = 0
 
     def take(self, part: LaneRows | LaneCut) -> None:
-        """Take some lines."""
         if isinstance(part, LaneCut):
             self.cuts[part.lane] = part
             self.rows.setdefault(part.lane, {})
@@ -306,5 +302,4 @@ class SnapshotTaker:
 
     @property
     def all_rows(self) -> dict[bytes, bytes]:
-        """The rows of all lanes."""
         return {key: value for own in self.rows.values() for key, value in own.items()}

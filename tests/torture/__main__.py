@@ -31,10 +31,9 @@ from tests.torture.configurations import (
     configuration_named,
     configuration_of,
 )
-from tests.torture.history import describe_step, history_file, read_history, write_history
+from tests.torture.history import describe_step, history_file, read_history, shrink, write_history
 from tests.torture.run import Outcome, Tormentor
 from tests.torture.schedule import EVENTS, Schedule, draw
-from tests.torture.shrinking import shrink
 from tests.torture.stack import running_stack
 
 from keylane_local.process import guard
@@ -176,7 +175,6 @@ class Stacks:
         return tormentor
 
     def end(self) -> None:
-        """End the stack in use, if there is one."""
         if self._tormentor is not None:
             self.unplanned += self._tormentor.unplanned
             self.slow += self._tormentor.slow

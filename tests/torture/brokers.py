@@ -1,16 +1,21 @@
-"""Several brokers, for the torture: the same faults as of one, each of another broker."""
+"""Several brokers, for the torture: the same faults as of one, each of another broker; and the password with
+which functions and server log in to them.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import json
+import uuid
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from tests.servers.aws import REGION
 from tests.servers.kafka_cluster import KafkaCluster, KafkaNode, own_kafka_cluster
 from tests.servers.own import create_topic, eventually, own_kafka
+from tests.servers.secure_kafka import set_password
 from tests.torture.links import Links, Mode
-from tests.torture.passwords import MECHANISM
 
 from keylane_local.process.ports import HOST, Ports
 from keylane_local.servers.kafka import Kafka
@@ -20,7 +25,54 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from tests.servers.aws import Aws
+
     from keylane_local.process.program import Program
+
+
+MECHANISM = "SCRAM-SHA-512"
+_USER = "writers"
+
+
+class WritersPassword:
+    """Changes in the brokers and in the store, one after the other, as rotations do."""
+
+    def __init__(self, kafka: TortureKafka | Brokers, aws: Aws) -> None:
+        self._kafka = kafka
+        self._aws = aws
+        self._secret = f"kafka-{uuid.uuid4().hex}"
+        with aws.client("secretsmanager") as store:
+            store.create_secret(Name=self._secret, SecretString="{}")
+        first = new_password()
+        self.change_in_store(first)
+        self.change_in_kafka(first)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables of a host that logs in with it."""
+        return {
+            **self._aws.environment,
+            "AWS_DEFAULT_REGION": REGION,
+            "KEYLANE_KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT",
+            "KEYLANE_KAFKA_SASL_MECHANISM": MECHANISM,
+            "KEYLANE_KAFKA_SASL_USERNAME": _USER,
+            "KEYLANE_KAFKA_SASL_PASSWORD": f"secretsmanager:{self._secret}#password",
+        }
+
+    def change_in_store(self, password: str) -> None:
+        """What hosts find that read their settings from now on, or reuse for some seconds what they have."""
+        with self._aws.client("secretsmanager") as store:
+            store.put_secret_value(SecretId=self._secret, SecretString=json.dumps({"password": password}))
+
+    def change_in_kafka(self, password: str) -> None:
+        """What brokers want from new connections, a moment later. Those that are open stay."""
+        set_password(self._kafka.bootstrap, _USER, MECHANISM, password)
+
+
+def new_password() -> str:
+    """A password that nobody has had."""
+    return uuid.uuid4().hex
+
 
 JOB, WRITERS = "JOB", "WRITERS"
 """Names of listeners."""
@@ -85,7 +137,6 @@ class TortureKafka(Kafka):
 
     @property
     def job_bootstrap(self) -> str:
-        """The address for the job."""
         return self.job_listener.bootstrap
 
     @property
@@ -94,7 +145,6 @@ class TortureKafka(Kafka):
         return self.writers_listener.bootstrap
 
     def more_settings(self) -> str:
-        """See `Kafka.more_settings`."""
         listener = f"PLAINTEXT://{self.host}:{self.port}"
         linked = self.job_listener, self.writers_listener
         listeners = _listeners(linked, listener, f"CONTROLLER://{HOST}:{self.controller_port}")
@@ -130,7 +180,6 @@ class TortureNode(KafkaNode):
         return LinkedListener(WRITERS)
 
     def more_settings(self) -> str:
-        """See `Kafka.more_settings`."""
         settings = super().more_settings() + _FORGETS_SOON
         if self.is_controller:
             return settings
@@ -152,7 +201,6 @@ class Brokers:
 
     @property
     def job_bootstrap(self) -> str:
-        """The addresses for the job."""
         return ",".join(listener.bootstrap for listener in self.job_listeners())
 
     @property
@@ -166,7 +214,6 @@ class Brokers:
         return listeners[number % len(listeners)]
 
     def job_listeners(self) -> list[LinkedListener]:
-        """The job's links to all brokers."""
         return [node.job_listener for node in self._nodes()]
 
     def writers_listeners(self) -> list[LinkedListener]:
@@ -244,6 +291,5 @@ def running_brokers(data: Path, count: int) -> Iterator[TortureKafka | Brokers]:
 def create_replicated(
     kafka: TortureKafka | Brokers, topic: str, partitions: int, config: Mapping[str, str] | None = None
 ) -> None:
-    """Create a topic with a replica on each broker."""
     replication = kafka.cluster.broker_count if isinstance(kafka, Brokers) else 1
     create_topic(kafka.bootstrap, topic, partitions, replication=replication, config=config)

@@ -9,16 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from tests.torture.counting import check_counts, counted
 from tests.torture.excuses import Excuses
 from tests.torture.found import check_order, may_be_unfound
 from tests.torture.found import show as show_question
 from tests.torture.oracle import is_same, show
 from tests.torture.past import check_as_of, check_history
-from tests.torture.slowness import SLOW_NODE
 from tests.torture.sources import SERVER, STORE
 from tests.torture.stack import slot_of
-from tests.torture.witness import NO_ANSWER
+from tests.torture.views import check_counts, counted
+from tests.torture.witness import NO_ANSWER, SLOW_NODE
 
 from keylane.state.lanes import lane_of_key
 
@@ -26,10 +25,9 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Iterable, Iterator, Sequence
 
-    from tests.torture.acknowledged import Acknowledged
     from tests.torture.faults.world import Trouble
     from tests.torture.found import Question
-    from tests.torture.oracle import KeyLog, Log, Logged
+    from tests.torture.oracle import Acknowledged, KeyLog, Log, Logged
     from tests.torture.reading import Seen
     from tests.torture.stack import TortureStack
 

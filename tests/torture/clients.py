@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from tests.servers.own import CLOCK
-from tests.torture.results import OF_SERVER, Sent, results_of
 from tests.torture.stack import wait_until
+from tests.torture.written import OF_SERVER, Sent, results_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -185,7 +185,6 @@ class Client:
 
 
 def keys_of(schedule: Schedule, client: str) -> list[bytes]:
-    """The keys of a client in a schedule."""
     return [b"%b%b-%d" % (schedule.prefix, client.encode(), number) for number in range(KEYS)]
 
 

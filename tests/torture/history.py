@@ -1,18 +1,24 @@
-"""The history of a schedule as JSON, for a replay: its steps, what each did and when, and every fault."""
+"""The history of a schedule as JSON, for a replay: its steps, what each did and when, and every fault.
+
+A schedule that failed is shortened: steps are dropped for as long as it still fails.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from tests.torture.schedule import Event, Pause, Produce, Schedule, Step, Write
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.torture.run import Outcome
+
 
 _NAMES = ("step", "kind")
 _KINDS = {"produce": Produce, "event": Event, "pause": Pause}
@@ -82,3 +88,35 @@ def decode_step(data: dict[str, Any]) -> Step:
         fields["writes"] = tuple(Write(*write) for write in data["writes"])
     step: Step = class_(**fields)
     return step
+
+
+TRIES = 12
+SECONDS = 300
+
+
+def shrink(
+    schedule: Schedule, fails: Callable[[Schedule], bool], tries: int = TRIES, seconds: float = SECONDS
+) -> Schedule:
+    """Return the shortest schedule found that fails; `fails` runs one.
+
+    First halves of the steps are left out, then quarters, at last single ones, within a number of tries and a
+    time. Each try has keys of its own. A schedule that fails by chance may be kept longer than it need be.
+    """
+    until = time.monotonic() + seconds
+    best, size, tried = schedule, len(schedule.steps) // 2, 0
+    while size:
+        begin = 0
+        while begin < len(best.steps):
+            if tried == tries or time.monotonic() > until:
+                return best
+            rest = best.steps[:begin] + best.steps[begin + size :]
+            if not rest:
+                break
+            tried += 1
+            candidate = dataclasses.replace(schedule, steps=rest, run=schedule.run + tried)
+            if fails(candidate):
+                best = candidate
+            else:
+                begin += size
+        size //= 2
+    return best

@@ -20,8 +20,8 @@ from tests.servers.standing import READY, START_S, plain_variables
 from tests.support.builders import FUNCTIONS, an_event
 from tests.support.replies import Reply
 from tests.torture import outside_server
+from tests.torture.brokers import WritersPassword
 from tests.torture.over_http import ServerConnection
-from tests.torture.passwords import WritersPassword
 from tests.torture.sources import TIMEOUT_MS as READ_TIMEOUT_MS
 
 from keylane.errors import KeylaneError
@@ -62,7 +62,6 @@ class FunctionHost:
         self._lock = threading.Lock()
 
     def ask(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Reply | None:
-        """See `Host.ask`."""
         answer = self.invoke(an_event(method, path, headers=dict(headers), body=body))
         return None if answer is None else Reply(answer["statusCode"], {}, answer["body"].encode())
 
@@ -88,14 +87,12 @@ class ServerHost:
         self._connection = ServerConnection(port)
 
     def ask(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Reply | None:
-        """See `Host.ask`."""
         try:
             return self._connection.ask(method, path, headers, body)
         except KeylaneError:
             return None
 
     def close(self) -> None:
-        """See `ServerConnection.close`."""
         self._connection.close()
 
 

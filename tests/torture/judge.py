@@ -10,9 +10,9 @@ from collections import deque
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from tests.torture.acknowledged import Acknowledged
 from tests.torture.answers import Answers
 from tests.torture.checks import Facts, ReaderCheck
+from tests.torture.oracle import Acknowledged
 from tests.torture.reading import Seen
 from tests.torture.sources import SERVER
 

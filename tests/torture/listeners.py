@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
-import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.servers.own import CLOCK
+from tests.torture.background import Background, change_reader
 from tests.torture.configurations import COMPACTED, RETAINED, SIDE
-from tests.torture.sources import LAYOUT_TTL_S, TERMS, read_key
+from tests.torture.sources import TERMS, read_key
 
-from keylane.adapters.kafka.admin import KafkaAdmin, ReaderSettings
-from keylane.adapters.kafka.reader import KafkaReader
-from keylane.api.reads.change_sources import LOG_TIMEOUT_MS, KeyChanges, TopicChanges
+from keylane.api.reads.change_sources import KeyChanges, TopicChanges
 from keylane.api.reads.changes import LAST_OFFSETS, LAST_POSITION, ChangesRequest, any_key
 from keylane.errors import KeylaneError, Unavailable
 from keylane.model.changes import ABSENT, GAP, RECORD
-from keylane.ports import WaitBudget
 from keylane.query.changes import ChangeReader
-from keylane.query.decoding import ValueDecoder
-from keylane.query.layouts import Layouts
-from keylane.query.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -88,7 +83,6 @@ class Listener:
                 time.sleep(min(left_s, _PAUSE_S))
 
     def hear(self, began_s: float, events: Sequence[ChangeEvent]) -> None:
-        """Take events."""
         for event in events:
             self.last_id = event.id or self.last_id
         if events:
@@ -118,7 +112,6 @@ class SideListener(Listener):
         self._unsure_since_ms: int | None = reader.store.clock.now_ms()
 
     def listen(self, stay_s: float) -> None:
-        """See `Listener.listen`."""
         if self._left_s < self.journal.forgets_since_s:
             self._unsure_since_ms = self._reader.store.clock.now_ms()
         try:
@@ -134,7 +127,6 @@ class SideListener(Listener):
             self.has = {key: position_of(answer) for key, answer in answers.items()}
 
     def hear(self, began_s: float, events: Sequence[ChangeEvent]) -> None:
-        """See `Listener.hear`."""
         super().hear(began_s, events)
         for event in events:
             if event.name == GAP:
@@ -160,69 +152,39 @@ def position_in(event: ChangeEvent) -> str:
     return after.partition('"')[0]
 
 
-class Listeners:
+class Listeners(Background):
     """A thread with clients of every topic and of some keys, which connect one after the other."""
 
     def __init__(self, stack: TortureStack, seed: int) -> None:
+        super().__init__("listeners")
         self._stack = stack
         self._source = random.Random(f"{seed}/listeners")
-        self._state = stack.reader_state()
-        store = Store(self._state, Layouts(self._state, CLOCK, LAYOUT_TTL_S), CLOCK)
-        self._log = KafkaReader(KafkaAdmin(ReaderSettings(stack.kafka.bootstrap, LOG_TIMEOUT_MS)))
-        self._reader = ChangeReader(
-            store, lambda: self._log, lambda **_: ValueDecoder(_no_schemas, WaitBudget(0, CLOCK))
-        )
+        self._connections = contextlib.ExitStack()
+        self._reader = self._connections.enter_context(change_reader(stack))
         self.topics = [Listener(self._reader, topic) for topic in stack.shapes]
         self.sides = [
             SideListener(self._reader, topic, self._keys_of(topic), stack.journals[topic])
             for topic in (SIDE, COMPACTED, RETAINED)
         ]
         self.keys: list[Listener] = []
-        self.broken: list[str] = []
-        self._goes_on, self._is_idle, self._stop = (threading.Event() for _ in range(3))
-        self._thread = threading.Thread(target=self._run, daemon=True, name="listeners")
-        self._thread.start()
 
     def listen_to(self, keys: Sequence[tuple[str, bytes]]) -> None:
         """Listen from now on, to some of these keys too."""
         chosen = self._source.sample(keys, min(KEYS_AT_ONCE, len(keys)))
         self.keys = [Listener(self._reader, topic, key) for topic, key in chosen]
-        self._is_idle.clear()
-        self._goes_on.set()
-
-    def rest(self, within_s: float = 60) -> None:
-        """Listen no more; whoever called may use the listeners."""
-        self._goes_on.clear()
-        if not self._is_idle.wait(within_s) and not self.broken:
-            self.broken.append(f"the listeners have not come to rest within {within_s:.0f} s")
+        self.begin()
 
     def close(self) -> None:
-        self._stop.set()
-        self._goes_on.set()
-        self._thread.join(20)
-        self._log.close()
-        self._state.close()
+        super().close()
+        self._connections.close()
 
     def _keys_of(self, topic: str) -> Callable[[], list[bytes]]:
         return lambda: [key for name, key in list(self._stack.side_keys) if name == topic]
 
-    def _run(self) -> None:
+    def _act(self) -> None:
+        listener = self._source.choice([*self.topics, *self.sides, *self.keys])
         try:
-            while not self._stop.is_set():
-                if not self._goes_on.is_set():
-                    self._is_idle.set()
-                    self._goes_on.wait()
-                    continue
-                listener = self._source.choice([*self.topics, *self.sides, *self.keys])
-                try:
-                    listener.listen(self._source.choice(_STAYS_S))
-                except KeylaneError:
-                    # A problem ends the stream, or refuses it: the client comes back later.
-                    time.sleep(_PAUSE_S)
-        except Exception as error:  # noqa: BLE001 - any other error is a finding
-            self.broken.append(f"a listener broke: {error!r}")
-            self._is_idle.set()
-
-
-def _no_schemas():
-    raise AssertionError("no topic has a schema")
+            listener.listen(self._source.choice(_STAYS_S))
+        except KeylaneError:
+            # A problem ends the stream, or refuses it: the client comes back later.
+            time.sleep(_PAUSE_S)

@@ -12,7 +12,7 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from tests.torture.faults import broker, forgetting, job, network, redis, tables, topics, writes
+from tests.torture.faults import job, outages, redis, tables, topics
 from tests.torture.faults.world import Trouble, World
 
 if TYPE_CHECKING:
@@ -31,20 +31,20 @@ FAULTS: dict[str, tuple[str, Callable[[World, Event], None]]] = {
     "zombie": ("job", job.zombie),
     "clock-jump": ("job", job.clock_jump),
     "switch-layout": ("job", job.switch_layout),
-    "kill-broker": ("broker", broker.kill_broker),
-    "pause-broker": ("broker", broker.pause_broker),
-    "hang-transaction": ("broker", broker.hang_transaction),
+    "kill-broker": ("broker", outages.kill_broker),
+    "pause-broker": ("broker", outages.pause_broker),
+    "hang-transaction": ("broker", outages.hang_transaction),
     "recreate-topic": ("broker", topics.recreate_topic),
     "grow-topic": ("broker", topics.grow_topic),
     "lose-log": ("broker", topics.lose_log),
     "grow-table": ("broker job", tables.grow_table),
     "large-values": ("broker job redis", tables.write_large_values),
-    "clean-log": ("broker", forgetting.clean_log),
-    "miss-deletions": ("broker job", forgetting.miss_deletions),
+    "clean-log": ("broker", topics.clean_log),
+    "miss-deletions": ("broker job", topics.miss_deletions),
     # A failover takes back what was read, and the log no longer has it: tombstones last too shortly here.
-    "grow-compacted": ("broker redis", forgetting.grow_compacted),
-    "delete-records": ("broker", forgetting.delete_records),
-    "grow-and-forget": ("broker", forgetting.grow_and_forget),
+    "grow-compacted": ("broker redis", topics.grow_compacted),
+    "delete-records": ("broker", topics.delete_records),
+    "grow-and-forget": ("broker", topics.grow_and_forget),
     "kill-primary": ("redis", redis.kill_primary),
     "pause-primary": ("redis", redis.pause_primary),
     "lose-writes": ("redis", redis.lose_writes),
@@ -58,15 +58,15 @@ FAULTS: dict[str, tuple[str, Callable[[World, Event], None]]] = {
     "flush-functions": ("redis", redis.flush_functions),
     "out-of-memory": ("redis", redis.run_out_of_memory),
     "reshard": ("redis", redis.reshard),
-    "part-job": ("redis", network.part_job),
-    "part-readers": ("redis", network.part_readers),
-    "slow-links": ("redis", network.slow_links),
-    "part-kafka": ("broker", network.part_kafka),
-    "lose-acks": ("broker writers", writes.lose_acks),
-    "rotate-password": ("broker writers", writes.rotate_password),
-    "refuse-record": ("writers", writes.refuse_record),
-    "kill-drain": ("writers", writes.kill_drain),
-    "freeze-function": ("writers", writes.freeze_function),
+    "part-job": ("redis", outages.part_job),
+    "part-readers": ("redis", outages.part_readers),
+    "slow-links": ("redis", outages.slow_links),
+    "part-kafka": ("broker", outages.part_kafka),
+    "lose-acks": ("broker writers", outages.lose_acks),
+    "rotate-password": ("broker writers", outages.rotate_password),
+    "refuse-record": ("writers", outages.refuse_record),
+    "kill-drain": ("writers", outages.kill_drain),
+    "freeze-function": ("writers", outages.freeze_function),
 }
 """The parts that each kind of event breaks, in the order of their names, and what carries it out."""
 

@@ -1,11 +1,13 @@
 """What the state must be: a fold of the log in plain Python, by the order rule in docs/decisions.
 
-It shares only the partitioner with the writer.
+It shares only the partitioner with the writer. When each write was acknowledged says what an answer that is
+complete as of a later time must contain: one machine has the clocks of producers, job and readers.
 """
 
 from __future__ import annotations
 
 import bisect
+import threading
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,9 +24,48 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from tests.torture.schedule import Shape
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from keylane.model.kafka import TopicPartition as Source
     from keylane.model.records import Record
+
+
+class Acknowledged:
+    """Of each partition, the offsets acknowledged so far by time.
+
+    A record in a transaction counts as acknowledged once the commit has returned.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._times_ms: dict[Source, list[float]] = {}
+        self._next_offsets: dict[Source, list[int]] = {}
+
+    def note(self, at_ms: float, positions: Iterable[tuple[str, int, int]]) -> None:
+        """Add topic, partition and offset of records whose acknowledgement arrived by `at_ms`."""
+        highest: dict[Source, int] = {}
+        for topic, partition, offset in positions:
+            source = topic, partition
+            highest[source] = max(offset, highest.get(source, -1))
+        with self._lock:
+            for source, offset in highest.items():
+                times_ms = self._times_ms.setdefault(source, [])
+                next_offsets = self._next_offsets.setdefault(source, [])
+                # The time comes last: `next_offset` looks for it, without the lock.
+                next_offsets.append(max(offset + 1, next_offsets[-1] if next_offsets else 0))
+                # A clock that goes back makes no earlier write due.
+                times_ms.append(max(at_ms, times_ms[-1] if times_ms else 0))
+
+    def ends(self) -> dict[Source, int]:
+        """Of each partition the offset behind all that were acknowledged."""
+        with self._lock:
+            return {source: offsets[-1] for source, offsets in self._next_offsets.items()}
+
+    def next_offset(self, topic: str, partition: int, before_ms: float) -> int:
+        """Everything below this offset of the partition was written before a time; 0: nothing was."""
+        source = topic, partition
+        index = bisect.bisect_left(self._times_ms.get(source, ()), before_ms)
+        return self._next_offsets[source][index - 1] if index else 0
 
 
 _END = 1 << 63
@@ -165,7 +206,6 @@ class Log:
         return {key for _, key in offsets[at:until]}
 
     def keys_of(self, topic: str) -> list[bytes]:
-        """The keys that have records in a topic."""
         return [key for (name, key), log in self.keys.items() if name == topic and log.records]
 
     def ends(self, within_s: float = 60) -> dict[tuple[str, int], int]:

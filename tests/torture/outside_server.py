@@ -26,7 +26,6 @@ SLOW_FILE = "TORTURE_SLOW_FILE"
 
 
 def build() -> worker.ServerProcess:
-    """See `keylane_server.worker.build`."""
     link_all_clusters({int(port): proxy for port, proxy in json.loads(os.environ[PORTS]).items()})
     note_slowness(Path(os.environ[SLOW_FILE]))
     return worker.build()

@@ -103,13 +103,11 @@ class ServerSource:
         return self._awaited(position, lambda headers: self._one(topic, key, "", headers))
 
     def many(self, topic: str, keys: Sequence[bytes]) -> Mapping[bytes, Found]:
-        """See `Source.many`."""
         body = json.dumps({"keys": [key.decode() for key in keys]}).encode()
         reply = self._ask("POST", f"/topics/{topic}/keys:read", topic, body=body)
         return dict(self._answers.many(topic, keys, reply))
 
     def joined(self, topics: Sequence[str], key: bytes) -> Sequence[Found]:
-        """See `Source.joined`."""
         if len(topics) == 1:
             return [self.latest(topics[0], key, None)]
         reply = self._ask("GET", f"/join/{_quote(key)}?topics={','.join(topics)}", topics[0])
@@ -118,7 +116,6 @@ class ServerSource:
     def page(
         self, topic: str, prefix: bytes, after: bytes | None, known: Sequence[bytes], limit: int
     ) -> Page:
-        """See `Source.page`."""
         bounds = {"prefix": prefix}
         if after is not None:
             bounds = {"from": after + b"\0", "to": Span.of_prefix(prefix).high or b""}
@@ -152,11 +149,9 @@ class ServerSource:
             cursor = {"cursor": reply.document["next"]}
 
     def as_of(self, topic: str, key: bytes, at_ms: int) -> Found:
-        """See `Source.as_of`."""
         return self._one(topic, key, f"?as_of={at_ms}", {})._replace(is_exact=False)
 
     def windows(self, view: str, key: bytes) -> Counts:
-        """See `Source.windows`."""
         windows = self._ask("GET", f"/views/{view}/keys/{_quote(key)}?limit=1000", view).document["windows"]
         return {(each.get("start"), each.get("end")): each["values"]["n"] for each in windows}
 
@@ -169,7 +164,6 @@ class ServerSource:
         after: Any,
         position: Position | None = None,
     ) -> FoundPage:
-        """See `Source.find`."""
         more = [("cursor", after)] if after else []
         query = urlencode([*question.query(), ("limit", limit), *more])
         path = f"/topics/{topic}/find?{query}"
@@ -183,7 +177,6 @@ class ServerSource:
         return int(reply.document["count"]), self._answers.absent(topic, known, reply)
 
     def close(self) -> None:
-        """See `ServerConnection.close`."""
         self._connection.close()
 
     def _awaited(self, position: Position | None, ask: Callable[[Mapping[str, str]], T]) -> T:

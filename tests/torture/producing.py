@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from tests.servers.own import CLOCK
-from tests.torture.acknowledged import Acknowledged
 from tests.torture.configurations import DOCUMENTS
-from tests.torture.documents import document
 from tests.torture.found import document_with_fields
+from tests.torture.oracle import Acknowledged
 from tests.torture.schedule import Write
+from tests.torture.views import document
 
 from keylane import routing
 from keylane.model.records import WHOLE_KEY, Position

@@ -15,18 +15,57 @@ from tests.torture.listeners import Listeners
 from tests.torture.over_http import ServerSource
 from tests.torture.reading import Reads, Seen
 from tests.torture.snapshots import Snapshots
-from tests.torture.sources import SERVER, STORE, WAIT_MS, NoAnswer, StoreSource
+from tests.torture.sources import SERVER, STORE, TERMS, WAIT_MS, NoAnswer, StoreSource
 from tests.torture.stack import rest
 from tests.torture.synced import SyncedTopics
-from tests.torture.tags import TagReads
 
+from keylane.api.reads.key import KnownTags, ReadKeyRequest, render_record
 from keylane.errors import KeylaneError
+from keylane.ports import WaitBudget
+from keylane.query.decoding import ValueDecoder
+from keylane.query.latest import NO_WAIT, Wait, read_latest
 
 if TYPE_CHECKING:
     from tests.torture.sources import Source
     from tests.torture.stack import TortureStack
 
     from keylane.model.records import Position
+    from keylane.query.store import Store
+
+
+_NOT_MODIFIED = 304
+
+
+class TagReads:
+    """One reader that keeps each key's last value with its tag. `wrong`: a sentence for each false 304."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._held: dict[tuple[str, bytes], tuple[str, bytes | None]] = {}
+        self.wrong: list[str] = []
+        self.confirmed = 0
+
+    def read(self, topic: str, key: bytes) -> None:
+        """Read a key unless it is as it was. Raises KeylaneError."""
+        tag, value = self._held.get((topic, key), ("", None))
+        known = KnownTags.parse(tag) if tag else None
+        wait = Wait(is_known=known.has_answer) if known else NO_WAIT
+        request = ReadKeyRequest(topic, key, TERMS, wait, known=known)
+        answer = read_latest(self._store, topic, key, TERMS, wait)
+        decoder = ValueDecoder(lambda: None, WaitBudget(0, self._store.clock))  # type: ignore[arg-type, return-value]
+        response = render_record(answer, request, decoder, self._store.clock.now_ms())
+        if answer.record is None:
+            return
+        new_tag = response.headers["ETag"]
+        is_confirmed = response.status_code == _NOT_MODIFIED
+        self.confirmed += is_confirmed
+        if (is_confirmed or new_tag == tag) and answer.record.value != value:
+            self.wrong.append(
+                f"{topic}/{key.decode()}: {response.status_code} for {tag}, which was {value!r:.80}; the key "
+                f"has {answer.record.value!r:.80} at {answer.record.position}, {new_tag}"
+            )
+        self._held[topic, key] = new_tag, answer.record.value
+
 
 READERS = 3
 WAITERS = 2
@@ -54,6 +93,7 @@ class Readers:
         self.listeners = Listeners(stack, seed)
         self.snapshots = Snapshots(stack, seed)
         self.synced = SyncedTopics(stack, seed)
+        self._others = (self.listeners, self.snapshots, self.synced)
         self._keys: list[tuple[str, bytes]] = []
         self._positions: queue.Queue[tuple[str, bytes, Position]] = queue.Queue()
         self._seen: list[list[Seen]] = [[] for _ in range(READERS + WAITERS)]
@@ -69,7 +109,6 @@ class Readers:
             thread.start()
 
     def read_keys(self, keys: list[tuple[str, bytes]]) -> None:
-        """Read these from now on."""
         self._keys = keys
         self.listeners.listen_to(keys)
         self.snapshots.begin()
@@ -101,7 +140,7 @@ class Readers:
     @property
     def broken(self) -> list[str]:
         """Why readers have ended, if any have."""
-        return self._broken + self.listeners.broken + self.snapshots.broken + self.synced.broken
+        return self._broken + [each for one in self._others for each in one.broken]
 
     @property
     def confirmed(self) -> int:
@@ -116,9 +155,8 @@ class Readers:
         return taken
 
     def close(self) -> None:
-        self.listeners.close()
-        self.snapshots.close()
-        self.synced.close()
+        for each in self._others:
+            each.close()
         self._stop.set()
         for thread in self._threads:
             thread.join(WAIT_MS / 1000 + 10)

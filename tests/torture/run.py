@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.servers.own import CLOCK
 from tests.torture.checks import Facts, check_seen
-from tests.torture.counting import check_view
-from tests.torture.documents import check_documents
 from tests.torture.faults.world import Trouble
-from tests.torture.indexed import check_indexed
 from tests.torture.leftovers import KnownKeys, check_leftovers, check_replicas
 from tests.torture.nemesis import Nemesis
 from tests.torture.oracle import Log
@@ -21,12 +18,13 @@ from tests.torture.producing import Producers
 from tests.torture.readers import FAILED, Readers, count_by_source
 from tests.torture.schedule import Event, Pause, Produce, Schedule
 from tests.torture.scoped import ScopedReader
-from tests.torture.slowness import unexplained
 from tests.torture.snapshots import check_snapshots
 from tests.torture.sources import SERVER
 from tests.torture.stack import TortureStack, wait_until
-from tests.torture.stored import check_state, check_watermarks
+from tests.torture.stored import check_indexed, check_state, check_watermarks
 from tests.torture.streams import StreamChecks
+from tests.torture.views import check_documents, check_view
+from tests.torture.witness import unexplained
 from tests.torture.writing import Writers
 from tests.torture.written import Queued, check_written
 
@@ -118,7 +116,7 @@ class Tormentor:
             missing = self._wait_reached(ends, written_ms, within_s)
             if missing:
                 self.readers.drop_positions()
-            seen, lanes = self.readers.take(), self.readers.snapshots.rest()
+            seen, lanes = self.readers.take(), self.readers.snapshots.take()
             self.scoped.rest(is_at_rest=not missing)
             faults += blind(count_by_source(seen))
             nemesis.troubles += self._unplanned(before, nemesis.troubles, began_s)

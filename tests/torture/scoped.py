@@ -79,7 +79,6 @@ class ScopedReads(Reads):
         return CountSeen(topic, count, absent, is_last)
 
     def read_all(self, topic: str, keys: Sequence[bytes]) -> list[Seen]:
-        """Read all of the keys."""
         return [
             each
             for begin in range(0, len(keys), MANY)

@@ -9,6 +9,7 @@ import time
 from http.client import HTTPConnection, HTTPException
 from typing import TYPE_CHECKING, NamedTuple
 
+from tests.support.events import EventLines
 from tests.torture.answers import row_at
 from tests.torture.oracle import show
 from tests.torture.stack import wait_until
@@ -20,6 +21,7 @@ from keylane_local.process.ports import HOST
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from tests.support.events import ReceivedEvent
     from tests.torture.checks import Facts
     from tests.torture.oracle import Logged
     from tests.torture.rights import Rights
@@ -96,30 +98,25 @@ class ScopedStream:
                 if answer.status in {401, 403, 500}:
                     self.refused.append(f"{answer.status} {answer.read()[:500]!r}")
                 return
-            fields: dict[str, str] = {}
-            while line := answer.readline().decode():
-                if line != "\n":
-                    name, _, value = line.rstrip("\n").partition(": ")
-                    fields[name] = value
-                    continue
-                self._take(fields)
-                fields = {}
+            lines = EventLines()
+            while line := answer.readline():
+                if event := lines.take(line):
+                    self._take(event)
         finally:
             connection.close()
 
-    def _take(self, fields: Mapping[str, str]) -> None:
-        name, data = fields.get("event", ""), fields.get("data", "")
-        if name in {RECORD, ABSENT, LEFT}:
-            (row, value), _ = row_at(data, 0)
+    def _take(self, event: ReceivedEvent) -> None:
+        if event.name in {RECORD, ABSENT, LEFT}:
+            (row, value), _ = row_at(event.data, 0)
             place = row.get("partition", -1), row.get("offset", -1)
-            event = ShownEvent(name, row["key"].encode(), *place, value, "value" in row)
-            self.events.append(event)
-            self.latest[event.key] = event
-        elif name == GAP:
+            shown = ShownEvent(event.name, row["key"].encode(), *place, value, "value" in row)
+            self.events.append(shown)
+            self.latest[shown.key] = shown
+        elif event.name == GAP:
             self.since = None
             self.began_s = float("inf")
-        if self.since is None and self.began_s < float("inf") and (at := fields.get("id")):
-            self.since = LAST_OFFSETS.parse(at).next_offsets
+        if self.since is None and self.began_s < float("inf") and event.id:
+            self.since = LAST_OFFSETS.parse(event.id).next_offsets
 
 
 def check_stream(stream: ScopedStream, facts: Facts, rights: Rights, *, is_at_rest: bool) -> Iterator[str]:

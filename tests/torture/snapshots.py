@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
-from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.servers.own import CLOCK
+from tests.torture.background import Background, change_reader
 from tests.torture.checks import ReaderCheck
 from tests.torture.oracle import is_same, show
 from tests.torture.reading import Seen
-from tests.torture.sources import LAYOUT_TTL_S, TERMS
+from tests.torture.sources import TERMS
 
-from keylane.adapters.kafka.admin import KafkaAdmin, ReaderSettings
-from keylane.adapters.kafka.reader import KafkaReader
 from keylane.errors import KeylaneError
 from keylane.model.records import Answer
-from keylane.ports import WaitBudget
-from keylane.query.changes import ChangeReader
-from keylane.query.decoding import ValueDecoder
-from keylane.query.lane_snapshot import LOG_TIMEOUT_MS, LaneCut
-from keylane.query.layouts import Layouts
+from keylane.query.lane_snapshot import LaneCut
 from keylane.query.snapshot import SnapshotScan, TopicSnapshot
-from keylane.query.store import Store
 from keylane.state.lanes import lane_of_key
 
 if TYPE_CHECKING:
@@ -57,51 +49,25 @@ class _Rests(Exception):
     """The schedule is over: what is being read is given up."""
 
 
-@dataclass(slots=True)
-class Snapshots:
+class Snapshots(Background):
     """A thread that takes a snapshot of one topic after the other. `lanes`: what it got of them."""
 
-    stack: TortureStack
-    seed: int
-    lanes: list[ReadLane] = field(default_factory=list)
-    broken: list[str] = field(default_factory=list)
-    _goes_on: threading.Event = field(default_factory=threading.Event)
-    _is_idle: threading.Event = field(default_factory=threading.Event)
-    _counts: Counter[str] = field(default_factory=Counter)
-    _is_over: bool = False
-    _thread: threading.Thread | None = None
+    def __init__(self, stack: TortureStack, seed: int) -> None:
+        super().__init__("snapshots")
+        self.lanes: list[ReadLane] = []
+        self._stack, self._seed = stack, seed
+        self._source = random.Random(f"{seed}/snapshots")
 
-    def begin(self) -> None:
-        """Take snapshots from now on."""
-        self._is_idle.clear()
-        self._goes_on.set()
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, daemon=True, name="snapshots")
-            self._thread.start()
-
-    def rest(self, within_s: float = 60) -> list[ReadLane]:
-        """Take no more; return the lanes since the last call."""
-        self._goes_on.clear()
-        if self._thread and not self._is_idle.wait(within_s) and not self.broken:
-            self.broken.append(f"the snapshots have not come to rest within {within_s:.0f} s")
+    def take(self) -> list[ReadLane]:
+        """Rest; return the lanes since the last call."""
+        self.rest()
         taken, self.lanes = self.lanes, []
         self._counts["snapshots, lanes"] += len(taken)
         return taken
 
-    def counts(self) -> Counter[str]:
-        """How many lanes were compared since the last call, and how many snapshots ended early."""
-        taken, self._counts = self._counts, Counter()
-        return taken
-
-    def close(self) -> None:
-        self._is_over = True
-        self._goes_on.set()
-        if self._thread is not None:
-            self._thread.join(20)
-
     def check_at_rest(self, facts: Facts) -> Iterator[str]:
         """Take one where nothing is in the way any more: it must succeed, and be right."""
-        topic = random.Random(f"{self.seed}/{len(self.lanes)}/rest").choice(list(self.stack.shapes))
+        topic = random.Random(f"{self._seed}/{len(self.lanes)}/rest").choice(list(self._stack.shapes))
         until_s = time.monotonic() + _AT_REST_S
         while True:
             try:
@@ -114,24 +80,14 @@ class Snapshots:
                 time.sleep(_PAUSE_S)
         yield from check_snapshots(lanes, facts)
 
-    def _run(self) -> None:
-        source = random.Random(f"{self.seed}/snapshots")
+    def _act(self) -> None:
         try:
-            while not self._is_over:
-                if not self._goes_on.is_set():
-                    self._is_idle.set()
-                    self._goes_on.wait()
-                    continue
-                try:
-                    self.lanes.extend(self._take(source.choice(list(self.stack.shapes)), may_rest=True))
-                    self._counts["snapshots"] += 1
-                except (KeylaneError, _Rests) as error:
-                    # Lanes that were cut before are there: a problem ends the rest alone.
-                    self._counts[f"snapshots, {type(error).__name__.strip('_')}"] += 1
-                    time.sleep(_PAUSE_S)
-        except Exception as error:  # noqa: BLE001 - any other error is a finding
-            self.broken.append(f"a snapshot broke: {error!r}")
-            self._is_idle.set()
+            self.lanes.extend(self._take(self._source.choice(list(self._stack.shapes)), may_rest=True))
+            self._counts["snapshots"] += 1
+        except (KeylaneError, _Rests) as error:
+            # Lanes that were cut before are there: a problem ends the rest alone.
+            self._counts[f"snapshots, {type(error).__name__.strip('_')}"] += 1
+            time.sleep(_PAUSE_S)
 
     def _take(self, topic: str, *, may_rest: bool) -> Iterator[ReadLane]:
         """Yield the lanes of a snapshot as they are cut. Raises KeylaneError, _Rests."""
@@ -141,14 +97,7 @@ class Snapshots:
                 raise _Rests
             time.sleep(seconds)
 
-        clock = replace(CLOCK, pause_s=pause)
-        state = self.stack.reader_state()
-        log = KafkaReader(KafkaAdmin(ReaderSettings(self.stack.kafka.bootstrap, LOG_TIMEOUT_MS)))
-        store = Store(state, Layouts(state, clock, LAYOUT_TTL_S), clock)
-        reader = ChangeReader(
-            store, lambda: log, lambda **_: ValueDecoder(_no_registry, WaitBudget(0, clock))
-        )
-        try:
+        with change_reader(self._stack, replace(CLOCK, pause_s=pause)) as reader:
             snapshot = TopicSnapshot(reader, topic, SnapshotScan(), TERMS)
             rows: dict[bytes, Record] = {}
             began_s = time.monotonic()
@@ -163,9 +112,6 @@ class Snapshots:
                     else:
                         rows[key] = record
             snapshot.end()
-        finally:
-            log.close()
-            state.close()
 
 
 def check_snapshots(lanes: list[ReadLane], facts: Facts) -> Iterator[str]:
@@ -205,7 +151,3 @@ def _check_stray(lane: ReadLane, key: bytes, record: Record | None, key_log: Key
             f"{where}: a snapshot has the stray {show(record)};"
             f" below {record.partition}:{end} it is {show(due)}"
         )
-
-
-def _no_registry() -> object:
-    raise AssertionError("no topic has a schema")

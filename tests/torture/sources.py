@@ -131,22 +131,18 @@ class StoreSource:
         self.store = Store(state, Layouts(state, CLOCK, LAYOUT_TTL_S), CLOCK)
 
     def latest(self, topic: str, key: bytes, position: Position | None) -> Found:
-        """See `Source.latest`."""
         return Found(read_latest(self.store, topic, key, TERMS, Wait(position, WAIT_MS if position else 0)))
 
     def many(self, topic: str, keys: Sequence[bytes]) -> Mapping[bytes, Found]:
-        """See `Source.many`."""
         lanes, _ = read_many(self.store, topic, keys, TERMS)
         return {key: Found(answer) for lane in lanes for key, answer in lane.rows()}
 
     def joined(self, topics: Sequence[str], key: bytes) -> Sequence[Found]:
-        """See `Source.joined`."""
         return [Found(answer) for answer in read_joined(self.store, topics, key, TERMS)]
 
     def page(
         self, topic: str, prefix: bytes, after: bytes | None, known: Sequence[bytes], limit: int
     ) -> Page:
-        """See `Source.page`."""
         scan = RangeScan(Span.of_prefix(prefix), limit=limit, after=after)
         page = read_range(self.store, topic, scan, TERMS)
         answers = {key: answer for key, answer in page.rows if isinstance(answer, Answer)}
@@ -154,16 +150,13 @@ class StoreSource:
         return Page({key: Found(answer, is_exact=False) for key, answer in answers.items()}, page.next_after)
 
     def history(self, topic: str, key: bytes) -> tuple[Found, Sequence[HistoryEntry]]:
-        """See `Source.history`."""
         page = read_history(self.store, topic, key, _WHOLE, TERMS)
         return Found(_absent(page.watermarks, key), is_exact=False), page.entries
 
     def as_of(self, topic: str, key: bytes, at_ms: int) -> Found:
-        """See `Source.as_of`."""
         return Found(read_as_of(self.store, topic, key, at_ms, TERMS), is_exact=False)
 
     def windows(self, view: str, key: bytes) -> Counts:
-        """See `Source.windows`."""
         page = read_windows(self.store, WindowScan(view, key, limit=1_000), TERMS)
         return {
             (window.start_ms, window.end_ms): int(json.loads(window.columns)["n"]) for window in page.rows
@@ -178,7 +171,6 @@ class StoreSource:
         after: Any,
         position: Position | None = None,
     ) -> FoundPage:
-        """See `Source.find`."""
         wait_ms = WAIT_MS if position else 0
         scan = FindScan(question.asked, question.order, limit, after, position, wait_ms, question.span)
         page = awaited(position, lambda: find(self.store, topic, scan, TERMS, lambda _, record: record))

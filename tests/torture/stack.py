@@ -25,8 +25,7 @@ from tests.torture.hosts import SLOW_FILE, Hosts, running_hosts
 from tests.torture.journal import Journal
 from tests.torture.links import LinkedCluster, Links
 from tests.torture.rights import StackIssuer
-from tests.torture.slowness import Slowness, WatchedState
-from tests.torture.witness import Witness
+from tests.torture.witness import Slowness, WatchedState, Witness
 
 from keylane import routing
 from keylane.adapters.redis.cluster import Cluster

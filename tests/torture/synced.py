@@ -7,12 +7,11 @@ taken in the midst of trouble. At rest each must be what the log comes to.
 from __future__ import annotations
 
 import random
-import threading
 import time
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from tests.servers.own import CLOCK
+from tests.torture.background import Background
 from tests.torture.checks import EXPIRY_MS
 from tests.torture.oracle import show
 from tests.torture.streams import has_lost_writes, is_value
@@ -34,36 +33,21 @@ _PAUSE_S = 0.1
 EQUAL_WITHIN_S = 90
 
 
-class SyncedTopics:
+class SyncedTopics(Background):
     """The mappings, and the thread that begins them."""
 
     def __init__(self, stack: TortureStack, seed: int) -> None:
-        self.broken: list[str] = []
+        super().__init__("mappings")
         self._stack = stack
         self._source = random.Random(f"{seed}/synced")
         self._client = Client(f"http://{HOST}:{stack.hosts.server_port}")
         self._kept: dict[str, SyncedTopic[Any]] = {}
         self._fresh: tuple[str, SyncedTopic[Any]] | None = None
-        self._counts: Counter[str] = Counter()
-        self._goes_on, self._is_idle, self._stop = (threading.Event() for _ in range(3))
-        self._thread = threading.Thread(target=self._run, daemon=True, name="synced")
-        self._thread.start()
-
-    def begin(self) -> None:
-        """Begin mappings from now on."""
-        self._is_idle.clear()
-        self._goes_on.set()
-
-    def counts(self) -> Counter[str]:
-        """How many mappings have begun since the last call, and how many could not."""
-        taken, self._counts = self._counts, Counter()
-        return taken
 
     def check_at_rest(self, facts: Facts) -> Iterator[str]:
         """Begin no more, and compare each mapping with the log, which has come to rest."""
-        self._goes_on.clear()
-        if not self._is_idle.wait(EQUAL_WITHIN_S) and not self.broken:
-            yield f"mappings have not come to rest within {EQUAL_WITHIN_S} s"
+        self.rest(EQUAL_WITHIN_S)
+        if self.broken:
             return
         until_s = time.monotonic() + EQUAL_WITHIN_S
         for topic in self._stack.shapes:
@@ -78,29 +62,18 @@ class SyncedTopics:
             yield from compare(topic, records, facts)
 
     def close(self) -> None:
-        self._stop.set()
-        self._goes_on.set()
-        self._thread.join(20)
+        super().close()
         for _, records in [*self._kept.items(), *([self._fresh] if self._fresh else [])]:
             records.__exit__(None, None, None)
         self._client.close()
 
-    def _run(self) -> None:
-        try:
-            while not self._stop.is_set():
-                if not self._goes_on.is_set():
-                    self._is_idle.set()
-                    self._goes_on.wait()
-                    continue
-                missing = [topic for topic in self._stack.shapes if topic not in self._kept]
-                if missing:
-                    self._begin_kept(missing[0])
-                else:
-                    self._begin_fresh(self._source.choice(list(self._stack.shapes)))
-                self._stop.wait(self._source.choice(_STAYS_S) + _PAUSE_S)
-        except Exception as error:  # noqa: BLE001 - any other error is a finding
-            self.broken.append(f"a mapping broke: {error!r}")
-            self._is_idle.set()
+    def _act(self) -> None:
+        missing = [topic for topic in self._stack.shapes if topic not in self._kept]
+        if missing:
+            self._begin_kept(missing[0])
+        else:
+            self._begin_fresh(self._source.choice(list(self._stack.shapes)))
+        self._stop.wait(self._source.choice(_STAYS_S) + _PAUSE_S)
 
     def _begin_kept(self, topic: str) -> bool:
         begun = self._begin(topic)

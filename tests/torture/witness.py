@@ -1,8 +1,4 @@
-"""Asks every node the same as the readers can reach it, and knows when no node of a shard answered anybody.
-
-On a machine that is too busy a read fails in time, as it should. Whether it had to is not for the code under
-test to say: a witness with connections of its own does.
-"""
+"""What no schedule has planned: nodes that a reader gave up on, shards of which no node answers anybody."""
 
 from __future__ import annotations
 
@@ -15,10 +11,73 @@ from typing import TYPE_CHECKING
 
 from tests.torture.faults.world import Trouble
 
+from keylane.adapters.redis.replicas import UNHEALTHY_FOR_S
+from keylane.adapters.redis.state import RedisState
 from keylane_local.process.ports import HOST
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from keylane.adapters.redis.cluster import ClusterClient
+    from keylane.adapters.redis.connections import Node
+    from keylane.ports import Deadline
+
+
+SLOW_NODE = "slow-node"
+
+
+class WatchedState(RedisState):
+    """Calls `note` with a slot of each node that did not answer."""
+
+    def __init__(self, cluster: ClusterClient, note: Callable[[int], None]) -> None:
+        super().__init__(cluster)
+        self._note = note
+
+    def _mark_unhealthy(self, node: Node, deadline: Deadline) -> None:
+        super()._mark_unhealthy(node, deadline)
+        slot = next((slot for slot, nodes in enumerate(self._slot_map.slots) if node in nodes), None)
+        if slot is not None:
+            self._note(slot)
+
+
+class Slowness:
+    """The times of a stack's readers; all threads add to it. `file`: those of the server."""
+
+    def __init__(self, shard_of: Callable[[int], int], file: Path) -> None:
+        self._shard_of = shard_of
+        self._noted: list[tuple[int, float]] = []  # shard, monotonic seconds
+        self._file = file
+        self._read_bytes = 0
+
+    def note(self, slot: int) -> None:
+        """A node of the slot did not answer."""
+        self._noted.append((self._shard_of(slot), time.monotonic()))
+
+    def take(self) -> Sequence[Trouble]:
+        """The times of shards since the last call."""
+        taken, self._noted = self._noted + self._of_server(), []
+        return [Trouble(SLOW_NODE, shard, at_s, at_s + UNHEALTHY_FOR_S) for shard, at_s in taken]
+
+    def _of_server(self) -> list[tuple[int, float]]:
+        if not self._file.exists():
+            return []
+        with self._file.open("rb") as opened:
+            opened.seek(self._read_bytes)
+            lines = opened.read().decode().splitlines(keepends=True)
+        if lines and not lines[-1].endswith("\n"):
+            lines.pop()  # it is being written
+        self._read_bytes += sum(map(len, lines))
+        return [(self._shard_of(int(slot)), float(at_s)) for slot, at_s in map(str.split, lines)]
+
+
+def unexplained(found: Iterable[Trouble], troubles: Sequence[Trouble]) -> int:
+    """How many of the times that were found are in no other trouble of their shard."""
+    return sum(
+        not any(trouble.touches(each.shard, each.began_s, each.began_s) for trouble in troubles)
+        for each in found
+    )
+
 
 NO_ANSWER = "no-node-answers"
 SILENT_S = 1.0
@@ -97,7 +156,6 @@ class Witness:
 
 
 def in_all(periods: Sequence[Sequence[Period]]) -> Iterator[Period]:
-    """The periods that are in each of the lists."""
     for each in itertools.product(*periods):
         began_s, ended_s = max(begin for begin, _ in each), min(end for _, end in each)
         if began_s < ended_s:

@@ -65,8 +65,8 @@ def pytest_arguments(target: str) -> list[str]:
     return shlex.split(call)[3:]
 
 
-def start(arguments: list[str], to: Path) -> subprocess.Popen[str]:
-    """Begin to collect, without what takes most of the time and decides nothing here.
+def collect(arguments: list[str], to: Path) -> Collection:
+    """What a command collects, without what takes most of the time and decides nothing here.
 
     That is rewritten assertions, and the test cases that schemathesis makes, in the document's order.
     """
@@ -75,41 +75,22 @@ def start(arguments: list[str], to: Path) -> subprocess.Popen[str]:
     command += ["-p", "tests.support.collecting", "--collected-to", str(to)]
     # The workers of xdist sort the tests; these are not its workers, even if this test is in one.
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    with to.with_suffix(".log").open("w", encoding="utf-8") as log:
-        return subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env=variables,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-
-def end(process: subprocess.Popen[str], to: Path) -> Collection:
-    """Wait for what `start` began."""
-    code = process.wait(WITHIN_S)
-    assert code == 0, to.with_suffix(".log").read_text(encoding="utf-8")[-5_000:]
+    done = subprocess.run(
+        command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False, timeout=WITHIN_S
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-5_000:]
     found: dict[str, Any] = json.loads(to.read_text(encoding="utf-8"))
     return Collection(**found)
 
 
 @pytest.fixture(scope="module")
 def collections(tmp_path_factory: pytest.TempPathFactory) -> tuple[Collection, Collection]:
-    """What `make test` collects, and what a command does that names each marker of OWN_TARGETS."""
+    """What `make test` collects, and what a command does of the same files that names each marker."""
     folder = tmp_path_factory.mktemp("collected")
-    named = ["-m", " or ".join(OWN_TARGETS.values())]
-    begun = []
-    try:
-        for name, arguments in (("test", pytest_arguments("test")), ("named", named)):
-            to = folder / f"{name}.json"
-            begun.append((start(arguments, to), to))
-        gate, own = (end(*each) for each in begun)
-        return gate, own
-    finally:
-        for process, _ in begun:
-            process.kill()
-            process.wait(60)
+    gate = collect(pytest_arguments("test"), folder / "test.json")
+    own = set().union(*(gate.marked(marker) for marker in OWN_TARGETS.values()))
+    files = sorted({name.partition("::")[0] for name in own})
+    return gate, collect(["-m", " or ".join(OWN_TARGETS.values()), *files], folder / "named.json")
 
 
 @pytest.fixture(scope="module")

@@ -105,17 +105,19 @@ def seen() -> dict[str, Any]:
     }
 
 
-def seen_after(folder: Path, file: str, old: str, new: str) -> dict[str, Any]:
-    """As `seen`, of a copy of the layer in which one line has changed."""
+def seen_after(folder: Path, *changes: tuple[str, str, str]) -> dict[str, Any]:
+    """As `seen`, of a copy of the layer in which some lines have changed: file, old text, new text."""
     shutil.copytree(LAYER, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    changed = folder / "keylane" / file
-    text = changed.read_text(encoding="utf-8")
-    assert text.count(old) == 1, f"{file} does not state {old!r} once"
-    changed.write_text(text.replace(old, new), encoding="utf-8")
+    for file, old, new in changes:
+        changed = folder / "keylane" / file
+        text = changed.read_text(encoding="utf-8")
+        assert text.count(old) == 1, f"{file} does not state {old!r} once"
+        changed.write_text(text.replace(old, new), encoding="utf-8")
     program = "import json; from tests.unit.test_defaults import seen; print(json.dumps(seen()))"
+    path = f"{folder}{os.pathsep}{ROOT}"
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"},
+        env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
         check=False,
@@ -128,32 +130,24 @@ def test_pages_state_the_defaults_that_are_in_force():
     assert not missing()
 
 
-def test_a_changed_page_size_is_that_of_all_lists_and_documents(tmp_path):
+def test_a_changed_page_size_or_setting_is_that_of_all_lists_requests_and_documents(tmp_path):
     found = seen_after(
         tmp_path / "layer",
-        "api/http/common_parameters.py",
-        "PAGE_RECORDS, MOST_PAGE_RECORDS = 100, 1000",
-        "PAGE_RECORDS, MOST_PAGE_RECORDS = 37, 1000",
+        ("api/http/common_parameters.py", "MOST_PAGE_RECORDS = 100, 1000", "MOST_PAGE_RECORDS = 37, 1000"),
+        (
+            "config/table.py",
+            "        5_000,\n        bounds=(0, None),",
+            "        4_321,\n        bounds=(0, None),",
+        ),
     )
     assert found["pages"] == found["documented"] == [37] * 4
-    assert [each.partition(":")[0] for each in found["missing"]] == [
-        "docs/http/read.md",
-        "docs/http/kafka.md",
-    ]
-
-
-def test_a_changed_setting_is_that_of_requests_and_documents(tmp_path):
-    assert seen()["waits_ms"] == 5_000
-    found = seen_after(
-        tmp_path / "layer",
-        "config/table.py",
-        "        5_000,\n        bounds=(0, None),",
-        "        4_321,\n        bounds=(0, None),",
-    )
-    assert found["waits_ms"] == 4_321
+    assert (seen()["waits_ms"], found["waits_ms"]) == (5_000, 4_321)
     assert found["page_has_wait"]
-    assert {each.partition(":")[0] for each in found["missing"]} == {
-        "docs/http/read.md",
-        "docs/use/python-client.md",
-    }
     assert not seen()["page_has_wait"], "the page had this number before, and the test sees nothing"
+    named = [(each.partition(":")[0], "37" in each, "4.321" in each) for each in found["missing"]]
+    assert named == [
+        ("docs/http/read.md", True, False),
+        ("docs/http/read.md", False, True),
+        ("docs/http/kafka.md", True, False),
+        ("docs/use/python-client.md", False, True),
+    ]

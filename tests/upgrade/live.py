@@ -1,4 +1,7 @@
-"""A live upgrade: jobs and servers of two versions on the same Kafka and Redis, forward, back and forward."""
+"""A live upgrade: jobs and servers of two versions on the same Kafka and Redis, forward, back and forward.
+
+All code of a checkout's job and server comes from there, the servers' from here.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,16 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from tests.servers.own import create_topic, eventually
+from tests.servers.standing import StandingServer, ready
+from tests.support import jobs
 from tests.support import lanes as t
 from tests.support.jobs import State, epoch_of
-from tests.upgrade.processes import serving, start_job
+from tests.support.replies import Reply
+from tests.torture.mutants import environment_of
 from tests.upgrade.traffic import KEPT, LATE, ORDERS, PARTITIONS, STREAMED, TOPICS, Traffic, keys
 
 from keylane.adapters.redis.cluster import Cluster
+from keylane_local.process.ports import Ports
 from keylane_spark.lanes.lane import lanes_of
 
 if TYPE_CHECKING:
@@ -23,7 +30,28 @@ if TYPE_CHECKING:
 
     from tests.contract.hosts.checkouts import Checkout
     from tests.support.jobs import RunningJob
-    from tests.upgrade.processes import CheckoutServer
+
+
+def start_job(checkout: Checkout, kafka: str, redis: str, folder: Path, config: str) -> RunningJob:
+    """Start the checkout's job with a checkpoint folder of its own."""
+    path = environment_of(checkout.root)["PYTHONPATH"]
+    return jobs.start(kafka, redis, folder, config, PYTHONPATH=path)
+
+
+class CheckoutServer(StandingServer):
+    """The standing server of a checkout."""
+
+    def __init__(self, checkout: Checkout, variables: Mapping[str, str], log: Path) -> None:
+        self.port = Ports().any()
+        environment = checkout.server_environment(self.port, dict(variables), requires_tokens=False)
+        self._begin(log, checkout.server_command(), environment, checkout.root)
+
+    def ask(  # type: ignore[override]
+        self, method: str, path: str, body: str = "", headers: Mapping[str, str] | None = None
+    ) -> Reply:
+        """Send one request over a connection of its own."""
+        return Reply(*super().ask(method, path, body.encode() or None, **(headers or {})))
+
 
 OLD, NEW = "old", "new"
 TURNS = (OLD, NEW, OLD, NEW)
@@ -89,7 +117,6 @@ class LiveUpgrade:
         self.counts: dict[str, int] = {}
 
     def run(self, seed: int, say: Callable[[str], None]) -> None:
-        """Run all phases."""
         for topic in TOPICS:
             create_topic(self._kafka, topic, PARTITIONS, config=COMPACTED if topic == KEPT else None)
         with contextlib.ExitStack() as stack:
@@ -101,7 +128,9 @@ class LiveUpgrade:
                 "KEYLANE_STATE_TIMEOUT_MS": "5000",
             }
             servers = {
-                name: stack.enter_context(serving(each, variables, self._folder / f"{name}.log"))
+                name: stack.enter_context(
+                    ready(CheckoutServer(each, variables, self._folder / f"{name}.log"))
+                )
                 for name, each in self._checkouts.items()
             }
             stack.callback(self._end_jobs)

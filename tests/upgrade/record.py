@@ -25,12 +25,12 @@ from tests.contract.hosts.checkouts import Checkout
 from tests.contract.hosts.lambda_host import lambda_host
 from tests.servers import aws as stand_ins
 from tests.servers.own import create_topic, eventually, own_cluster, own_kafka
+from tests.servers.standing import ready
 from tests.support.events import listening
 from tests.support.jobs import State
 from tests.upgrade import sample
-from tests.upgrade.processes import CheckoutServer, serving, start_job
-from tests.upgrade.stored_keys import stored_keys
-from tests.upgrade.versions import LOG_CONFIG, Kept, append, ends_of, filled, topic_ids
+from tests.upgrade.live import CheckoutServer, start_job
+from tests.upgrade.versions import LOG_CONFIG, Kept, append, ends_of, filled, stored_keys, topic_ids
 
 from keylane_local.tools import project_root
 
@@ -286,7 +286,7 @@ def record(checkout: Checkout, to: Path) -> None:
         (data / "job").mkdir()
         recorder = Recorder(checkout, places, aws, data / "job")
         recorder.write_state()
-        with serving(checkout, recorder.variables(), data / "server.log") as server:
+        with ready(CheckoutServer(checkout, recorder.variables(), data / "server.log")) as server:
             queue, answers = recorder.queue(server), list(recorder.answers(server))
         keys = stored_keys(cluster.addresses, ["*"])
         to.mkdir(parents=True)

@@ -40,7 +40,6 @@ class SampleTopic:
     is_table: bool = False
 
     def home(self, key: bytes, partitions: int) -> int:
-        """The partition of a key."""
         return routing.partition_for(
             routing.partition_key(key, self.partition_by), partitions, self.partitioner
         )

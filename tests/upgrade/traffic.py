@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tests.support.events import ReceivedEvent
-    from tests.upgrade.processes import CheckoutServer
+    from tests.upgrade.live import CheckoutServer
 
 ORDERS, KEPT, DIRECT, LATE = "orders", "kept", "direct", "late"
 """With strays; with history, index and a view; written by the API; one that the new version serves first."""
@@ -42,7 +42,6 @@ IDLE_WITHIN_S = 300
 
 
 def keys() -> list[str]:
-    """The keys of each topic."""
     return [f"k{number}" for number in range(KEYS)]
 
 

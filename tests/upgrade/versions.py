@@ -11,6 +11,7 @@ Each version has a folder in `fixtures`:
     answers.jsonl       requests and what the version's server answered; ids of streams' first events
 
 `python -m tests.upgrade.record --to tests/upgrade/fixtures/VERSION` makes one of the present version.
+Its keys are text that can be reviewed: bytes are strings of U+0000 to U+00FF, one for each byte.
 """
 
 from __future__ import annotations
@@ -26,12 +27,93 @@ from confluent_kafka.admin import AdminClient
 from tests.servers.own import create_topic
 from tests.support import lanes as t
 from tests.upgrade.sample import TOPICS, Row
-from tests.upgrade.stored_keys import StoredKey, store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from redis.cluster import RedisCluster
     from tests.servers.aws import Aws
+
+
+class StoredKey(NamedTuple):
+    """A key, its type as Redis names it, its content, and in how many ms it expires (-1: never)."""
+
+    key: bytes
+    kind: str
+    content: Any
+    expires_in_ms: int
+
+    def to_json(self) -> str:
+        return json.dumps(
+            {"key": _text(self.key), self.kind: self.content, "expires_in_ms": self.expires_in_ms}
+        )
+
+    @classmethod
+    def from_json(cls, line: str) -> StoredKey:
+        fields = json.loads(line)
+        key, expires_in_ms = fields.pop("key"), fields.pop("expires_in_ms")
+        [(kind, content)] = fields.items()
+        return cls(_bytes(key), kind, content, expires_in_ms)
+
+
+def stored_keys(nodes: str, patterns: Iterable[str]) -> list[StoredKey]:
+    """All keys of a cluster that match one of the patterns, in order."""
+    with t.client(nodes) as client:
+        found = {
+            key
+            for pattern in patterns
+            for key in client.scan_iter(match=pattern, count=10_000, target_nodes="primaries")
+        }
+        return [_read(client, key) for key in sorted(found)]
+
+
+def store(nodes: str, keys: Iterable[StoredKey]) -> None:
+    """Write keys as they were, and wait until a replica of each has them."""
+    with t.client(nodes) as client:
+        for each in keys:
+            _write(client, each)
+            client.wait(1, 5_000, target_nodes=client.get_node_from_key(_text(each.key)))
+
+
+def _read(client: RedisCluster, key: bytes) -> StoredKey:
+    kind = client.type(key).decode()
+    content: Any
+    if kind == "string":
+        content = _text(client.get(key))
+    elif kind == "hash":
+        content = {_text(name): _text(value) for name, value in sorted(client.hgetall(key).items())}
+    elif kind == "zset":
+        content = [[_text(member), score] for member, score in client.zrange(key, 0, -1, withscores=True)]
+    elif kind == "list":
+        content = [_text(each) for each in client.lrange(key, 0, -1)]
+    else:
+        raise LookupError(f"{key!r} is a {kind}: how is it kept?")
+    return StoredKey(key, kind, content, client.pttl(key))
+
+
+def _write(client: RedisCluster, entry: StoredKey) -> None:
+    key, content = entry.key, entry.content
+    if entry.kind == "string":
+        client.set(key, _bytes(content))
+    elif entry.kind == "hash":
+        client.hset(key, mapping={_bytes(name): _bytes(value) for name, value in content.items()})
+    elif entry.kind == "zset":
+        client.zadd(key, {_bytes(member): score for member, score in content})
+    elif entry.kind == "list":
+        client.rpush(key, *map(_bytes, content))
+    else:
+        raise LookupError(f"{key!r} is a {entry.kind}: how is it stored?")
+    if entry.expires_in_ms >= 0:
+        client.pexpire(key, entry.expires_in_ms)
+
+
+def _text(data: bytes) -> str:
+    return data.decode("latin-1")
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("latin-1")
+
 
 FIXTURES = Path(__file__).with_name("fixtures")
 LOG_CONFIG = {"retention.ms": "-1"}
@@ -116,7 +198,6 @@ def versions() -> list[Version]:
 
 
 def topic_ids(kafka: str, topics: Iterable[str]) -> dict[str, str]:
-    """The ids that Kafka has given to topics."""
     admin = AdminClient({"bootstrap.servers": kafka})
     found = admin.describe_topics(TopicCollection(list(topics)))
     return {name: str(each.result(30).topic_id) for name, each in found.items()}

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka import Producer
 from tests.servers.own import create_topic, eventually
-from tests.servers.registry_double import serve_double
+from tests.servers.registry_double import RegistryDouble
 from tests.support.builders import a_topic
 
 from keylane_cli import new_project
@@ -123,7 +123,7 @@ def test_values_of_a_registry_are_looked_at_and_one_that_is_away_is_said(new, ka
     event = b'{"after":"{\\"_id\\": {\\"$oid\\": \\"a\\"}, \\"n\\": 1}","op":"c"}'
     producer.produce(topic, key=b'{"ID":{"scale":0,"value":"Bw=="}}', value=b"\0\0\0\0\7" + event)
     assert producer.flush(60) == 0
-    with serve_double() as registry:
+    with RegistryDouble() as registry:
         registry.has("/schemas/ids/7", {"schema": "{}", "schemaType": "JSON"})
         monkeypatch.setenv("KEYLANE_SCHEMA_REGISTRY_URL", registry.url)
         result = new(topic)

@@ -1,4 +1,7 @@
-"""Dead letters move back into the write-ahead log, in two SQS stand-ins, and then into a real Kafka."""
+"""Dead letters move back into the write-ahead log, in a stand-in of SQS, and then into a real Kafka.
+
+tests/contract/test_queue.py has what the log asks of SQS, in both stand-ins.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +32,10 @@ if TYPE_CHECKING:
     from click.testing import Result
 
 
-@pytest.fixture(params=["moto", "localstack"])
+@pytest.fixture
 def wal(request: pytest.FixtureRequest, kafka: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Log]:
-    """A write-ahead log in each of the two SQS stand-ins."""
-    aws = Aws(request.getfixturevalue(request.param).url)
+    """A write-ahead log in moto, or in the stand-in that a test names."""
+    aws = Aws(request.getfixturevalue(getattr(request, "param", "moto")).url)
     monkeypatch.setattr(dead_letters, "WAIT_S", 0)
     log = Log(aws, kafka, monkeypatch, fifo=True, deliveries=1)
     yield log
@@ -48,6 +51,7 @@ def send_to_the_dead_letters(wal: Log, topic: str, numbers: range) -> list[str]:
     return ids
 
 
+@pytest.mark.parametrize("wal", ["moto", "localstack"], indirect=True)
 def test_dead_letters_reach_kafka_in_order_with_their_ids_once_the_cause_is_fixed(wal: Log, kafka: str):
     topic = a_topic()
     ids = send_to_the_dead_letters(wal, topic, range(25))

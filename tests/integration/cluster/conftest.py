@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.support.only_if_named import leave_out
+from tests.support.order import leave_out
 
 if TYPE_CHECKING:
     import pytest

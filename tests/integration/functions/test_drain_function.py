@@ -1,4 +1,4 @@
-"""The write-ahead log from the produce function to Kafka: real functions, a real broker, AWS' stand-ins."""
+"""The write-ahead log from the produce function to Kafka: real functions, a real broker, moto for AWS."""
 
 from __future__ import annotations
 
@@ -102,15 +102,10 @@ class Log:
         self._drain.application.parts().deliveries.close()
 
 
-@pytest.fixture(params=["moto", "localstack"])
-def aws(request: pytest.FixtureRequest) -> Aws:
-    """Each of the stand-ins."""
-    return Aws(request.getfixturevalue(request.param).url)
-
-
 @pytest.fixture
-def wal(aws: Aws, kafka: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Log]:
-    log = Log(aws, kafka, monkeypatch, fifo=True)
+def wal(moto: Aws, kafka: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Log]:
+    """One of the stand-ins: tests/contract/test_queue.py shows that LocalStack does the same."""
+    log = Log(moto, kafka, monkeypatch, fifo=True)
     yield log
     log.close()
 
@@ -175,9 +170,9 @@ def test_an_unknown_topic_ends_in_the_dead_letters_and_holds_up_nothing(wal: Log
 
 
 def test_a_topic_that_comes_to_be_in_time_gets_its_records_long_before_the_queue_s_own_time_is_over(
-    aws: Aws, kafka: str, monkeypatch: pytest.MonkeyPatch
+    moto: Aws, kafka: str, monkeypatch: pytest.MonkeyPatch
 ):
-    wal = Log(aws, kafka, monkeypatch, fifo=True, visibility_s=600)
+    wal = Log(moto, kafka, monkeypatch, fifo=True, visibility_s=600)
     late = a_topic()
     wal.push({"topic": late, "key": "k", "data": "1"})
     wal.drain()
@@ -253,8 +248,8 @@ def test_a_function_that_dies_between_kafka_and_its_answer_leaves_duplicates_und
     assert [dict(message.headers())["keylane-id"].decode() for message in messages] == ids * 2
 
 
-def test_a_standard_queue_loses_nothing(aws: Aws, topic: str, kafka: str, monkeypatch: pytest.MonkeyPatch):
-    log = Log(aws, kafka, monkeypatch, fifo=False)
+def test_a_standard_queue_loses_nothing(moto: Aws, topic: str, kafka: str, monkeypatch: pytest.MonkeyPatch):
+    log = Log(moto, kafka, monkeypatch, fifo=False)
     expected = set()
     for number in range(20):
         log.push(*({"topic": topic, "key": key, "data": f"{key}{number}"} for key in ("a", "b")))
@@ -268,9 +263,9 @@ def test_a_standard_queue_loses_nothing(aws: Aws, topic: str, kafka: str, monkey
 
 
 def test_a_write_that_kafka_does_not_take_in_time_is_queued_where_that_is_set_and_written_later(
-    aws: Aws, topic: str, kafka: str, monkeypatch: pytest.MonkeyPatch
+    moto: Aws, topic: str, kafka: str, monkeypatch: pytest.MonkeyPatch
 ):
-    log = Log(aws, kafka, monkeypatch, fifo=True)
+    log = Log(moto, kafka, monkeypatch, fifo=True)
     monkeypatch.setenv("KEYLANE_KAFKA_BOOTSTRAP", f"{HOST}:{Ports().any()}")  # nobody there
     monkeypatch.setenv("KEYLANE_QUEUE_ON_FAILURE", "true")
     monkeypatch.setenv("KEYLANE_PRODUCE_TIMEOUT_MS", "3000")

@@ -182,18 +182,3 @@ def test_partitions_have_the_slots_and_shards_that_readers_use(
         200,
         {"kafka": True, "redis": True},
     )
-
-
-def test_redis_away_is_told_by_health_and_does_not_hide_what_kafka_knows(
-    kafka: str, topic: str, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("KEYLANE_KAFKA_BOOTSTRAP", kafka)
-    monkeypatch.setenv("KEYLANE_REDIS_NODES", "127.0.0.1:1")
-    monkeypatch.setenv("KEYLANE_STATE_TIMEOUT_MS", "200")
-    get = asking()
-    status, health = get("/health")
-    assert (status, health["ready"], health["parts"]["kafka"]["ready"]) == (503, False, True)
-    assert health["parts"]["redis"]["why"]
-    assert "127.0.0.1" not in json.dumps(health)
-    status, found = get(f"/topics/{topic}/partitions")
-    assert (status, found["state"]) == (200, "unavailable")

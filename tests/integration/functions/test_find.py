@@ -409,17 +409,6 @@ def test_a_forged_cursor_is_refused_or_a_page(
     assert ask(served.topic, limit="3", cursor=forged, **asked)["statusCode"] in {200, 400}
 
 
-def test_a_find_waits_for_a_position(ask: Ask, serve: Callable[..., Served]):
-    served = serve()
-    position = served.put(b"a", b'{"status": "open"}')
-    answer = ask(served.topic, {"Keylane-Min-Position": position}, status="open")
-    assert [record["key"] for record in answer["json"]["records"]] == ["a"]
-    partition, _, offset = position.partition(":")
-    later = {"Keylane-Min-Position": f"{partition}:{int(offset) + 1}", "Prefer": "wait=0.1"}
-    answer = ask(served.topic, later, status="open")
-    assert answer["statusCode"] in {409, 412, 503, 504}
-
-
 @pytest.mark.parametrize("first_goes", ["a record", "the watermark", "all but records"])
 def test_in_a_migrating_slot_a_find_waits_and_never_lacks_a_row(
     ask: Ask, serve: Callable[..., Served], cluster: Any, first_goes: str

@@ -85,21 +85,6 @@ def set_option(kafka: str, topic: str, name: str, value: str) -> None:
     eventually(lambda: admin.describe_configs([asked])[asked].result(10)[name].value == value)
 
 
-def test_delete_writes_a_tombstone_with_a_position_to_wait_for(produce: Produce, topic: str, kafka: str):
-    partition = routing.partition_for(b"k", 9)
-    assert produce("PUT", topic, b"k", body=b"v")["statusCode"] == 201
-    answer = produce("DELETE", topic, b"k")
-    assert answer["statusCode"] == 200
-    assert json.loads(answer["body"])["position"] == f"{partition}:1"
-    assert records_of(kafka, topic, partition) == [(b"k", b"v"), (b"k", None)]
-
-
-@pytest.mark.parametrize("key", [b"a/b", b"\x00\xff", b"100%", "flüge".encode()])
-def test_any_key_can_be_written(produce: Produce, topic: str, kafka: str, key: bytes):
-    assert produce("PUT", topic, key, body=b"v")["statusCode"] == 201
-    assert records_of(kafka, topic, routing.partition_for(key, 9)) == [(key, b"v")]
-
-
 def test_value_over_the_topics_own_limit_is_413_too(produce: Produce, topic: str, kafka: str):
     set_option(kafka, topic, "max.message.bytes", "1000")
     answers: list[dict[str, Any]] = []

@@ -8,8 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.servers.own import eventually
-from tests.support.builders import an_event, headers_of, problem_of
+from tests.support.builders import an_event, problem_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,15 +68,6 @@ def test_keys_come_in_order_from_all_lanes_a_page_at_a_time(ask: Ask, serve: Cal
     only = ask(path, prefix="ann|0", keys_only="true")["json"]["records"]
     assert only == [{"key": f"ann|0{day}", "key_format": "text"} for day in range(10)]
     assert keys(ask(path, prefix="YW5ufDE5", key_format="base64")) == ["ann|19"]
-
-
-def test_keys_whose_time_is_over_are_no_rows(ask: Ask, serve: Callable[..., Served]):
-    served = serve(index=True, ttl_ms=HOUR_MS)
-    served.put(b"stays", b"1")
-    served.put(b"goes", b"1", served.now_ms - HOUR_MS + 300)
-    path = f"/topics/{served.topic}/keys"
-    eventually(lambda: keys(ask(path)) == ["stays"])
-    assert keys(ask(path, keys_only="true")) == ["stays"]
 
 
 def count_of(ask: Ask, topic: str) -> int:
@@ -166,28 +156,6 @@ def test_a_history_comes_newest_first_with_its_tombstones(ask: Ask, serve: Calla
     assert [len(page["records"]) for page in pages] == [2, 2, 1]
     told = [record["position"] for page in pages for record in page["records"]]
     assert told == positions[5:0:-1]
-
-
-def test_a_record_can_be_read_as_of_a_moment(ask: Ask, serve: Callable[..., Served]):
-    served = serve(history_count=3)
-    first_ms = served.now_ms - 100_000
-    served.put(b"k", b"lost", first_ms - 1)
-    position = served.put(b"k", b"1", first_ms)
-    served.put(b"k", None, first_ms + 1_000)
-    served.put(b"k", b"2", first_ms + 2_000)
-    path = f"/topics/{served.topic}/keys/k"
-    at_first = ask(path, as_of=str(first_ms + 999), envelope="true")
-    assert (at_first["json"]["value"], at_first["json"]["position"]) == (1, position)
-    assert headers_of(at_first)["Keylane-Position"] == position
-    assert problem_of(ask(path, as_of=str(first_ms + 1_000)))[:2] == (404, "key-absent")
-    moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(served.now_ms / 1_000))
-    assert ask(path, as_of=moment)["json"] == 2
-    assert ask(path, as_of=position)["json"] == 1
-    short = ask(path, as_of=str(first_ms - 1))
-    assert problem_of(short)[:2] == (410, "history-too-short")
-    assert short["json"]["since_ms"] == first_ms
-    partition = position.split(":")[0]
-    assert problem_of(ask(path, as_of=f"{partition}:99"))[:2] == (412, "position-not-reached")
 
 
 def test_a_range_can_be_read_as_of_a_time(ask: Ask, serve: Callable[..., Served]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -97,39 +96,6 @@ def read_keys(ask: Ask, topic: str, document: Any, **event: Any) -> dict[str, An
     return ask(f"/topics/{topic}/keys:read", method="POST", body=body, **event)
 
 
-def test_value_comes_as_it_was_written_with_its_freshness(query: Ask, written: Layout):
-    answer = query(written.topic)
-    partition = routing.partition_for(KEY, 9)
-    headers = headers_of(answer)
-    assert (answer["statusCode"], body_of(answer)) == (200, VALUE)
-    assert headers["Content-Type"] == "application/json"
-    assert headers["ETag"] == f'"{partition}-42"'
-    assert headers["Last-Modified"] == "Tue, 01 Jan 2013 09:59:59 GMT"
-    assert headers["Keylane-Position"] == f"{partition}:42"
-    assert headers["Keylane-Watermark"] == f"{partition}:100"
-    assert int(headers["Keylane-Age-Ms"]) > 0
-
-
-@pytest.mark.parametrize(
-    "key", [b"a/b", b"100%", b"a b+c", "flüge".encode(), b"\x00\xff\n", b"k" * 5_000, b'"\\`']
-)
-def test_any_key_is_found_percent_encoded_and_as_base64(query: Ask, redis_cluster: str, key: bytes):
-    layout = a_layout()
-    fill(redis_cluster, a_lane(layout, key, b"found"))
-    assert body_of(query(layout.topic, key)) == b"found"
-    as_base64 = base64.urlsafe_b64encode(key).decode().rstrip("=")
-    assert body_of(query(layout.topic, as_base64, query={"key_format": "base64"})) == b"found"
-
-
-def test_bytes_that_are_not_text_come_complete(query: Ask, redis_cluster: str):
-    layout, value = a_layout(), bytes(range(256)) * 100
-    fill(redis_cluster, a_lane(layout, KEY, value))
-    answer = query(layout.topic)
-    assert answer["isBase64Encoded"]
-    assert headers_of(answer)["Content-Type"] == "application/octet-stream"
-    assert body_of(answer) == value
-
-
 @pytest.mark.parametrize("name", ["min_offset", "Keylane-Min-Position"])
 def test_client_reads_its_own_write(query: Ask, written: Layout, redis_cluster: str, name: str):
     position = f"{routing.partition_for(KEY, 9)}:100"
@@ -161,27 +127,6 @@ def test_age_is_counted_to_the_present(query: Ask, redis_cluster: str):
     assert 700 <= age_ms <= 700 + time.time_ns() // 1_000_000 - now_ms
 
 
-def test_many_keys_are_one_document_in_the_order_asked_for(ask: Ask, layout: Layout):
-    answer = read_keys(ask, layout.topic, {"keys": ["d", "a", "c", "d"]})
-    document = json.loads(answer["body"])
-    assert answer["statusCode"] == 200
-    assert [record["key"] for record in document["records"]] == ["d", "a", "c", "d"]
-    assert document["records"][2] == {"key": "c", "key_format": "text", "absent": True}
-    first = document["records"][0]
-    assert (first["value"], first["offset"], first["topic"]) == ({"n": 3, "m": {"x": 1.1}}, 3, layout.topic)
-    asked = {str(lane_of(layout, key)[0]) for key in (b"a", b"c", b"d")}
-    assert document["watermarks"] == dict.fromkeys(asked, 100)
-    assert document["age_ms"] >= first["age_ms"] > 0
-    assert headers_of(answer)["Keylane-Age-Ms"] == str(document["age_ms"])
-
-
-def test_keys_that_are_no_text_are_asked_for_in_base64(ask: Ask, layout: Layout):
-    coded = base64.b64encode(b"\xff").decode()
-    answer = read_keys(ask, layout.topic, {"keys": [coded], "key_format": "base64"})
-    (record,) = json.loads(answer["body"])["records"]
-    assert (record["key"], record["key_format"], record["offset"]) == (coded, "base64", 4)
-
-
 def test_a_thousand_keys_are_read_at_once(ask: Ask, redis_cluster: str):
     layout = a_layout(partition_count=3)
     keys = [b"%d" % number for number in range(1_000)]
@@ -192,21 +137,6 @@ def test_a_thousand_keys_are_read_at_once(ask: Ask, redis_cluster: str):
     texts = [key.decode() for key in keys]
     records = json.loads(read_keys(ask, layout.topic, {"keys": texts})["body"])["records"]
     assert [record.get("value") for record in records] == [*range(60), *[None] * 940]
-
-
-def test_join_is_one_document_by_topic(ask: Ask, redis_cluster: str):
-    one, two, three = a_layout(), a_layout(), a_layout()
-    fill(redis_cluster, a_lane(one, b"k", b"1") | a_lane(two, b"k", b"[2]"))
-    fill(redis_cluster, layout_entry(three) | watermark_entry(three, b"k", a_watermark(7)))
-    topics = f"{two.topic},{three.topic},{one.topic}"
-    answer = ask("/join/k", query={"topics": topics})
-    document = json.loads(answer["body"])
-    assert (answer["statusCode"], document["key"]) == (200, "k")
-    assert document["records"][two.topic]["value"] == [2]
-    assert document["records"][one.topic]["value"] == 1
-    assert document["records"][three.topic]["absent"]
-    assert document["watermarks"][three.topic] == {str(lane_of(three, b"k")[0]): 7}
-    assert document["age_ms"] > 0
 
 
 def test_a_read_that_waits_for_a_change_returns_it(ask: Ask, layout: Layout, redis_cluster: str):

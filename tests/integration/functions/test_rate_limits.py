@@ -9,9 +9,9 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.servers.own import SlotMove, create_topic, deadline, primary_and_replica, records_of
+from tests.servers.own import SlotMove, deadline, primary_and_replica
 from tests.support import lanes as t
-from tests.support.builders import a_topic, an_event, headers_of, load_handler
+from tests.support.builders import a_topic
 from tests.support.fakes import FakeTime
 
 from keylane import routing
@@ -168,23 +168,6 @@ def test_the_users_rights_are_enough_and_reach_no_lane(cluster: RedisCluster):
     [reply] = scripts.run([run], deadline(2_000))
     scripts.close()
     assert str(reply) == "Redis refused our credentials"
-
-
-@pytest.mark.parametrize(("failure", "status"), [("open", 201), ("closed", 503)])
-def test_with_redis_away_writes_go_on_or_are_refused_as_the_settings_say(
-    kafka: str, monkeypatch: pytest.MonkeyPatch, failure: str, status: int
-):
-    topic = a_topic()
-    create_topic(kafka, topic, 1)
-    monkeypatch.setenv("KEYLANE_KAFKA_BOOTSTRAP", kafka)
-    monkeypatch.setenv("KEYLANE_REDIS_NODES", "127.0.0.1:1")
-    monkeypatch.setenv("KEYLANE_RATE_LIMITS", '{"callers": {"*": {"requests_per_minute": 1}}}')
-    monkeypatch.setenv("KEYLANE_RATE_LIMIT_FAILURE", failure)
-    use = load_handler("produce").lambda_handler
-    answers = [use(an_event("PUT", f"/topics/{topic}/keys/k", body=b"v"), None) for _ in range(3)]
-    assert [answer["statusCode"] for answer in answers] == [status] * 3
-    assert len(records_of(kafka, topic, 0)) == (3 if failure == "open" else 0)
-    assert not any("RateLimit-Limit" in headers_of(answer) for answer in answers)
 
 
 def test_scripts_are_sent_again_to_nodes_that_forgot_them(limiter: RedisRateLimiter, cluster: RedisCluster):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.cloudformation import of_type
-from tests.support.sam import expanded
+from tests.support.cloudformation import expanded, of_type
 
 pytestmark = pytest.mark.integration
 

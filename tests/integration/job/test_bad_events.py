@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Producer
 from tests.servers import schema_registry as sr
-from tests.servers.own import create_topic, eventually
+from tests.servers.own import create_topic, eventually, produce
 from tests.support import jobs
 from tests.support.jobs import scrape
 from tests.support.views import Query, eventually_equal
@@ -92,10 +91,7 @@ class World:
         }[topic]()
 
     def produce(self, topic: str, records: Mapping[bytes, bytes]) -> None:
-        producer = Producer({"bootstrap.servers": self.kafka})
-        for key, value in records.items():
-            producer.produce(topic, value, key)
-        assert producer.flush(60) == 0
+        produce(self.kafka, topic, records.items())
 
     def read(self, topic: str, key: bytes, **query: str) -> tuple[int, Any]:
         return self.query.ask(f"/topics/{topic}/keys/{key.decode()}", **query)

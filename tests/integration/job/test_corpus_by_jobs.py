@@ -14,11 +14,10 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-from confluent_kafka import Producer
 from tests.records.values import corpus
-from tests.servers.own import create_topic, eventually
+from tests.servers.own import create_topic, eventually, produce
 from tests.support import jobs
-from tests.support.views import Query, eventually_equal
+from tests.support.views import eventually_equal
 
 from keylane.formats.change_events import parse_event
 from keylane.formats.json_text import parse_verbatim
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.records.values import Value
+    from tests.support.views import Query
 
 PAGE = project_root() / "docs" / "contribute" / "values.md"
 TOPICS = {
@@ -99,18 +99,12 @@ class Stage:
     values: Sequence[Value]
 
     def produce(self) -> None:
-        # The longest values are just below the limit of brokers.
-        options = {"linger.ms": 20, "message.max.bytes": 1_040_000}
-        producer = Producer({"bootstrap.servers": self.kafka, **options})
+        records = [(b"k%d" % number, value.data) for number, value in enumerate(self.values)]
         for topic in TOPICS:
             create_topic(self.kafka, topic + self.run, 1)
-            if topic in {"where", "select"}:
-                for number in range(len(self.values)):
-                    producer.produce(topic + self.run, OLD, b"k%d" % number)
-            for number, value in enumerate(self.values):
-                producer.produce(topic + self.run, value.data, b"k%d" % number)
-                producer.poll(0)
-        assert producer.flush(60) == 0
+            before = [(key, OLD) for key, _ in records] if topic in {"where", "select"} else []
+            # The longest values are just below the limit of brokers.
+            produce(self.kafka, topic + self.run, [*before, *records], message_max_bytes=1_040_000)
 
     @property
     def config(self) -> str:
@@ -264,8 +258,8 @@ class Through:
 
 
 @pytest.fixture
-def through(kafka: str, redis_cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Through:
-    return Through(kafka, redis_cluster, tmp_path, Query(redis_cluster, monkeypatch))
+def through(kafka: str, redis_cluster: str, tmp_path: Path, query: Query) -> Through:
+    return Through(kafka, redis_cluster, tmp_path, query)
 
 
 def some(every: int) -> list[Value]:

@@ -6,9 +6,8 @@ import os
 import signal
 from contextlib import closing
 
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
-from tests.servers.own import create_topic, eventually
+from tests.servers.own import create_topic, eventually, produce
 from tests.support import jobs
 from tests.support.jobs import State
 
@@ -24,9 +23,7 @@ def read_again(job: jobs.RunningJob, folder, config: str, said: str) -> None:
 
 def serves(kafka: str, redis_cluster: str, topic: str, value: bytes) -> None:
     """Wait until the state has what is written now."""
-    producer = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2_random"})
-    producer.produce(topic, key=b"key", value=value)
-    assert producer.flush(60) == 0
+    produce(kafka, topic, [(b"key", value)])
     with closing(State(redis_cluster, topic)) as state:
         eventually(lambda: state.holds({b"key": value}))
 

@@ -12,11 +12,9 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from confluent_kafka import OFFSET_END, Producer, TopicPartition
-from confluent_kafka.admin import (
-    AdminClient,
-)
-from tests.servers.own import create_topic, eventually, grow_topic
+from confluent_kafka import OFFSET_END, Producer
+from confluent_kafka.admin import AdminClient
+from tests.servers.own import create_topic, eventually, grow_topic, produce, remove_records
 from tests.support import jobs
 from tests.support import lanes as t
 from tests.support.begun import Run, keys_of_lane
@@ -56,20 +54,6 @@ def job(kafka, redis_cluster, names, compacted_away, known_deletions, tmp_path_f
         yield running
 
 
-@pytest.fixture
-def state_of(redis_cluster):
-    """A topic's state, closed in the end."""
-    states = []
-
-    def make(topic: str) -> State:
-        states.append(State(redis_cluster, topic))
-        return states[-1]
-
-    yield make
-    for state in states:
-        state.close()
-
-
 def serves(state: State, generation: int) -> bool:
     """Whether readers go by this generation, and it is whole."""
     layout = state.layout
@@ -78,13 +62,6 @@ def serves(state: State, generation: int) -> bool:
         and layout.generation == generation
         and all(mark and mark.complete_as_of_ms for mark in state.watermarks(layout).values())
     )
-
-
-def produce(kafka: str, topic: str, values: dict[bytes, bytes | None], **options) -> None:
-    producer = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2_random"} | options)
-    for key, value in values.items():
-        producer.produce(topic, key=key, value=value)
-    assert producer.flush(60) == 0
 
 
 def test_a_topic_that_grows_is_read_all_the_while_and_no_key_is_lost(job, kafka, state_of, names):
@@ -109,12 +86,9 @@ def test_a_topic_that_grows_is_read_all_the_while_and_no_key_is_lost(job, kafka,
 def test_a_generation_built_without_records_that_retention_removed_is_incomplete(job, kafka, state_of, names):
     topic = names["short"]
     state = state_of(topic)
-    produce(kafka, topic, {b"old-%d" % number: b"1" for number in range(50)})
+    produce(kafka, topic, ((b"old-%d" % number, b"1") for number in range(50)))
     eventually(lambda: state.holds({b"old-1": b"1"}))
-    ends = [TopicPartition(topic, partition, OFFSET_END) for partition in range(2)]
-    admin = AdminClient({"bootstrap.servers": kafka})
-    for future in admin.delete_records(ends).values():
-        future.result(30)
+    remove_records(kafka, topic, dict.fromkeys(range(2), OFFSET_END))
     assert not any(mark.incomplete for mark in state.watermarks().values())
     grow_topic(kafka, topic, 4)
     eventually(lambda: serves(state, 2))
@@ -125,7 +99,7 @@ def test_a_generation_built_without_records_that_retention_removed_is_incomplete
 def test_a_deleted_topic_is_waited_for_and_never_mixed_with_one_created_again(job, kafka, state_of, names):
     topic = names["rebuilt"]
     state = state_of(topic)
-    produce(kafka, topic, {b"a-%d" % number: b"first" for number in range(50)})
+    produce(kafka, topic, ((b"a-%d" % number, b"first") for number in range(50)))
     eventually(lambda: state.holds({b"a-1": b"first"}))
     reader = state.reader()
     assert reader.value(b"a-1") == b"first"
@@ -135,7 +109,7 @@ def test_a_deleted_topic_is_waited_for_and_never_mixed_with_one_created_again(jo
     job.wait_for(f"topic '{topic}' is missing in Kafka")
     assert reader.value(b"a-1") == b"first"
     create_topic(kafka, topic, 2)
-    produce(kafka, topic, {b"a-2": b"second", b"b-1": b"second"})
+    produce(kafka, topic, [(b"a-2", b"second"), (b"b-1", b"second")])
     eventually(lambda: state.holds({b"a-1": None, b"a-2": b"second", b"b-1": b"second"}))
     job.wait_for(f"topic '{topic}': it was deleted and created again")
     assert reader.value(b"a-1") is None
@@ -146,27 +120,22 @@ def test_a_deleted_topic_is_waited_for_and_never_mixed_with_one_created_again(jo
 
 
 @pytest.mark.long
-def test_a_topic_deleted_while_a_batch_reads_it_does_not_hold_up_the_others(
-    kafka, redis_cluster, state_of, tmp_path
-):
+def test_a_topic_deleted_while_a_batch_reads_it_does_not_hold_up_the_others(kafka, state_of, start):
     """Its tasks wait for records that are gone, can't be interrupted, and fill all of Spark's slots."""
     gone, kept = f"gone-{next(NUMBERS)}", f"kept-{next(NUMBERS)}"
     create_topic(kafka, gone, 40)
     create_topic(kafka, kept, 2)
-    produce(kafka, gone, {b"%d" % number: b"x" * 100_000 for number in range(3_000)})
+    produce(kafka, gone, ((b"%d" % number, b"x" * 100_000) for number in range(3_000)))
     config = f"{JOB}[topics.{gone}]\n[topics.{kept}]\n"
-    job = jobs.start(kafka, redis_cluster, tmp_path, config)
+    job = start(config)
     half_read, state = state_of(gone), state_of(kept)
-    try:
-        eventually(lambda: any(b":v:" in key for key in half_read.keys_of(1)))
-        with job.paused():
-            admin = AdminClient({"bootstrap.servers": kafka})  # it must live until it has the result
-            admin.delete_topics([gone])[gone].result(30)
-        produce(kafka, kept, {b"key": b"value"})
-        eventually(lambda: state.holds({b"key": b"value"}))
-        assert job.process.poll() is None
-    finally:
-        job.end()
+    eventually(lambda: any(b":v:" in key for key in half_read.keys_of(1)))
+    with job.paused():
+        admin = AdminClient({"bootstrap.servers": kafka})  # it must live until it has the result
+        admin.delete_topics([gone])[gone].result(30)
+    produce(kafka, kept, [(b"key", b"value")])
+    eventually(lambda: state.holds({b"key": b"value"}))
+    assert job.process.poll() is None
 
 
 def test_offsets_without_records_cost_no_repair(job, kafka, state_of, names):
@@ -180,7 +149,7 @@ def test_offsets_without_records_cost_no_repair(job, kafka, state_of, names):
     expected = {b"t-%d" % number: b"committed" for number in range(20)}
     eventually(lambda: state.holds(expected))
     compact(kafka, topic, 2)
-    produce(kafka, topic, {b"last": b"1"})
+    produce(kafka, topic, [(b"last", b"1")])
     eventually(lambda: state.holds({**expected, b"hot": b"cold", b"last": b"1"}))
     assert state.record.owner.epoch == epoch
     assert not [line for line in job.lines[said:] if "restarts in" in line]
@@ -205,8 +174,8 @@ def compacted_away(kafka, redis_cluster, names) -> dict[bytes, bytes | None]:
     t.write(run.writer, lane, 0, [t.Event(0, key, b"v"), t.Event(1, other, b"v")], 2)
     t.complete(run.writer, lane, 2, t.CLOCK.now_ms() - 10_000)
     run.close()
-    produce(kafka, topic, {key: b"v", other: b"v"})
-    produce(kafka, topic, {key: None})
+    produce(kafka, topic, [(key, b"v"), (other, b"v")])
+    produce(kafka, topic, [(key, None)])
     compact(kafka, topic, 2)
     eventually(lambda: are_compacted_away(kafka, topic, {key}))
     with closing(State(redis_cluster, topic)) as state:
@@ -216,7 +185,7 @@ def compacted_away(kafka, redis_cluster, names) -> dict[bytes, bytes | None]:
 
 def are_compacted_away(kafka: str, topic: str, keys: set[bytes]) -> bool:
     """Write one more record to the partition of HOT; whether compaction has left none of these keys there."""
-    produce(kafka, topic, {HOT: b"cold"})
+    produce(kafka, topic, [(HOT, b"cold")])
     return not keys & {*keys_of(kafka, topic, routing.partition_for(HOT, 2))}
 
 
@@ -246,10 +215,8 @@ def known_deletions(kafka, redis_cluster, names) -> dict[bytes, bytes | None]:
     marked, forgotten, kept = keys_of_lane(Layout(topic, 2), home, 3)
     logged = [(key, b"v", other) for key in (marked, forgotten, kept)]
     logged += [(key, None, home) for key in (marked, forgotten)]
-    producer = Producer({"bootstrap.servers": kafka})
-    for number, (key, value, partition) in enumerate(logged):
-        producer.produce(topic, value, key, partition, timestamp=t.BASE_MS + number)
-        assert producer.flush(60) == 0
+    records = ((*each, t.BASE_MS + number) for number, each in enumerate(logged))
+    produce(kafka, topic, records)
     run = Run(redis_cluster, topic)
     topic_id = JobKafka(Connection(kafka)).describe([topic])[topic].topic_id
     serving = run.begin(Layout(topic, 2), topic_id=topic_id).plan.serving
@@ -326,7 +293,7 @@ def test_a_redis_that_was_emptied_is_filled_from_the_topics_and_reads_say_so(
     topic = names["gappy"]
     state = state_of(topic)
     expected = {b"emptied-%d" % number: b"1" for number in range(20)}
-    produce(kafka, topic, expected)
+    produce(kafka, topic, expected.items())
     eventually(lambda: state.holds(expected))
     reader = state.reader()
     assert jobs.values_of(reader, list(expected)) == expected
@@ -341,30 +308,12 @@ def test_a_redis_that_was_emptied_is_filled_from_the_topics_and_reads_say_so(
     assert job.process.poll() is None
 
 
-class Restarts:
-    """One topic, written and read all the while, under one job after the other."""
-
-    def __init__(self, kafka: str, redis_cluster: str, folder, topic: str) -> None:
-        self._kafka = kafka
-        self._nodes = redis_cluster
-        self._folder = folder
-        self._topic = topic
-        self.jobs: list[jobs.RunningJob] = []
-
-    def start(self, fields: str) -> jobs.RunningJob:
-        config = f"{JOB}[topics.{self._topic}]\n{fields}\n"
-        self.jobs.append(jobs.start(self._kafka, self._nodes, self._folder, config))
-        return self.jobs[-1]
-
-
 @pytest.fixture
-def restarts(kafka, redis_cluster, tmp_path):
+def restarts(kafka, start):
+    """A topic, and a function that starts a job over it with these fields: one after the other."""
     topic = f"restarts-{next(NUMBERS)}"
     create_topic(kafka, topic, 3)
-    made = Restarts(kafka, redis_cluster, tmp_path, topic)
-    yield topic, made
-    for running in made.jobs:
-        running.end()
+    return topic, lambda fields="": start(f"{JOB}[topics.{topic}]\n{fields}\n")
 
 
 def kill(job: jobs.RunningJob) -> None:
@@ -372,33 +321,27 @@ def kill(job: jobs.RunningJob) -> None:
     job.exit_code()
 
 
-def test_values_that_another_select_makes_are_no_answer_that_a_client_has_already(kafka, state_of, restarts):
-    topic, jobs_of = restarts
-    state = state_of(topic)
-    produce(kafka, topic, {b"k": b"1"})
-    tags = []
-    for name in ("a", "b"):
-        job = jobs_of.start(f'select = "value as {name}"')
+def test_what_another_file_shows_otherwise_is_no_answer_that_a_client_has_already(kafka, state_of, start):
+    """Values that another `select` makes; and those that are shown otherwise in place."""
+    selected, shown = (f"restarts-{next(NUMBERS)}" for _ in range(2))
+    for topic in (selected, shown):
+        create_topic(kafka, topic, 3)
+        produce(kafka, topic, [(b"k", b"1")])
+    state, state_of_shown = state_of(selected), state_of(shown)
+    tags, layouts = [], []
+    for name, form in (("a", "auto"), ("b", "text")):
+        config = (
+            f"[topics.{selected}]\nselect = 'value as {name}'\n[topics.{shown}]\nvalue_format = '{form}'\n"
+        )
+        job = start(JOB + config)
         eventually(partial(state.holds, {b"k": b'{"%s":"1"}' % name.encode()}))
         answer = state.reader().latest(b"k")
         tags.append(etag_of(answer.record, answer.layout.incarnation, as_bytes=False))
+        eventually(lambda form=form: (seen := state_of_shown.layout) and seen.options.value_format == form)
+        layouts.append(state_of_shown.layout)
         kill(job)
     assert tags[0] != tags[1]
-
-
-def test_values_that_are_shown_otherwise_in_place_are_no_answer_that_a_client_has_already(
-    kafka, state_of, restarts
-):
-    topic, jobs_of = restarts
-    state = state_of(topic)
-    produce(kafka, topic, {b"k": b"1"})
-    found = []
-    for value_format in ("auto", "text"):
-        job = jobs_of.start(f'value_format = "{value_format}"')
-        eventually(lambda form=value_format: state.layout and state.layout.options.value_format == form)
-        found.append(state.layout)
-        kill(job)
-    before, after = found
+    before, after = layouts
     assert before.generation == after.generation
     assert before.incarnation != after.incarnation
 
@@ -409,33 +352,33 @@ def test_layouts_change_while_jobs_crash_at_every_step_and_no_read_fails(
     kafka, redis_cluster, state_of, restarts
 ):
     """Stripes, partitioner and options in turn; each job dies at another step, each next finds its way."""
-    topic, jobs_of = restarts
+    topic, begin = restarts
     state = state_of(topic)
     # Its writes are waited for while one job after the other is started.
     traffic = Traffic(kafka, state, topic, keys=100, pause_s=0.02)
     traffic.write_some(1_000)
-    job = jobs_of.start("")
+    job = begin()
     eventually(lambda: serves(state, 1))
     incarnation = state.layout.incarnation
     kill(job)
     with traffic:
         # While the next generation is built.
-        job = jobs_of.start("stripes = 3")
+        job = begin("stripes = 3")
         eventually(lambda: state.record.building is not None)
         kill(job)
         assert (state.layout.generation, state.record.building.generation) == (1, 2)
         # Another one is wanted now: the half-built one is removed. Killed when it switches, wherever that is.
-        job = jobs_of.start('partitioner = "crc32"\npartition_by = "prefix:-"')
+        job = begin('partitioner = "crc32"\npartition_by = "prefix:-"')
         job.wait_for("switching topic")
         kill(job)
         assert 2 in state.record.remove or state.keys_of(2) == set()
         finish_the_mark(redis_cluster, state)
         # Once the record names the next one, before its lanes are opened.
-        job = jobs_of.start("history_count = 3")
+        job = begin("history_count = 3")
         generation = state.layout.generation
         eventually(lambda: state.layout.generation > generation)
         kill(job)
-        job = jobs_of.start("history_count = 3")
+        job = begin("history_count = 3")
         generation = state.layout.generation
         eventually(lambda: serves(state, generation))
         eventually(lambda: state.record.remove == ())
@@ -461,16 +404,16 @@ def finish_the_mark(redis_cluster: str, state: State) -> None:
 @pytest.mark.long
 def test_a_job_ends_and_names_its_successor_though_it_slept_or_has_nothing_to_write(state_of, restarts):
     """The first sleeps while the second starts; the second notices the third by its heartbeat."""
-    topic, jobs_of = restarts
-    first = jobs_of.start("")
+    topic, begin = restarts
+    first = begin()
     first.wait_for("keylane: ready")
     with first.paused():
-        second = jobs_of.start("")
+        second = begin()
         second.wait_for("keylane: ready")
     ends_and_names(first, second)
     assert second.process.poll() is None
     assert state_of(topic).record.owner.pid == second.process.pid
-    third = jobs_of.start("")
+    third = begin()
     third.wait_for("keylane: ready")
     ends_and_names(second, third)
     assert third.process.poll() is None
@@ -487,33 +430,17 @@ def ends_and_names(older: jobs.RunningJob, newer: jobs.RunningJob) -> None:
 
 
 @pytest.mark.long
-def test_a_job_that_was_replaced_waits_for_its_end_where_it_is_asked_to(state_of, restarts, monkeypatch):
-    """It has stopped Spark, and its successor has the topic."""
-    topic, jobs_of = restarts
-    monkeypatch.setenv("KEYLANE_FENCED_WAIT_S", "600")
-    first = jobs_of.start("")
-    first.wait_for("keylane: ready")
-    second = jobs_of.start("")
-    second.wait_for("keylane: ready")
-    first.wait_for("keylane: waits for its end, 600 s at most")
-    assert first.process.poll() is None
-    assert state_of(topic).record.owner.pid == second.process.pid
-    first.process.terminate()
-    assert first.exit_code() == 3
-
-
-@pytest.mark.long
 def test_a_job_that_slept_while_redis_was_emptied_and_its_successor_began_ends_all_the_same(
     state_of, restarts, redis_cluster
 ):
     """The epoch counter is lost with all the rest: what the sleeper remembers must not win by that."""
-    topic, jobs_of = restarts
-    first = jobs_of.start("")
+    topic, begin = restarts
+    first = begin()
     first.wait_for("keylane: ready")
     with first.paused():
         with t.client(redis_cluster) as client:
             client.flushall(target_nodes="primaries")
-        second = jobs_of.start("")
+        second = begin()
         second.wait_for("keylane: ready")
     assert first.exit_code() == 3
     assert second.process.poll() is None

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import OFFSET_END, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
-from tests.servers.own import eventually
+from confluent_kafka import OFFSET_END
+from tests.servers.own import create_topic, eventually, produce, remove_records
 from tests.support import jobs
 from tests.support import lanes as t
+from tests.support.builders import a_topic
 from tests.support.jobs import RunningJob
 from tests.support.lanes import Event, fold
 
@@ -25,7 +24,6 @@ from keylane_spark.lanes.layout_store import LayoutStore
 if TYPE_CHECKING:
     from pathlib import Path
 
-NUMBERS = itertools.count()
 PARTITIONS = 3
 JOB = "[job]\nmax_batch_records = 10000\nheartbeat_ms = 100\nsmall_batch_records = "
 BY_SPARK = '\nreader = "spark"'
@@ -57,9 +55,9 @@ BATCHES = [
 def shared(request, kafka, redis_cluster, tmp_path_factory):
     """One job whose batches all go one way: the driver, tasks, or tasks that read Kafka themselves."""
     kinds = {"stripes-1": 1, "stripes-4": 4, "mixed": 1, "crc32": 1, "idle": 1}
-    topics = {kind: a_topic(kafka) for kind in kinds}
+    topics = {kind: new_topic(kafka) for kind in kinds}
     logs = {
-        kind: produce(kafka, topics[kind], some_records(1, 15_000, 3_000))
+        kind: log_of(kafka, topics[kind], some_records(1, 15_000, 3_000))
         for kind in ("stripes-1", "stripes-4")
     }
     tables = "".join(f"[topics.{topics[kind]}]\nstripes = {stripes}\n" for kind, stripes in kinds.items())
@@ -68,59 +66,32 @@ def shared(request, kafka, redis_cluster, tmp_path_factory):
         yield Shared(running, topics, logs)
 
 
-def a_topic(kafka: str) -> str:
-    name = f"job-{next(NUMBERS)}"
-    admin = AdminClient({"bootstrap.servers": kafka})
-    admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
+def new_topic(kafka: str) -> str:
+    create_topic(kafka, name := a_topic(), PARTITIONS)
     return name
 
 
-@pytest.fixture
-def topic(kafka):
-    return a_topic(kafka)
-
-
-@pytest.fixture
-def job(kafka, redis_cluster, topic, tmp_path):
-    """Starts jobs over `topic`; each is ended, gracefully where it still can be."""
-    started = []
-
-    def start(**environment) -> RunningJob:
-        config = f"{JOB}5000\n[topics.{topic}]\n"
-        started.append(jobs.start(kafka, redis_cluster, tmp_path, config, **environment))
-        return started[-1]
-
-    yield start
-    for running in started:
-        running.end()
-
-
-def produce(kafka: str, topic: str, records) -> dict[int, list[Event]]:
+def log_of(kafka: str, topic: str, records) -> dict[int, list[Event]]:
     """Write (key, value) pairs as a Java client would place them; the log of each partition."""
     log = {partition: [] for partition in range(PARTITIONS)}
-
-    def report(error, message):
-        assert error is None
+    for message in produce(kafka, topic, records):
         log[message.partition()].append(Event(message.offset(), message.key(), message.value()))
-
-    producer = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2_random", "linger.ms": 5})
-    for key, value in records:
-        producer.produce(topic, key=key, value=value, on_delivery=report)
-        producer.poll(0)
-    assert producer.flush(60) == 0
     return log
 
 
 def wait_until_written(redis_cluster: str, layout: Layout, log: dict[int, list[Event]]) -> None:
-    for partition, events in log.items():
-        for stripe in range(layout.stripes):
-            lane = LaneTarget.of(layout, partition, stripe)
-            eventually(lambda lane=lane, events=events: has_reached(redis_cluster, lane, events))
+    ends = {partition: events[-1].offset + 1 if events else 0 for partition, events in log.items()}
+    wait_until_reached(redis_cluster, layout, ends)
 
 
-def has_reached(redis_cluster: str, lane: LaneTarget, events: list[Event]) -> bool:
-    watermark = t.held(redis_cluster, lane, [])[1]
-    return watermark is not None and (not events or watermark.next_offset > events[-1].offset)
+def wait_until_reached(redis_cluster: str, layout: Layout, ends: dict[int, int]) -> None:
+    def has_reached(lane: LaneTarget, end: int) -> bool:
+        watermark = t.held(redis_cluster, lane, [])[1]
+        return watermark is not None and watermark.next_offset >= end
+
+    for partition, end in ends.items():
+        for lane in LaneTarget.of_partition(layout, partition):
+            eventually(lambda lane=lane, end=end: has_reached(lane, end))
 
 
 def state_of(redis_cluster: str, layout: Layout, keys: set[bytes]) -> dict[bytes, bytes]:
@@ -173,10 +144,10 @@ def test_whoever_wrote_a_key_it_is_found_the_newest_wins_and_tombstones_hold(sha
     # Times of late: records of years ago are removed by the broker as soon as it looks.
     start_ms = t.CLOCK.now_ms() - 20_000_000
     first = produce_by_all(kafka, topic, 7, count=6_000, start_ms=start_ms, deletes=0)
-    wait_until_reached(redis_cluster, layout, first)
+    wait_until_reached(redis_cluster, layout, first.next_offsets)
     running.wait_for(" strays", after=lines)
     second = produce_by_all(kafka, topic, 8, count=6_000, start_ms=start_ms + 10_000_000, deletes=0.3)
-    wait_until_reached(redis_cluster, layout, second)
+    wait_until_reached(redis_cluster, layout, second.next_offsets)
     newest = first.newest | second.newest
     expected = {key: value for key, value in newest.items() if value is not None}
     assert state_of(redis_cluster, layout, set(newest)) == expected
@@ -186,10 +157,8 @@ def test_whoever_wrote_a_key_it_is_found_the_newest_wins_and_tombstones_hold(sha
 @pytest.mark.parametrize("shared", ["driver"], indirect=True)
 def test_the_partitioner_of_a_topic_that_librdkafka_s_default_filled_is_reported(shared, kafka):
     topic = shared.topics["crc32"]
-    producer = Producer({"bootstrap.servers": kafka, "linger.ms": 5})
-    for number in range(500):
-        producer.produce(topic, key=b"key-%d" % number, value=b"")
-    assert producer.flush(60) == 0
+    keys = ((b"key-%d" % number, b"") for number in range(500))
+    produce(kafka, topic, keys, partitioner="consistent_random")
     told = shared.running.wait_for(f"topic '{topic}': ")
     assert "records lie where crc32 puts them, not murmur2" in told
 
@@ -223,14 +192,8 @@ def produce_by_all(
 ) -> Produced:
     """Write records with rising timestamps, each by a way drawn by lot."""
     source = random.Random(seed)
-    newest, next_offsets = {}, {}
-
-    def report(error, message):
-        assert error is None
-        next_offsets[message.partition()] = message.offset() + 1
-
+    newest, records = {}, []
     # One producer keeps timestamps rising in each partition; test_partitioners shows that clients place so.
-    producer = Producer({"bootstrap.servers": kafka, "linger.ms": 5})
     for number in range(count):
         key = b"key-%d" % source.randrange(400)
         newest[key] = None if source.random() < deletes else b"%d" % (start_ms + number)
@@ -239,27 +202,9 @@ def produce_by_all(
             routing.partition_for(key, PARTITIONS, "crc32"),
             source.randrange(PARTITIONS),
         ]
-        producer.produce(
-            topic,
-            key=key,
-            value=newest[key],
-            partition=source.choice(places),
-            timestamp=start_ms + number,
-            on_delivery=report,
-        )
-    assert producer.flush(60) == 0
-    return Produced(newest, next_offsets)
-
-
-def wait_until_reached(redis_cluster: str, layout: Layout, produced: Produced) -> None:
-    for partition, end in produced.next_offsets.items():
-        lane = LaneTarget.of(layout, partition, 0)
-        eventually(lambda lane=lane, end=end: reached(redis_cluster, lane) >= end)
-
-
-def reached(redis_cluster: str, lane: LaneTarget) -> int:
-    watermark = t.held(redis_cluster, lane, [])[1]
-    return watermark.next_offset if watermark else 0
+        records.append((key, newest[key], source.choice(places), start_ms + number))
+    written = produce(kafka, topic, records)
+    return Produced(newest, {each.partition(): each.offset() + 1 for each in written})
 
 
 @dataclass
@@ -281,30 +226,23 @@ class Killed:
 
 @pytest.fixture(scope="module")
 def killed(kafka, redis_cluster, tmp_path_factory):
-    behind, cut, folder = a_topic(kafka), a_topic(kafka), tmp_path_factory.mktemp("killed")
+    behind, cut, folder = new_topic(kafka), new_topic(kafka), tmp_path_factory.mktemp("killed")
     config = f"{JOB}5000\n[topics.{behind}]\n[topics.{cut}]\n"
-    first = produce(kafka, behind, some_records(2, 8_000, 500))
-    log = produce(kafka, cut, some_records(4, 300, 50))
+    first = log_of(kafka, behind, some_records(2, 8_000, 500))
+    log = log_of(kafka, cut, some_records(4, 300, 50))
     with jobs.running(kafka, redis_cluster, folder, config) as running:
         wait_until_written(redis_cluster, Layout(behind, PARTITIONS), first)
         wait_until_written(redis_cluster, Layout(cut, PARTITIONS), log)
         running.kill()
-    second = produce(kafka, behind, some_records(3, 3_000, 500))
+    second = log_of(kafka, behind, some_records(3, 3_000, 500))
     produce(kafka, cut, some_records(5, 300, 50))
-    remove_all(kafka, cut)
-    later = produce(kafka, cut, some_records(6, 300, 50))
+    remove_records(kafka, cut, dict.fromkeys(range(PARTITIONS), OFFSET_END))
+    later = log_of(kafka, cut, some_records(6, 300, 50))
     checkpoint = folder / "elsewhere"
     checkpoint.mkdir()
     (checkpoint / "precious").write_text("mine")
     with jobs.running(kafka, redis_cluster, folder, config, KEYLANE_CHECKPOINT=str(checkpoint)) as again:
         yield Killed(again, checkpoint, behind, first, second, cut, later)
-
-
-def remove_all(kafka: str, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka})
-    ends = [TopicPartition(topic, partition, OFFSET_END) for partition in range(PARTITIONS)]
-    for future in admin.delete_records(ends).values():
-        future.result(30)
 
 
 def test_a_job_that_comes_back_without_its_checkpoint_goes_on_at_the_watermarks(killed, redis_cluster):
@@ -354,7 +292,7 @@ def test_what_no_waiting_mends_ends_it_with_a_clear_line(
     assert "Traceback" not in running.log.read_text()
 
 
-def test_redis_away_at_start_is_waited_for(job, redis_cluster, topic, tmp_path):
-    running = job(KEYLANE_REDIS_NODES="127.0.0.1:1")
+def test_redis_away_at_start_is_waited_for(topic, start):
+    running = start(f"{JOB}5000\n[topics.{topic}]\n", KEYLANE_REDIS_NODES="127.0.0.1:1")
     assert "Redis" in running.wait_for("restarts in")
     assert running.process.poll() is None

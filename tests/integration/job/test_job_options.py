@@ -11,8 +11,7 @@ import re
 from dataclasses import dataclass
 
 import pytest
-from confluent_kafka import Producer
-from tests.servers.own import create_topic, eventually
+from tests.servers.own import create_topic, eventually, produce
 from tests.support import jobs, lane_log
 from tests.support import lanes as t
 from tests.support.builders import a_topic
@@ -39,9 +38,7 @@ PARTITIONS = 3
 HOUR_MS = 3_600_000
 TERMS = ReadTerms(timeout_ms=10_000)
 TABLES = {
-    "plain": "",
     "kept": "headers = true\nhistory_count = 3\nindex = true\nindex_parts = 4",
-    "aged": 'history_age = "365d"\nstripes = 2',
     "short": 'ttl = "1h"\nindex = true\nindex_parts = 2',
     "first": "insert_once = true\nindex = true",
     "large": "max_value_bytes = 100\nheaders = true",
@@ -50,9 +47,7 @@ TABLES = {
     "compressed": 'compression = "zstd"\nheaders = true\nhistory_count = 3\nindex = true',
 }
 OPTIONS = {
-    "plain": Options(),
     "kept": Options(headers=True, history_count=3, index=4),
-    "aged": Options(history_age_ms=365 * 24 * HOUR_MS),
     "short": Options(ttl_ms=HOUR_MS, index=2),
     "first": Options(insert_once=True, index=True),
     "large": Options(max_value_bytes=100, headers=True),
@@ -175,11 +170,8 @@ class Written:
         return lanes
 
     def _held(self, lane: LaneTarget, keys: list[bytes]) -> lane_log.Held:
-        cluster = Cluster(t.settings(self.nodes))
-        try:
+        with contextlib.closing(Cluster(t.settings(self.nodes))) as cluster:
             return lane_log.held(cluster, lane, keys)
-        finally:
-            cluster.close()
 
 
 @pytest.fixture(
@@ -193,7 +185,7 @@ def written(request, kafka, redis_cluster, tmp_path_factory):
     for name in names.values():
         create_topic(kafka, name, PARTITIONS)
     logs = {
-        kind: produce_hostile(kafka, name) if kind == "found" else produce(kafka, name, seed)
+        kind: write_hostile(kafka, name) if kind == "found" else write(kafka, name, seed)
         for seed, (kind, name) in enumerate(names.items())
     }
     tables = "".join(f"[topics.{names[kind]}]\n{text}\n" for kind, text in TABLES.items())
@@ -222,20 +214,14 @@ def is_complete(nodes: str, lane: LaneTarget, end: int) -> bool:
     return bool(watermark and watermark.next_offset >= end and watermark.complete_as_of_ms)
 
 
-def produce(kafka: str, topic: str, seed: int) -> list[Event]:
+def write(kafka: str, topic: str, seed: int) -> list[Event]:
     """Sets and tombstones of 60 keys, times that go back and some two hours old, headers on most.
 
     Values of "compressed" resemble each other, the others do not, and there are more keys.
     """
-    source, log = random.Random(seed), []
+    source, records = random.Random(seed), []
     is_compressed = "compressed" in topic
     now_ms = t.CLOCK.now_ms()
-
-    def note(event, error, message):
-        assert error is None
-        log.append(Event(message.partition(), message.offset(), *event))
-
-    producer = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2_random", "linger.ms": 5})
     for _ in range(2_000):
         key = b"key-%d" % source.randrange(600 if is_compressed else 60)
         value = None if source.random() < 0.2 else source.randbytes(source.randrange(150))
@@ -243,44 +229,23 @@ def produce(kafka: str, topic: str, seed: int) -> list[Event]:
             value = order(source.randrange(10**8))
         timestamp = now_ms - source.choice([0, 2 * HOUR_MS]) - source.randrange(1000)
         headers = source.choice([(), (("trace", b"%d" % source.randrange(9)), ("none", None), ("", b""))])
-        producer.produce(
-            topic,
-            key=key,
-            value=value,
-            headers=list(headers),
-            timestamp=timestamp,
-            on_delivery=functools.partial(note, (key, value, timestamp, headers)),
+        records.append((key, value, -1, timestamp, list(headers)))
+    return [
+        Event(each.partition(), each.offset(), key, value, timestamp, tuple(headers))
+        for (key, value, _, timestamp, headers), each in zip(
+            records, produce(kafka, topic, records), strict=True
         )
-        producer.poll(0)
-    assert producer.flush(60) == 0
-    return log
+    ]
 
 
-def produce_hostile(kafka: str, topic: str) -> list[Event]:
+def write_hostile(kafka: str, topic: str) -> list[Event]:
     """All values of HOSTILE."""
-    log = []
-    producer = Producer(
-        {"bootstrap.servers": kafka, "partitioner": "murmur2_random", "message.max.bytes": 1_048_588}
-    )
-    for key, values in HOSTILE.items():
-        for value in values:
-
-            def note(error, message, key=key, value=value):
-                assert error is None
-                position = message.partition(), message.offset()
-                log.append(Event(*position, key, value, message.timestamp()[1], ()))
-
-            producer.produce(topic, key=key, value=value, on_delivery=note)
-            assert producer.flush(60) == 0
-    return log
-
-
-def test_of_a_plain_topic_the_last_records_are_kept_without_their_headers(written):
-    lasts = [events[-1] for events in written.by_key("plain").values()]
-    assert written.state("plain") == {
-        event.key: event.as_kept(headers=False) for event in lasts if event.value is not None
-    }
-    assert (written.histories("plain"), written.index("plain")) == ({}, [])
+    records = [(key, value) for key, values in HOSTILE.items() for value in values]
+    written = produce(kafka, topic, records, message_max_bytes=1_048_588)
+    return [
+        Event(each.partition(), each.offset(), key, value, each.timestamp()[1], ())
+        for (key, value), each in zip(records, written, strict=True)
+    ]
 
 
 def test_headers_history_and_index_are_kept_together(written):
@@ -296,9 +261,9 @@ def test_headers_history_and_index_are_kept_together(written):
     assert written.histories("kept") == {key: history(events)[-3:] for key, events in by_key.items()}
 
 
-def history(events: list[Event], *, headers: bool = True) -> list[Record | None]:
+def history(events: list[Event]) -> list[Record | None]:
     ordered = sorted(events, key=lambda event: (event.timestamp_ms, event.offset))
-    return [None if event.value is None else event.as_kept(headers=headers) for event in ordered]
+    return [None if event.value is None else event.as_kept(headers=True) for event in ordered]
 
 
 def test_values_that_are_compressed_take_less_and_are_the_same(written):
@@ -317,14 +282,6 @@ def test_values_that_are_compressed_take_less_and_are_the_same(written):
     with t.client(written.nodes) as client:
         for tag in (redis_keys.RECORD_TAG, *redis_keys.COPY_TAGS):
             assert 1 <= client.hlen(redis_keys.dictionaries_key(topic, tag)) <= 2
-
-
-def test_a_history_by_age_has_every_record_in_every_stripe(written):
-    by_key = written.by_key("aged")
-    assert written.histories("aged") == {
-        key: history(events, headers=False) for key, events in by_key.items()
-    }
-    assert len({written.lane("aged", key) for key in by_key}) == PARTITIONS * 2
 
 
 def test_records_past_their_time_to_live_are_gone_from_values_and_index(written):

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import gc
-import itertools
 import random
-import warnings
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
-from tests.servers.own import eventually
+from tests.servers.own import eventually, produce, remove_records
 from tests.support.compaction import compact
 from tests.support.stopwatch import Stopwatch
 
 from keylane import routing
 from keylane.adapters.kafka.options import COMPRESSIONS, Connection
 from keylane.errors import LogUnavailable, TopicChanged
-from keylane_local.process.ports import HOST
+from keylane.model.keys import LARGEST_KEY
 from keylane_spark.config.job import JobConfig
 from keylane_spark.engine import kafka_source
 from keylane_spark.log.fetches import PlannedRange
@@ -32,7 +29,6 @@ if TYPE_CHECKING:
 
     from keylane_spark.rows.records import Rows
 
-NUMBERS = itertools.count()
 COLUMNS = ("partition", "offset", "timestamp", "key", "value", "headers")
 
 
@@ -121,6 +117,23 @@ def write_randomly(kafka: str, topic: str, seed: int) -> None:
                 producer.commit_transaction(30)
 
 
+def test_a_key_that_is_too_large_is_none_whoever_reads_and_whatever_the_rows_pass_through(
+    spark, kafka, topic, reader
+):
+    """With Spark's reader a view of keys, and SQL in tasks, had a record more than the topic's lanes."""
+    producer = Producer(
+        {"bootstrap.servers": kafka, "compression.type": "zstd", "message.max.bytes": 8_000_000}
+    )
+    keys = [b"k" * LARGEST_KEY, b"k" * (LARGEST_KEY + 1), b""]
+    for key in keys:
+        producer.produce(topic, b"{}", key, 0)
+    assert producer.flush(60) == 0
+    begins, ends = {(topic, 0): 0}, {(topic, 0): 3}
+    table = kafka_source.read_range(spark, Connection(kafka), begins, ends, JobConfig()).toArrow()
+    assert table.sort_by("offset").column("key").to_pylist() == [keys[0], None, b""]
+    assert [row[2] for row in rows_of(reader, PlannedRange(topic, 0, 0, 3))] == [keys[0], None, b""]
+
+
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 def test_random_logs_are_read_as_by_spark(spark, kafka, topic, reader, seed, isolation):
@@ -159,15 +172,12 @@ def test_a_range_with_gaps_of_compaction_is_read_to_its_end(spark, kafka, topic,
     eventually(are_equal)
 
 
-def produce(kafka: str, topic: str, *values: bytes) -> None:
-    producer = Producer({"bootstrap.servers": kafka, "message.max.bytes": 2_000_000})
-    for value in values:
-        producer.produce(topic, value, b"k", 0)
-    assert producer.flush(60) == 0
+def write(kafka: str, topic: str, *values: bytes) -> None:
+    produce(kafka, topic, ((b"k", value, 0) for value in values), message_max_bytes=2_000_000)
 
 
 def test_a_record_larger_than_a_fetch_is_read(kafka, topic):
-    produce(kafka, topic, b"a", b"x" * 1_000_000, b"b")
+    write(kafka, topic, b"a", b"x" * 1_000_000, b"b")
     reader = LogRangeReader(Connection(kafka), fetch_bytes=1_000)
     sizes = [len(row[3]) for row in rows_of(reader, PlannedRange(topic, 0, 0, 3))]
     reader.close()
@@ -175,8 +185,8 @@ def test_a_record_larger_than_a_fetch_is_read(kafka, topic):
 
 
 def test_records_that_retention_removes_during_a_task_fail_it(kafka, topic, reader):
-    produce(kafka, topic, b"x" * 600_000)
-    produce(kafka, topic, *[b"x" * 600_000] * 20)
+    write(kafka, topic, b"x" * 600_000)
+    write(kafka, topic, *[b"x" * 600_000] * 20)
     rows = reader.read(PlannedRange(topic, 0, 0, 21), committed=True, with_headers=False)
     next(rows)
     remove_before(kafka, topic, 20)
@@ -185,7 +195,7 @@ def test_records_that_retention_removes_during_a_task_fail_it(kafka, topic, read
 
 
 def test_a_range_that_retention_has_removed_fails_at_once(kafka, topic, reader):
-    produce(kafka, topic, b"a", b"b", b"c")
+    write(kafka, topic, b"a", b"b", b"c")
     remove_before(kafka, topic, 2)
     with pytest.raises(LogUnavailable, match="no longer has offset 0"):
         rows_of(reader, PlannedRange(topic, 0, 0, 3))
@@ -193,14 +203,12 @@ def test_a_range_that_retention_has_removed_fails_at_once(kafka, topic, reader):
 
 
 def remove_before(kafka: str, topic: str, offset: int) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka})
-    (removed,) = admin.delete_records([TopicPartition(topic, 0, offset)]).values()
-    removed.result(30)
+    remove_records(kafka, topic, {0: offset})
     eventually(lambda: ends_of(kafka, topic)[0] == offset)
 
 
 def test_a_log_that_ends_before_the_range_fails_the_task_in_bounded_time(kafka, topic, reader):
-    produce(kafka, topic, b"a", b"b")
+    write(kafka, topic, b"a", b"b")
     with Stopwatch() as watch:
         with pytest.raises(LogUnavailable, match="ends at offset 2: nothing came from 2 on"):
             rows_of(reader, PlannedRange(topic, 0, 0, 3))
@@ -210,7 +218,7 @@ def test_a_log_that_ends_before_the_range_fails_the_task_in_bounded_time(kafka, 
 
 
 def test_a_leader_or_a_topic_that_the_lanes_were_not_compared_with_is_not_read(kafka, topic, reader):
-    produce(kafka, topic, b"a")
+    write(kafka, topic, b"a")
     (shape,) = JobKafka(Connection(kafka)).describe([topic]).values()
     assert rows_of(reader, PlannedRange(topic, 0, 0, 1, 0, shape.topic_id))
     with pytest.raises(TopicChanged, match="created again"):
@@ -227,28 +235,8 @@ def test_a_topic_that_is_missing_is_not_created(kafka, reader):
     assert "read-missing" not in AdminClient({"bootstrap.servers": kafka}).list_topics(timeout=10).topics
 
 
-def test_brokers_that_are_away_fail_the_task_in_bounded_time():
-    away = LogRangeReader(Connection(f"{HOST}:1"), away_s=0.5, timeout_s=0.5)
-    with warnings.catch_warnings():
-        # kafka-python leaves the sockets of refused connections to the garbage collection.
-        warnings.simplefilter("ignore", ResourceWarning)
-        with Stopwatch() as watch, pytest.raises(LogUnavailable, match="can't be read"):
-            rows_of(away, PlannedRange("t", 0, 0, 1))
-        gc.collect()
-    assert watch.seconds < 10
-
-
-def test_a_connection_that_was_closed_between_two_tasks_is_made_again(kafka, topic, reader):
-    produce(kafka, topic, b"a")
-    wanted = PlannedRange(topic, 0, 0, 1)
-    assert len(rows_of(reader, wanted)) == 1
-    for each in reader._session._sockets.values():
-        each._socket.shutdown(2)
-    assert len(rows_of(reader, wanted)) == 1
-
-
 def test_a_range_that_was_left_in_the_middle_does_not_answer_for_the_next(kafka, topic, reader):
-    produce(kafka, topic, *[b"%d" % number * 600_000 for number in range(9)])
+    write(kafka, topic, *[b"%d" % number * 600_000 for number in range(9)])
     rows = reader.read(PlannedRange(topic, 0, 0, 9), committed=True, with_headers=False)
     next(rows)
     rows.close()

@@ -17,6 +17,7 @@ from tests.servers.own import (
     SlotMove,
     create_topic,
     eventually,
+    full,
     own_cluster,
     primary_and_replica,
     resume,
@@ -259,15 +260,6 @@ def unable_to_save(node: RedisNode) -> Iterator[None]:
 def node_info(node: RedisNode) -> dict[str, Any]:
     with node.client() as client:
         return client.info("persistence")
-
-
-@contextlib.contextmanager
-def full(node: RedisNode) -> Iterator[None]:
-    node.command("CONFIG", "SET", "maxmemory", 1)
-    try:
-        yield
-    finally:
-        node.command("CONFIG", "SET", "maxmemory", 0)
 
 
 def test_the_metric_of_the_age_is_an_age_while_all_of_redis_is_away(served: Served):

@@ -10,12 +10,11 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Producer
 from tests.integration.job.test_corpus_by_jobs import VALUE_FIELD, How
 from tests.integration.job.test_registry_corpus import DELETED, ROW, FramedCorpus, framed
-from tests.servers.own import create_topic, eventually
+from tests.servers.own import create_topic, eventually, produce
 from tests.support import jobs
-from tests.support.views import Query, eventually_equal
+from tests.support.views import Query
 
 from keylane.formats.json_text import parse_verbatim
 
@@ -77,16 +76,13 @@ class FramedReads:
 
     def check_view(self, shown: Sequence[str | None]) -> None:
         """It counts what can be decoded, or fails on it, and the rest is invalid."""
+        unreadable = sum(text is None for text in shown)
 
-        def seen() -> tuple[int, int]:
-            if self._query.ask(f"/views/{COUNTED}{self._run}/keys")[0] != 200:
-                return 0, 0
-            _, state = self._query.ask(f"/views/{COUNTED}{self._run}")
-            counted = sum(int(each["n"]) for each in self._query.windows(COUNTED + self._run).values())
-            return counted + int(state.get("failed", 0)), int(state.get("invalid", 0))
+        def is_counted() -> bool:
+            counted, invalid, failed = self._query.counted(COUNTED + self._run)
+            return (counted + failed, invalid) == (len(shown) - unreadable, unreadable)
 
-        invalid = sum(text is None for text in shown)
-        eventually_equal(seen, (len(shown) - invalid, invalid))
+        eventually(is_counted)
 
 
 @pytest.mark.long
@@ -111,13 +107,10 @@ def test_what_is_read_of_a_job_s_state_is_what_the_verdicts_say(
 ):
     run = f"-{how.reader}-{how.size}"
     monkeypatch.setenv("KEYLANE_SCHEMA_REGISTRY_URL", framed.settings.url)
-    producer = Producer({"bootstrap.servers": kafka, "message.max.bytes": 1_040_000})
     for topic in (PLAIN, EVENTS):
         create_topic(kafka, topic + run, 1)
-        for number, value in enumerate(framed.values):
-            producer.produce(topic + run, value.data, b"k%d" % number)
-            producer.poll(0)
-    assert producer.flush(60) == 0
+        records = ((b"k%d" % number, value.data) for number, value in enumerate(framed.values))
+        produce(kafka, topic + run, records, message_max_bytes=1_040_000)
     config = how.config + CONFIG.format(plain=PLAIN + run, events=EVENTS + run, counted=COUNTED + run)
     with jobs.running(kafka, redis_cluster, tmp_path, config) as job:
         job.wait_for("keylane: ready")

@@ -8,8 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Producer
-from tests.servers.own import create_topic, eventually
+from tests.servers.own import create_topic, eventually, produce
 from tests.support import jobs
 
 from keylane_local.process.ports import Ports
@@ -43,9 +42,7 @@ def test_restarts_for_the_same_reason_log_each_line_once_a_minute(
     create_topic(kafka, "again", 1)
     environment = {"PYSPARK_PYTHON": "/bin/false"}
     with jobs.running(kafka, redis_cluster, tmp_path, CONFIG.format(port=port), **environment) as job:
-        producer = Producer({"bootstrap.servers": kafka})
-        producer.produce("again", b'{"k":"a"}', b"1")
-        assert producer.flush(60) == 0
+        produce(kafka, "again", [(b"1", b'{"k":"a"}')])
         began = time.monotonic()
         job.wait_for("keylane: ready")
         names = ("keylane_topic_restarts_total", "again"), ("keylane_view_restarts_total", "again")

@@ -11,11 +11,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Producer
-from tests.servers.own import create_topic, eventually, grow_topic
-from tests.support import jobs
-from tests.support import lanes as t
-from tests.support.views import Query, StoredLane, eventually_equal
+from tests.servers.own import create_topic, grow_topic, produce
+from tests.support.views import eventually_equal
 
 from keylane import routing
 from keylane_spark.views.table_writer import SLICE_RECORDS
@@ -23,15 +20,12 @@ from keylane_spark.views.table_writer import SLICE_RECORDS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.support import jobs
+
 NUMBERS = itertools.count()
 PARTITIONS = 3
-TABLES = """[job]
-heartbeat_ms = 100
-[topics.{topic}]
-envelope = "debezium"
-[views.{view}]
-topic = "{topic}"
-key = "status"
+JOB = "[job]\nheartbeat_ms = 100\n"
+BY_STATUS = """key = "status"
 where = "try_variant_get(json, '$.hidden', 'boolean') is not true"
 [views.{view}.columns]
 n = "count()"
@@ -39,6 +33,13 @@ noted = "count(note)"
 total = "sum(price)"
 mean = "avg(price)"
 """
+TABLES = f"[topics.of-{{view}}]\nenvelope = 'debezium'\n[views.{{view}}]\ntopic = 'of-{{view}}'\n{BY_STATUS}"
+KEYS = f"[topics.of-{{view}}]\n[views.{{view}}]\ntopic = 'of-{{view}}'\nof = 'keys'\n{BY_STATUS}"
+
+
+def filled(tables: str, view: str) -> str:
+    """The tables for a view, and for its topic, which is named after it."""
+    return tables.replace("{view}", view)
 
 
 @dataclass
@@ -96,11 +97,8 @@ class Table:
         return {name: _columns(rows) for name, rows in found.items()}
 
     def send(self, events: list[tuple[bytes, bytes | None]]) -> None:
-        producer = Producer({"bootstrap.servers": self.kafka, "linger.ms": 5})
-        for key, value in events:
-            producer.produce(self.topic, value, key, routing.partition_for(key, self.partitions))
-            producer.poll(0)
-        assert producer.flush(60) == 0
+        placed = ((key, value, routing.partition_for(key, self.partitions)) for key, value in events)
+        produce(self.kafka, self.topic, placed)
 
     def _set(self, number: int) -> None:
         operation = "u" if number in self.rows else "c"
@@ -140,115 +138,12 @@ def _columns(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 @pytest.fixture
-def query(redis_cluster, monkeypatch):
-    return Query(redis_cluster, monkeypatch)
-
-
-@pytest.fixture
 def view():
     return f"table-{next(NUMBERS)}"
 
 
-@pytest.fixture
-def table(kafka, view):
-    topic = f"of-{view}"
-    create_topic(kafka, topic, PARTITIONS)
-    return Table(kafka, topic, random.Random(7))
-
-
-@pytest.fixture
-def start(kafka, redis_cluster, tmp_path, view, table):
-    """Start a job over the table's topic."""
-    started = []
-
-    def start(tables: str = TABLES) -> jobs.RunningJob:
-        config = tables.replace("{topic}", table.topic).replace("{view}", view)
-        started.append(jobs.start(kafka, redis_cluster, tmp_path, config))
-        return started[-1]
-
-    yield start
-    for each in started:
-        each.end()
-
-
-def whole(query: Query, view: str) -> dict | None:
-    status, _ = query.ask(f"/views/{view}/keys")
-    return query.windows(view) if status == 200 else None
-
-
-def test_groups_are_of_the_rows_as_they_are_whatever_is_repeated_killed_or_lost(
-    redis_cluster, query, view, table, start: Callable[[], jobs.RunningJob]
-):
-    table.change(300)
-    running = start()
-    eventually_equal(lambda: whole(query, view), table.groups())
-    taken = StoredLane(t.client(redis_cluster), view)
-    table.change(200)
-    table.repeat(150)
-    table.snapshot()
-    eventually_equal(lambda: whole(query, view), table.groups())
-    running.signal(signal.SIGKILL)
-    running.exit_code()
-    # As a replica that was behind: the lane has rows that are in other groups by now.
-    taken.restore()
-    table.change(200)
-    running = start()
-    table.send([(b'{"id":900}', b"no event"), (b'{"id":901}', b'{"op":"u"}')])
-    eventually_equal(lambda: whole(query, view), table.groups())
-    eventually(lambda: query.ask(f"/views/{view}")[1]["invalid"] >= 2)
-    for number in list(table.rows):
-        table.log.append((b'{"id":%d}' % number, None))
-    table.send(table.log[-len(table.rows) :])
-    eventually_equal(lambda: whole(query, view), {})
-    assert not query.ask(f"/views/{view}")[1]["incomplete"]
-
-
-def test_a_view_that_is_added_once_the_topic_has_grown_counts_no_deleted_row(
-    kafka, redis_cluster, query, tmp_path, view
-):
-    """Rows that were in partition 1 of two belong in partition 0 of three, which is read first."""
-    topic = f"of-{view}"
-    create_topic(kafka, topic, 2)
-    table = Table(kafka, topic, random.Random(8), partitions=2)
-    keys = {number: b'{"id":%d}' % number for number in range(400)}
-    moved = [
-        n for n, key in keys.items() if routing.partition_for(key, 2) and not routing.partition_for(key, 3)
-    ]
-    staying = next(n for n, key in keys.items() if not routing.partition_for(key, 6))
-    table.set(*keys)
-    grow_topic(kafka, topic, PARTITIONS)
-    table.partitions = PARTITIONS
-    table.delete(*moved[::2])
-    table.set(*moved[1::2])
-    # So many that what comes behind them is written later.
-    table.set(*[staying] * SLICE_RECORDS)
-    running = jobs.start(
-        kafka, redis_cluster, tmp_path, TABLES.replace("{topic}", topic).replace("{view}", view)
-    )
-    try:
-        eventually_equal(lambda: whole(query, view), table.groups())
-        assert not query.ask(f"/views/{view}")[1]["incomplete"]
-    finally:
-        running.end()
-
-
-KEYS = """[job]
-heartbeat_ms = 100
-reader = "{reader}"
-[topics.{topic}]
-[views.{view}]
-topic = "{topic}"
-of = "keys"
-key = "status"
-where = "try_variant_get(json, '$.hidden', 'boolean') is not true"
-[views.{view}.columns]
-n = "count()"
-noted = "count(note)"
-total = "sum(price)"
-mean = "avg(price)"
-"""
 ADDED = """[views.{view}-added]
-topic = "{topic}"
+topic = "of-{view}"
 of = "keys"
 [views.{view}-added.columns]
 n = "count()"
@@ -280,67 +175,82 @@ class KeyedRecords(Table):
 @pytest.mark.long
 @pytest.mark.parametrize("reader", ["direct", "spark"])
 def test_a_view_of_keys_is_of_each_key_s_latest_record_whatever_grows_or_is_killed(
-    kafka, redis_cluster, query, tmp_path, view, reader
+    kafka, query, view, reader, start
 ):
     topic = f"of-{view}"
     create_topic(kafka, topic, 2)
     table = KeyedRecords(kafka, topic, random.Random(9), partitions=2)
-
-    def start(more: str = "") -> jobs.RunningJob:
-        text = (KEYS + more).replace("{topic}", topic).replace("{view}", view).replace("{reader}", reader)
-        return jobs.start(kafka, redis_cluster, tmp_path, text)
-
+    config = f"{JOB}reader = '{reader}'\n{filled(KEYS, view)}"
     table.change(300)
-    running = start()
-    try:
-        eventually_equal(lambda: whole(query, view), table.groups())
-        table.change(200)
-        # The same records again: no key has another one by that.
-        table.repeat(1)
-        grow_topic(kafka, topic, PARTITIONS)
-        table.partitions = PARTITIONS
-        table.change(200)
-        eventually_equal(lambda: whole(query, view), table.groups())
-        running.signal(signal.SIGKILL)
-        running.exit_code()
-        table.change(100)
-        table.delete(*list(table.rows)[::3])
-        running = start(ADDED)
-        eventually_equal(lambda: whole(query, view), table.groups())
-        eventually_equal(lambda: whole(query, f"{view}-added"), table.totals())
-        # A value that is not valid JSON has no status: its key leaves its group until its next value.
-        number = next(iter(table.rows))
-        row = table.rows.pop(number)
-        table.send([(b'{"id":%d}' % number, b"no json")])
-        eventually_equal(lambda: whole(query, view), table.groups())
-        table.rows[number] = row
-        table.send([(b'{"id":%d}' % number, json.dumps(row).encode())])
-        eventually_equal(lambda: whole(query, view), table.groups())
-        table.delete(*list(table.rows))
-        eventually_equal(lambda: whole(query, view), {})
-        eventually_equal(lambda: whole(query, f"{view}-added"), {})
-        assert not query.ask(f"/views/{view}")[1]["incomplete"]
-    finally:
-        running.end()
+    running = start(config)
+    eventually_equal(lambda: query.whole(view), table.groups())
+    table.change(200)
+    # The same records again: no key has another one by that.
+    table.repeat(1)
+    grow_topic(kafka, topic, PARTITIONS)
+    table.partitions = PARTITIONS
+    table.change(200)
+    eventually_equal(lambda: query.whole(view), table.groups())
+    running.signal(signal.SIGKILL)
+    running.exit_code()
+    table.change(100)
+    table.delete(*list(table.rows)[::3])
+    start(config + filled(ADDED, view))
+    eventually_equal(lambda: query.whole(view), table.groups())
+    eventually_equal(lambda: query.whole(f"{view}-added"), table.totals())
+    # A value that is not valid JSON has no status: its key leaves its group until its next value.
+    number = next(iter(table.rows))
+    row = table.rows.pop(number)
+    table.send([(b'{"id":%d}' % number, b"no json")])
+    eventually_equal(lambda: query.whole(view), table.groups())
+    table.rows[number] = row
+    table.send([(b'{"id":%d}' % number, json.dumps(row).encode())])
+    eventually_equal(lambda: query.whole(view), table.groups())
+    table.delete(*list(table.rows))
+    eventually_equal(lambda: query.whole(view), {})
+    eventually_equal(lambda: query.whole(f"{view}-added"), {})
+    assert not query.ask(f"/views/{view}")[1]["incomplete"]
 
 
-def test_a_view_of_keys_counts_records_whose_keys_are_empty_or_too_long_for_a_path(
-    kafka, redis_cluster, query, tmp_path, view
+def test_deleted_rows_of_a_grown_topic_and_odd_keys_count_as_they_should(
+    kafka, query, view, start: Callable[..., jobs.RunningJob]
 ):
-    """Ranges, finds and counts have them too."""
-    topic = f"of-{view}"
-    create_topic(kafka, topic, PARTITIONS)
-    table, keys = KeyedRecords(kafka, topic, random.Random(1)), (b"", b"k" * 70_000, b"plain")
-    table.send([(key, b'{"status": "new", "price": 1}') for key in keys])
-    text = KEYS.replace("{topic}", topic).replace("{view}", view).replace("{reader}", "direct")
-    with jobs.running(kafka, redis_cluster, tmp_path, text):
+    """One job for two topics, which have had their records before it began."""
+    grown, odd = f"grown-{view}", f"odd-{view}"
+    table = a_grown_table(kafka, f"of-{grown}")
+    create_topic(kafka, f"of-{odd}", PARTITIONS)
+    # Keys that are empty or too long for a path: ranges, finds and counts have them too.
+    keyed, keys = KeyedRecords(kafka, f"of-{odd}", random.Random(1)), (b"", b"k" * 70_000, b"plain")
+    keyed.send([(key, b'{"status": "new", "price": 1}') for key in keys])
+    start(JOB + filled(TABLES, grown) + filled(KEYS, odd))
 
-        def counts() -> dict[str, int] | None:
-            found = whole(query, view)
-            return found and {name[0]: columns["n"] for name, columns in found.items()}
+    def counts() -> dict[str, int] | None:
+        found = query.groups(odd)
+        return found and {status: columns["n"] for status, columns in found.items()}
 
-        eventually_equal(counts, {"new": 3})
-        table.send([(key, b'{"status": "paid"}') for key in keys[:2]])
-        eventually_equal(counts, {"new": 1, "paid": 2})
-        table.send([(key, None) for key in keys])
-        eventually_equal(counts, {})
+    eventually_equal(lambda: query.whole(grown), table.groups())
+    assert not query.ask(f"/views/{grown}")[1]["incomplete"]
+    eventually_equal(counts, {"new": 3})
+    keyed.send([(key, b'{"status": "paid"}') for key in keys[:2]])
+    eventually_equal(counts, {"new": 1, "paid": 2})
+    keyed.send([(key, None) for key in keys])
+    eventually_equal(counts, {})
+
+
+def a_grown_table(kafka: str, topic: str) -> Table:
+    """Rows that were in partition 1 of two change when they belong in partition 0, which is read first."""
+    create_topic(kafka, topic, 2)
+    table = Table(kafka, topic, random.Random(8), partitions=2)
+    keys = {number: b'{"id":%d}' % number for number in range(400)}
+    moved = [
+        n for n, key in keys.items() if routing.partition_for(key, 2) and not routing.partition_for(key, 3)
+    ]
+    staying = next(n for n, key in keys.items() if not routing.partition_for(key, 6))
+    table.set(*keys)
+    grow_topic(kafka, topic, PARTITIONS)
+    table.partitions = PARTITIONS
+    table.delete(*moved[::2])
+    table.set(*moved[1::2])
+    # So many that what comes behind them is written later.
+    table.set(*[staying] * SLICE_RECORDS)
+    return table

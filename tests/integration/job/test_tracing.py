@@ -6,9 +6,8 @@ import secrets
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
-from tests.servers.collector import CollectedSpan, Collector, collecting
-from tests.servers.own import eventually
+from tests.servers.collector import CollectedSpan, Collector
+from tests.servers.own import eventually, messages_of, produce
 from tests.servers.standing import StandingServer, plain_variables, standing
 from tests.support import jobs
 
@@ -27,7 +26,7 @@ JOB = "[job]\nsmall_batch_records = 1\n"
 
 @pytest.fixture(scope="module")
 def collector() -> Iterator[Collector]:
-    with collecting() as found:
+    with Collector() as found:
         yield found
 
 
@@ -49,10 +48,8 @@ def server(
 def job(
     kafka: str, redis_cluster: str, topic: str, tmp_path: Path, collector: Collector
 ) -> Iterator[jobs.RunningJob]:
-    producer = Producer({"bootstrap.servers": kafka})
-    for number in range(WRITTEN_BEFORE):
-        producer.produce(topic, b"1", b"before-%d" % number, headers={"traceparent": a_parent()})
-    assert producer.flush(60) == 0
+    headers = ({"traceparent": a_parent()} for _ in range(WRITTEN_BEFORE))
+    produce(kafka, topic, ((b"before-%d" % number, b"1", 0, 0, own) for number, own in enumerate(headers)))
     config = f"{JOB}[topics.{topic}]\n"
     with jobs.running(kafka, redis_cluster, tmp_path, config, **collector.variables) as running:
         yield running
@@ -63,12 +60,7 @@ def a_parent(trace_id: str | None = None, span_id: str | None = None) -> str:
 
 
 def record_headers(kafka: str, topic: str, offset: int) -> dict[str, bytes]:
-    consumer = Consumer({"bootstrap.servers": kafka, "group.id": topic})
-    consumer.assign([TopicPartition(topic, 0, offset)])
-    record = consumer.poll(30)
-    consumer.close()
-    assert record is not None
-    return dict(record.headers())
+    return dict(messages_of(kafka, topic, 0)[offset].headers())
 
 
 def spans_of(collector: Collector, trace_id: str, service: str) -> list[CollectedSpan]:

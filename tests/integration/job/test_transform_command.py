@@ -6,8 +6,7 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from confluent_kafka import Producer
-from tests.servers.own import create_topic
+from tests.servers.own import create_topic, produce
 
 from keylane_client.cli.commands import keylane
 
@@ -18,10 +17,8 @@ TOPIC = "transform-command"
 def brokers(kafka) -> str:
     """A Kafka with a topic of four records, of which one is a tombstone and one has no key."""
     create_topic(kafka, TOPIC, 1)
-    producer = Producer({"bootstrap.servers": kafka})
-    for key, value in (("a", '{"n":"1"}'), ("b", None), (None, "x"), ("c", '{"n":"x"}'), ("d", '{"n":"-4"}')):
-        producer.produce(TOPIC, key=key, value=value)
-    assert producer.flush(60) == 0
+    records = [("a", '{"n":"1"}'), ("b", None), (None, "x"), ("c", '{"n":"x"}'), ("d", '{"n":"-4"}')]
+    produce(kafka, TOPIC, records)
     return kafka
 
 

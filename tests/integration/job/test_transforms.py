@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Producer
-from tests.servers.own import create_topic, eventually
+from tests.servers.own import create_topic, eventually, produce
 from tests.support import jobs
 
 from keylane.model.records import Position
@@ -110,7 +109,7 @@ def transformed(request, kafka, redis_cluster, tmp_path_factory) -> Iterator[Tra
     logs = {}
     for kind, name in names.items():
         create_topic(kafka, name, PARTITIONS)
-        logs[kind] = produce(kafka, name, kind)
+        logs[kind] = write(kafka, name, kind)
     tables = "".join(f"[topics.{names[kind]}]\n{text}\n" for kind, text in TABLES.items())
     (folder / "record_functions.py").write_text(MODULE)
     # What the topics have at the start is written by tasks, and what comes later by the driver.
@@ -126,29 +125,28 @@ def transformed(request, kafka, redis_cluster, tmp_path_factory) -> Iterator[Tra
         state.close()
 
 
-def produce(kafka: str, topic: str, kind: str) -> list[Written]:
+def write(kafka: str, topic: str, kind: str) -> list[Written]:
     """Rows of 40 keys, plain or as change events; the kinds that fail have a bad one."""
-    source, log, number = random.Random(kind), [], itertools.count()
-    producer = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2_random", "linger.ms": 5})
-
-    def send(key: bytes, row: dict[str, Any] | None, **fixed: int) -> None:
-        value = None if row is None else json.dumps(event(row) if "row" in kind or kind == "some" else row)
-
-        def note(_error, message):
-            log.append(Written(message.partition(), message.offset(), key, row))
-
-        producer.produce(topic, key=key, value=value, on_delivery=note, **fixed)
-
+    source, is_event = random.Random(kind), "row" in kind or kind == "some"
+    rows: list[tuple[bytes, dict[str, Any] | None, int]] = []
     for each in range(600):
         status = source.choice(["active", "gone"])
-        row = {"id": each, "name": f"name {next(number)}", "status": status}
-        send(b"key-%d" % source.randrange(40), None if source.random() < 0.1 else row)
+        row = {"id": each, "name": f"name {each}", "status": status}
+        rows.append((b"key-%d" % source.randrange(40), None if source.random() < 0.1 else row, -1))
         if each == 300 and kind in {"stops", "skips", "keeps"}:
-            producer.flush(60)
-            send(b"bad-key", {"name": "before"}, partition=0)
-            producer.flush(60)
-            send(b"bad-key", {"name": "x", "bad": "bad"}, partition=0)
-    assert producer.flush(60) == 0
+            rows += [(b"bad-key", {"name": "before"}, 0), (b"bad-key", {"name": "x", "bad": "bad"}, 0)]
+    found = produce(
+        kafka,
+        topic,
+        (
+            (key, None if row is None else json.dumps(event(row) if is_event else row), partition)
+            for key, row, partition in rows
+        ),
+    )
+    log = [
+        Written(each.partition(), each.offset(), key, row)
+        for (key, row, _), each in zip(rows, found, strict=True)
+    ]
     return sorted(log, key=lambda each: (each.partition, each.offset))
 
 
@@ -274,11 +272,9 @@ def test_what_can_t_run_stops_its_topic_alone(transformed, kind, why):
 
 
 def test_new_records_reach_their_topics_while_others_are_stopped(transformed, kafka):
-    producer = Producer({"bootstrap.servers": kafka, "partitioner": "murmur2_random"})
     row = {"id": 7, "name": "new", "status": "active"}
     for name in transformed.names.values():
-        producer.produce(name, key=b"new", value=json.dumps(row))
-    assert producer.flush(60) == 0
+        produce(kafka, name, [(b"new", json.dumps(row))])
     text = json.dumps(row)
     after = {"plain": text, "active": text, "both": '{"id":7,"status":"active"}', "upper": text.upper()}
     for kind, value in after.items():

@@ -5,10 +5,9 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.servers.kafka_cluster import UNCLEAN
-from tests.servers.own import CLOCK, create_topic, eventually, records_of
+from tests.servers.own import CLOCK, create_topic, eventually, produce, records_of, remove_records
 from tests.support import jobs
 from tests.support.jobs import State
 
@@ -47,16 +46,9 @@ class Scene:
         return job
 
     def produce(self, values: dict[bytes, bytes], topic: str = "") -> None:
-        """Write to a topic, by default to the scene's."""
-        errors: list[object] = []
-        settings = {"acks": "all", "partitioner": "murmur2_random"} if topic else {"acks": "all"}
-        producer = Producer({"bootstrap.servers": self.brokers.bootstrap, **settings})
-        for key, value in values.items():
-            producer.produce(
-                topic or self.topic, value, key, on_delivery=lambda error, _: errors.append(error)
-            )
-        assert producer.flush(60) == 0
-        assert errors == [None] * len(values)
+        """Write to a topic, by default to the scene's, whose keys librdkafka places by its own hash."""
+        settings = {} if topic else {"partitioner": "consistent_random"}
+        produce(self.brokers.bootstrap, topic or self.topic, values.items(), acks="all", **settings)
 
     def isolate_leader(self) -> int:
         """Stop all brokers but the leader, in order: what is written now, it alone has. Return it."""
@@ -189,9 +181,7 @@ def test_what_retention_removed_is_missing_from_a_rebuilt_state_and_reads_say_so
     scene.produce(values("old", 10))
     scene.produce(values("kept", 10))
     eventually(lambda: scene.state.holds(values("old", 10) | values("kept", 10)))
-    admin = AdminClient({"bootstrap.servers": scene.brokers.bootstrap})
-    for future in admin.delete_records([TopicPartition(scene.topic, 0, 10)]).values():
-        future.result(30)
+    remove_records(scene.brokers.bootstrap, scene.topic, {0: 10})
     assert not scene.state.watermarks()[0, 0].incomplete
     leader = scene.isolate_leader()
     scene.produce(values("lost", 10))
@@ -210,9 +200,7 @@ def test_in_a_topic_with_strays_any_lane_may_lack_what_retention_removed(scene):
     scene.start_job()
     scene.produce(values("old", 40))
     eventually(lambda: scene.state.holds(values("old", 40)))
-    admin = AdminClient({"bootstrap.servers": scene.brokers.bootstrap})
-    for future in admin.delete_records([TopicPartition(scene.topic, 0, 1)]).values():
-        future.result(30)
+    remove_records(scene.brokers.bootstrap, scene.topic, {0: 1})
     leader = scene.isolate_leader()
     scene.produce(values("lost", 40))
     eventually(lambda: scene.state.holds(values("lost", 40)))
@@ -321,7 +309,5 @@ def test_an_epoch_older_than_all_of_the_log_ends_where_the_log_begins(scene):
     scene.brokers.brokers[leader].stop()
     eventually(lambda: scene.epoch() > epoch)
     scene.produce(values("new", 10))
-    admin = AdminClient({"bootstrap.servers": scene.brokers.bootstrap})
-    for future in admin.delete_records([TopicPartition(scene.topic, 0, 15)]).values():
-        future.result(30)
+    remove_records(scene.brokers.bootstrap, scene.topic, {0: 15})
     assert scene.end_of(epoch) == EpochEnd(epoch, 15)

@@ -6,11 +6,9 @@ import json
 import threading
 
 import pytest
-from confluent_kafka import Producer
-from tests.servers.own import create_topic, eventually
-from tests.servers.registry_double import serve_double
-from tests.support import jobs
-from tests.support.views import Query, eventually_equal
+from tests.servers.own import create_topic, eventually, produce
+from tests.servers.registry_double import RegistryDouble
+from tests.support.views import eventually_equal
 
 from keylane.formats.avro_writer import encoder
 from keylane.formats.confluent import join
@@ -52,7 +50,7 @@ columns = { n = "count()", total = "sum(amount)" }
 
 @pytest.fixture
 def registry():
-    with serve_double() as double:
+    with RegistryDouble() as double:
         for schema_id, schema in ((6, ROW), (8, PAYMENT)):
             double.has(f"/schemas/ids/{schema_id}", {"schema": json.dumps(schema)})
         double.has("/schemas/ids/9", {"schema": "{}", "schemaType": "JSON"})
@@ -73,65 +71,42 @@ def payment(of: str, amount: float) -> bytes:
     return join(8, encoder(json.dumps(PAYMENT))({"of": of, "amount": amount}))
 
 
-def produce(kafka: str, topic: str, *records: tuple[int, bytes, bytes | None]) -> None:
-    producer = Producer({"bootstrap.servers": kafka})
-    for partition, key, value in records:
-        producer.produce(topic, value, key, partition)
-    assert producer.flush(60) == 0
-
-
-def windows(query: Query, view: str):
-    status, _ = query.ask(f"/views/{view}/keys")
-    if status != 200:
-        return None
-    return {key: values for (key, _, _), values in query.windows(view).items()}
-
-
 @pytest.mark.long
 def test_a_registry_that_is_away_holds_back_one_partition_and_views_read_its_values(
-    kafka, redis_cluster, tmp_path, monkeypatch, registry
+    kafka, query, start, state_of, registry
 ):
     for topic in ("unread-orders", "unread-payments", "unread-found"):
         create_topic(kafka, topic, 2)
-    query = Query(redis_cluster, monkeypatch)
-    produce(kafka, "unread-orders", (0, b"1", row(1, "new", 6)), (1, b"2", row(2, "new", 6)))
-    produce(
-        kafka,
-        "unread-payments",
-        (0, b"a", payment("x", 1.5)),
-        (1, b"b", payment("x", 2)),
-        (1, b"c", join(9, b'{"of":"y","amount":"3"}')),
-        *((0, b"d", bad) for bad in (b"no schema", join(10, b""), join(8, b"\x02"), b"\0")),
-        (0, b"e", None),
-    )
-    variables = {"KEYLANE_SCHEMA_REGISTRY_URL": registry.url}
-    with jobs.running(kafka, redis_cluster, tmp_path, CONFIG, **variables) as job:
-        eventually_equal(lambda: windows(query, "unread-orders"), {"new": {"n": 2}})
-        paid = {"x": {"n": 2, "total": 3.5}, "y": {"n": 1, "total": 3}}
-        eventually_equal(lambda: windows(query, "unread-payments"), paid)
-        assert query.ask("/views/unread-payments")[1]["invalid"] == 4
-        later = join(11, encoder(json.dumps(PAYMENT))({"of": "x", "amount": 2}))
-        produce(kafka, "unread-found", (0, b"a", payment("x", 1.5)), (1, b"b", later), (0, b"c", later))
-        job.wait_for("holds partition 1 of topic 'unread-found' back: schema 11: the Schema Registry")
-        found = jobs.State(redis_cluster, "unread-found")
-        assert found.watermarks()[1, 0].next_offset == 0
-        registry.has("/schemas/ids/11", {"schema": json.dumps(PAYMENT)})
-        eventually(lambda: [mark.next_offset for mark in found.watermarks().values()] == [2, 1])
-        status, page = query.ask("/topics/unread-found/find", of="x")
-        assert (status, [row["key"] for row in page["records"]]) == (200, ["a", "b", "c"])
-        found.close()
-        produce(kafka, "unread-orders", (0, b"1", row(1, "paid", 7)), (1, b"2", row(2, "sent", 6)))
-        job.wait_for("holds partition 0 of topic 'unread-orders' back: schema 7: the Schema Registry")
-        job.wait_for("view 'unread-orders' restarts")
-        before = len(job.lines)
-        positions = jobs.State(redis_cluster, "unread-orders")
-        eventually(lambda: [mark.next_offset for mark in positions.watermarks().values()] == [1, 2])
-        produce(kafka, "unread-orders", (1, b"2", row(2, "gone", 6, "true")))
-        produce(kafka, "unread-payments", (0, b"f", payment("z", 1)))
-        eventually(lambda: [mark.next_offset for mark in positions.watermarks().values()] == [1, 3])
-        eventually_equal(lambda: windows(query, "unread-payments"), paid | {"z": {"n": 1, "total": 1}})
-        assert not [line for line in job.lines[before:] if "keylane: restarts in" in line]
-        registry.has("/schemas/ids/7", {"schema": json.dumps(ROW)})
-        eventually(lambda: [mark.next_offset for mark in positions.watermarks().values()] == [2, 3])
-        eventually_equal(lambda: windows(query, "unread-orders"), {"paid": {"n": 1}})
-        positions.close()
+    produce(kafka, "unread-orders", [(b"1", row(1, "new", 6), 0), (b"2", row(2, "new", 6), 1)])
+    payments = [(b"a", payment("x", 1.5), 0), (b"b", payment("x", 2), 1)]
+    payments += [(b"c", join(9, b'{"of":"y","amount":"3"}'), 1), (b"e", None, 0)]
+    payments += [(b"d", bad, 0) for bad in (b"no schema", join(10, b""), join(8, b"\x02"), b"\0")]
+    produce(kafka, "unread-payments", payments)
+    job = start(CONFIG, KEYLANE_SCHEMA_REGISTRY_URL=registry.url)
+    eventually_equal(lambda: query.groups("unread-orders"), {"new": {"n": 2}})
+    paid = {"x": {"n": 2, "total": 3.5}, "y": {"n": 1, "total": 3}}
+    eventually_equal(lambda: query.groups("unread-payments"), paid)
+    assert query.ask("/views/unread-payments")[1]["invalid"] == 4
+    later = join(11, encoder(json.dumps(PAYMENT))({"of": "x", "amount": 2}))
+    produce(kafka, "unread-found", [(b"a", payment("x", 1.5), 0), (b"b", later, 1), (b"c", later, 0)])
+    job.wait_for("holds partition 1 of topic 'unread-found' back: schema 11: the Schema Registry")
+    found = state_of("unread-found")
+    assert found.watermarks()[1, 0].next_offset == 0
+    registry.has("/schemas/ids/11", {"schema": json.dumps(PAYMENT)})
+    eventually(lambda: [mark.next_offset for mark in found.watermarks().values()] == [2, 1])
+    status, page = query.ask("/topics/unread-found/find", of="x")
+    assert (status, [row["key"] for row in page["records"]]) == (200, ["a", "b", "c"])
+    produce(kafka, "unread-orders", [(b"1", row(1, "paid", 7), 0), (b"2", row(2, "sent", 6), 1)])
+    job.wait_for("holds partition 0 of topic 'unread-orders' back: schema 7: the Schema Registry")
+    job.wait_for("view 'unread-orders' restarts")
+    before = len(job.lines)
+    positions = state_of("unread-orders")
+    eventually(lambda: [mark.next_offset for mark in positions.watermarks().values()] == [1, 2])
+    produce(kafka, "unread-orders", [(b"2", row(2, "gone", 6, "true"), 1)])
+    produce(kafka, "unread-payments", [(b"f", payment("z", 1), 0)])
+    eventually(lambda: [mark.next_offset for mark in positions.watermarks().values()] == [1, 3])
+    eventually_equal(lambda: query.groups("unread-payments"), paid | {"z": {"n": 1, "total": 1}})
+    assert not [line for line in job.lines[before:] if "keylane: restarts in" in line]
+    registry.has("/schemas/ids/7", {"schema": json.dumps(ROW)})
+    eventually(lambda: [mark.next_offset for mark in positions.watermarks().values()] == [2, 3])
+    eventually_equal(lambda: query.groups("unread-orders"), {"paid": {"n": 1}})

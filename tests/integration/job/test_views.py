@@ -1,7 +1,7 @@
 """Views: a real job over real topics, its windows against the plainest fold, read through the function.
 
-One job serves all tests but those that end it, each by a topic and views of its own: see VIEWS. Those that
-end theirs come first: the shared one, with its queries, would take half of a core from them.
+One job serves all tests but long ones, each by a topic and views of its own: see VIEWS. Those that have
+theirs come first: the shared one, with its queries, would take half of a core from them.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from __future__ import annotations
 import itertools
 import json
 import random
-import signal
 import time
 from dataclasses import dataclass, replace
 
 import pytest
-from confluent_kafka import Producer
+from tests.servers import own
 from tests.servers.own import create_topic, eventually, grow_topic
 from tests.support import jobs, views
 from tests.support import lanes as t
@@ -23,7 +22,6 @@ from tests.support.jobs import scrape
 from tests.support.views import COLUMNS, Event, Query, StoredLane, eventually_equal, produce
 
 from keylane import __version__, routing
-from keylane.state import codec
 from keylane_local.process.ports import Ports
 
 NUMBERS = itertools.count()
@@ -103,11 +101,6 @@ def some_events(count: int, seed: int, users: int = 12, first_ms: int = BEGIN_MS
     ]
 
 
-@pytest.fixture
-def query(redis_cluster, monkeypatch):
-    return Query(redis_cluster, monkeypatch)
-
-
 @dataclass(frozen=True, slots=True)
 class Shared:
     """The job of VIEWS, where it serves its metrics, and what its topics had when it began."""
@@ -146,17 +139,9 @@ def shared(kafka, redis_cluster, tmp_path_factory):
 
 
 @pytest.fixture
-def job(kafka, redis_cluster, tmp_path, view):
+def job(start, view):
     """Start a job of the test's own: `job(topic, tables)`, whose tables have `{topic}` and `{view}`."""
-    started = []
-
-    def start(topic: str, tables: str) -> jobs.RunningJob:
-        started.append(jobs.start(kafka, redis_cluster, tmp_path, JOB + filled(tables, topic, view)))
-        return started[-1]
-
-    yield start
-    for each in started:
-        each.end()
+    return lambda topic, tables: start(JOB + filled(tables, topic, view))
 
 
 @pytest.fixture
@@ -176,36 +161,12 @@ INVALID = [
 """To views by user and time. A tombstone is not counted as invalid."""
 
 
-def test_a_job_that_is_killed_again_and_again_counts_every_event_once(
-    kafka, redis_cluster, topic, job, query, view
-):
-    written: list[Event] = []
-    for turn in range(3):
-        running = job(topic, MINUTES_AND_VISITS)
-        written += produce(kafka, topic, some_events(400, 10 + turn))
-        running.wait_for(f"view {view!r} is ready")
-        if turn < 2:
-            # In the middle of its first batches: some lanes have them, some don't.
-            eventually(lambda: any(lane["offsets"] != [0, 0, 0] for lane in lanes_of(query, view)))
-            running.signal(signal.SIGKILL)
-            running.exit_code()
-    eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
-    eventually_equal(lambda: whole(query, f"{view}-visits"), views.sessions(written, 15_000))
-    assert are_compressed(redis_cluster, f"{view}-visits")
-    assert not are_compressed(redis_cluster, view)
-
-
-def lanes_of(query: Query, view: str) -> list[dict]:
-    status, document = query.ask(f"/views/{view}")
-    return document["lanes"] if status == 200 else []
-
-
 @pytest.mark.long
 def test_a_changed_view_is_built_beside_the_old_one_which_is_read_meanwhile(kafka, topic, job, query, view):
     written = produce(kafka, topic, some_events(300, 20))
     first = job(topic, MINUTES)
     wanted = views.fixed(written, MINUTE_MS, MINUTE_MS)
-    eventually_equal(lambda: whole(query, view), wanted)
+    eventually_equal(lambda: query.whole(view), wanted)
     first.end()
     second = job(topic, MINUTES.replace("'1m'", "'2m'"))
     wider = views.fixed(written, 2 * MINUTE_MS, 2 * MINUTE_MS)
@@ -221,16 +182,16 @@ def test_a_changed_view_is_built_beside_the_old_one_which_is_read_meanwhile(kafk
 def test_windows_of_every_kind_are_the_fold_of_the_events(kafka, shared, query):
     topic, view = named("every-kind")
     written = shared.written["every-kind"]
-    eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
+    eventually_equal(lambda: query.whole(view), views.fixed(written, MINUTE_MS, MINUTE_MS))
     written = written + produce(kafka, topic, some_events(500, 2))
-    eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
-    eventually_equal(lambda: whole(query, f"{view}-hopping"), views.fixed(written, MINUTE_MS, 20_000))
-    eventually_equal(lambda: whole(query, f"{view}-sessions"), views.sessions(written, 15_000))
+    eventually_equal(lambda: query.whole(view), views.fixed(written, MINUTE_MS, MINUTE_MS))
+    eventually_equal(lambda: query.whole(f"{view}-hopping"), views.fixed(written, MINUTE_MS, 20_000))
+    eventually_equal(lambda: query.whole(f"{view}-sessions"), views.sessions(written, 15_000))
     of_all_time = {
         (user, None, None): views.columns_of([event for event in written if event.user == user])
         for user in {event.user for event in written}
     }
-    eventually_equal(lambda: whole(query, f"{view}-totals"), of_all_time)
+    eventually_equal(lambda: query.whole(f"{view}-totals"), of_all_time)
     status, told = query.ask(f"/views/{view}")
     assert status == 200
     assert told["invalid"] == 5
@@ -247,31 +208,6 @@ def test_windows_of_every_kind_are_the_fold_of_the_events(kafka, shared, query):
     assert 0 <= found["keylane_topic_age_ms", topic] < 60_000
     assert found["keylane_view_windows_total", view] >= len(views.fixed(written, MINUTE_MS, MINUTE_MS))
     assert found["keylane_view_invalid_total", view] == 5
-
-
-def are_compressed(nodes: str, view: str) -> bool:
-    """Whether most windows of a view are, as Redis has them."""
-    with t.client(nodes) as client:
-        names = list(client.scan_iter(f"*:~{view}:*:v:*", target_nodes="primaries"))
-        flags = [envelope[1] & codec.COMPRESSED for envelope in client.mget_nonatomic(names)]
-    return sum(map(bool, flags)) > len(names) / 2
-
-
-def whole(query: Query, view: str):
-    """All windows, once the view is there and whole."""
-    status, document = query.ask(f"/views/{view}/keys")
-    if status != 200:
-        # A machine that is too busy for an answer in time is asked again, too.
-        passing = {"unknown-view", "lane-building", "state-unavailable"}
-        assert document["type"].rsplit(":", 1)[1] in passing, document
-        return None
-    return query.windows(view)
-
-
-def counted(query: Query, view: str) -> int | None:
-    """What the column `n` of all windows adds up to."""
-    found = whole(query, view)
-    return None if found is None else sum(columns["n"] for columns in found.values())
 
 
 def of_one(user: str, at_ms: int, partition: int = 0, cents: int = 100) -> Event:
@@ -326,11 +262,11 @@ def assert_still(condition, query: Query, view: str, records: int) -> None:
 def test_a_view_counts_the_records_of_partitions_that_its_topic_is_given_later(kafka, shared, query):
     topic, view = named("grown")
     written = produce(kafka, topic, some_events(200, 30))
-    eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
+    eventually_equal(lambda: query.whole(view), views.fixed(written, MINUTE_MS, MINUTE_MS))
     grow_topic(kafka, topic, 5)
     later = [replace(each, partition=number % 5) for number, each in enumerate(some_events(200, 31))]
     written += produce(kafka, topic, later)
-    eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
+    eventually_equal(lambda: query.whole(view), views.fixed(written, MINUTE_MS, MINUTE_MS))
     assert shared.running.process.poll() is None
     document = query.ask(f"/views/{view}")[1]
     assert (document["generation"], document.get("incomplete", False)) == (1, False)
@@ -344,7 +280,7 @@ def test_a_view_that_spark_cannot_compute_stops_alone_and_says_why(kafka, shared
     for name in (view, f"{view}-many", f"{view}-path"):
         shared.running.wait_for(f"view {name!r} STOPS until the job's next start: ")
     produce(kafka, topic, some_events(50, 5))
-    eventually(lambda: counted(query, f"{view}-other") == 50)
+    eventually(lambda: query.counted(f"{view}-other")[0] == 50)
     assert shared.running.process.poll() is None
     document = query.ask(f"/views/{view}")[1]
     assert "Spark can't compute it" in document["stopped"]
@@ -382,14 +318,14 @@ def test_records_that_a_view_cannot_take_are_counted_and_stop_nothing(kafka, sha
     topic, view = named("odd")
     odd = [(b"k", b'{"user": "7", "at": 1760000000000000000}'), (b"k", b'{"user": "8", "at": 1760000000000}')]
     produce(kafka, topic, [*some_events(20, 6), *odd])
-    eventually(lambda: counted(query, view) == 21)
+    eventually(lambda: query.counted(view)[0] == 21)
     assert query.ask(f"/views/{view}")[1]["invalid"] == 1
     eventually(lambda: query.ask(f"/views/{view}-picky")[1].get("failed") == 20)
     picky = query.ask(f"/views/{view}-picky")[1]
     partition, offset = map(int, picky["failed_at"].split(":"))
     assert partition in range(3)
     assert offset >= 0
-    eventually(lambda: counted(query, f"{view}-picky") == 2)
+    eventually(lambda: query.counted(f"{view}-picky")[0] == 2)
 
 
 def test_a_record_with_nanoseconds_as_its_timestamp_counts_in_views_by_a_field_and_is_read_by_sql(
@@ -397,18 +333,10 @@ def test_a_record_with_nanoseconds_as_its_timestamp_counts_in_views_by_a_field_a
 ):
     """Go's time without a value, which Kafka takes; Spark's source fails on it before any expression."""
     topic, view = named("timestamps")
-    producer = Producer({"bootstrap.servers": kafka})
-    value = b'{"user": "ann", "at": %d}' % BEGIN_MS
-    now_ms, faults = int(time.time() * 1000), []
-    for number, timestamp in enumerate((now_ms, -6_795_364_578_871_345_152, now_ms)):
-        producer.produce(
-            *(topic, value, b"k%d" % number, 0),
-            timestamp=timestamp,
-            on_delivery=lambda error, _: faults.append(error),
-        )
-    assert producer.flush(60) == 0
-    assert faults == [None] * 3
-    eventually(lambda: counted(query, view) == 3)
+    value, now_ms = b'{"user": "ann", "at": %d}' % BEGIN_MS, int(time.time() * 1000)
+    times = enumerate((now_ms, -6_795_364_578_871_345_152, now_ms))
+    own.produce(kafka, topic, ((b"k%d" % number, value, 0, timestamp) for number, timestamp in times))
+    eventually(lambda: query.counted(view)[0] == 3)
     found = query.ask(f"/views/{view}")[1]
     assert (found["failed"], found["invalid"]) == (0, 0)
     for number in range(3):
@@ -452,21 +380,21 @@ def test_a_lane_that_loses_what_it_had_acknowledged_is_brought_to_where_the_othe
     """As by a failover to a replica that was behind: the lane stands at an older moment, whole in itself."""
     topic, view = named("restored")
     written = produce(kafka, topic, some_events(300, 30))
-    eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
-    eventually_equal(lambda: whole(query, f"{view}-visits"), views.sessions(written, 15_000))
+    eventually_equal(lambda: query.whole(view), views.fixed(written, MINUTE_MS, MINUTE_MS))
+    eventually_equal(lambda: query.whole(f"{view}-visits"), views.sessions(written, 15_000))
     with t.client(redis_cluster) as client:
         before = [StoredLane(client, name) for name in (view, f"{view}-visits")]
         written += produce(kafka, topic, some_events(300, 31))
-        eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
-        eventually_equal(lambda: whole(query, f"{view}-visits"), views.sessions(written, 15_000))
+        eventually_equal(lambda: query.whole(view), views.fixed(written, MINUTE_MS, MINUTE_MS))
+        eventually_equal(lambda: query.whole(f"{view}-visits"), views.sessions(written, 15_000))
         with shared.running.paused():
             for lane in before:
                 lane.restore()
     for name in (view, f"{view}-visits"):
         shared.running.wait_for(f"view {name!r}: 1 of the lanes are behind the others: they catch up first")
     written += produce(kafka, topic, some_events(50, 32))
-    eventually_equal(lambda: whole(query, view), views.fixed(written, MINUTE_MS, MINUTE_MS))
-    eventually_equal(lambda: whole(query, f"{view}-visits"), views.sessions(written, 15_000))
+    eventually_equal(lambda: query.whole(view), views.fixed(written, MINUTE_MS, MINUTE_MS))
+    eventually_equal(lambda: query.whole(f"{view}-visits"), views.sessions(written, 15_000))
 
 
 def windows_of(query: Query, view: str, key: str):

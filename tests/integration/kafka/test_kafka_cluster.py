@@ -23,6 +23,7 @@ def produce(bootstrap: str, topic: str, *values: bytes) -> None:
     assert errors == [None] * len(values)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_leader_that_was_not_in_sync_loses_acknowledged_records_and_writes_others_in_their_place(brokers):
     topic = "unclean"

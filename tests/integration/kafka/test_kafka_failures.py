@@ -224,14 +224,6 @@ def test_what_compaction_removed_is_no_fault(breaking: Kafka):
     eventually(reads_on_behind_the_gap)
 
 
-def test_address_where_no_broker_is_is_log_unavailable_in_time():
-    log = KafkaProducer(kafka_settings("127.0.0.1:1", timeout_ms=300))
-    for _ in range(2):
-        with takes_about(0.5), pytest.raises(LogUnavailable):
-            written(log, "t", b"k", b"v", deadline(300))
-    log.close()
-
-
 def test_looks_at_an_address_where_no_broker_is_are_503_in_time(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("KEYLANE_KAFKA_BOOTSTRAP", "127.0.0.1:1")
     monkeypatch.setenv("KEYLANE_EXPLORE_TIMEOUT_MS", "300")

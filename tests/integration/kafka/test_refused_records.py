@@ -9,17 +9,11 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.servers.own import create_topic, deadline, eventually, records_of
+from tests.servers.own import create_topic, eventually, records_of
 from tests.servers.standing import StandingServer, plain_variables
-from tests.support.builders import a_topic, an_event, kafka_settings, load_handler
-from tests.support.fakes import FakeQueue
+from tests.support.builders import a_topic, an_event, load_handler
 
-from keylane.adapters.kafka.producer import KafkaProducer
-from keylane.drain.drain import REASON, QueuedMessage, drain
-from keylane.model.records import NewRecord
 from keylane.ports import Clock
-from keylane.produce import message_codec
-from keylane.produce.message_codec import MessageBatch
 
 if TYPE_CHECKING:
     import http.client
@@ -61,7 +55,6 @@ def send(kafka: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, list[dic
     return ask
 
 
-@pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize(
     ("settings", "key", "more", "code"),
     [
@@ -77,38 +70,20 @@ def test_only_the_records_at_fault_are_refused(
     key: bytes | None,
     more: dict[str, Any],
     code: str,
-    count: int,
 ):
     topic = a_topic()
     create_topic(kafka, topic, 1, config=settings)
     bad = a_record(key, b"bad") | more
     good = [a_record(b"k%d" % number, b"good-%d" % number) for number in range(10)]
     for _ in range(2):
-        results = send(topic, [*good[:5], *[bad] * count, *good[5:]])
+        results = send(topic, [*good[:5], bad, bad, *good[5:]])
         refused = [entry for entry in results if entry["error_code"] is not None]
-        assert [(entry["code"], entry["retriable"]) for entry in refused] == [(code, False)] * count
-        assert [entry["index"] for entry in refused] == list(range(5, 5 + count))
+        assert [(entry["code"], entry["retriable"]) for entry in refused] == [(code, False)] * 2
+        assert [entry["index"] for entry in refused] == [5, 6]
     values = [value for _, value in records_of(kafka, topic, 0)]
     assert sorted(value or b"" for value in values) == sorted(
         [b"good-%d" % number for number in range(10)] * 2
     )
-
-
-def test_an_older_record_of_a_key_that_has_a_newer_one_is_superseded(
-    kafka: str, send: Callable[[str, list[dict[str, Any]]], list[Any]]
-):
-    """The older one shares its batch with bad ones; the newer one lies in another batch."""
-    topic = a_topic()
-    create_topic(kafka, topic, 1)
-    first = [a_record(b"k", b"older"), *[a_record(b"x", b"bad", timestamp=far_ms())] * 2]
-    fill = [a_record(b"f%d" % number, b"z" * 90_000) for number in range(24)]
-    older, bad, _, *others = send(topic, [*first, *fill, a_record(b"k", b"newer")])
-    assert others[-1]["offset"] is not None
-    assert (bad["code"], bad["retriable"], "superseded" in bad) == ("INVALID_TIMESTAMP", False, False)
-    assert (older["retriable"], older["superseded"], older["error_code"]) == (False, True, 50002)
-    assert "a newer record of its key was written" in older["error"]
-    values = [value for key, value in records_of(kafka, topic, 0) if key == b"k"]
-    assert values == [b"newer"]
 
 
 def test_records_of_other_callers_are_written_while_one_sends_bad_ones(
@@ -150,25 +125,3 @@ def test_records_of_other_callers_are_written_while_one_sends_bad_ones(
         server.process.wait(120)
     assert {entry["code"] for entry in bad_results} == {"INVALID_TIMESTAMP"}
     assert b"bad" not in {value for _, value in records_of(kafka, topic, 0)}
-
-
-def test_of_several_messages_the_bad_record_alone_becomes_a_dead_letter(kafka: str):
-    topic = a_topic()
-    create_topic(kafka, topic, 1)
-    log, dead = KafkaProducer(kafka_settings(kafka, timeout_ms=20_000)), FakeQueue()
-    messages = []
-    for number in range(3):
-        records = [NewRecord(topic, b"%d-%d" % (number, each), b"good") for each in range(3)]
-        if number == 1:
-            records[1] = NewRecord(topic, b"x", b"bad", timestamp_ms=far_ms())
-        batch = MessageBatch(bytes([number]) * 16, Clock().now_ms(), topic, tuple(enumerate(records)))
-        body = message_codec.to_body(message_codec.encode(batch))
-        messages.append(QueuedMessage(f"m{number}", body, f"g{number}"))
-    drained = drain(log, None, dead, messages, deadline(20_000))
-    log.close()
-    assert (drained.written, drained.failed, dict(drained.dead)) == (8, [], {"INVALID_TIMESTAMP": 1})
-    [letter] = dead.messages
-    assert letter.attributes[REASON] == "INVALID_TIMESTAMP"
-    assert [
-        record.value for _, record in message_codec.decode(message_codec.from_body(letter.body)).records
-    ] == [b"bad"]

@@ -38,6 +38,7 @@ from keylane_spark.log.fetch_options import portable
 from keylane_spark.log.fetches import PlannedRange
 from keylane_spark.log.kafka_admin import JobKafka
 from keylane_spark.log.log_reader import LogRangeReader
+from keylane_spark.log.log_watch import LogWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -136,23 +137,16 @@ def ways(secure: SecureKafka) -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.parametrize("way", ["plain", "scram-256", "scram-512", "unencrypted", "certificate"])
-def test_records_are_written_and_read_by_each_way_in(
+def test_records_are_written_and_read_and_brokers_report_their_api_versions_by_each_way_in(
     secure: SecureKafka, topic: str, way: str, use: Callable[..., None], no_secret: Callable[..., str]
 ):
     use(**ways(secure)[way])
     status, written = producing()(topic)
     assert (status, written["position"]) == (201, "0:0")
-    status, page = asking()(f"/topics/{topic}/partitions/0/records")
+    get = asking()
+    status, page = get(f"/topics/{topic}/partitions/0/records")
     assert (status, [record["value"] for record in page["records"]]) == (200, ["v"])
-    no_secret()
-
-
-@pytest.mark.parametrize("way", ["plain", "unencrypted", "certificate"])
-def test_brokers_report_their_api_versions_by_each_way_in(
-    secure: SecureKafka, way: str, use: Callable[..., None], no_secret: Callable[..., str]
-):
-    use(**ways(secure)[way])
-    status, found = asking()("/clusters", api_versions="true")
+    status, found = get("/clusters", api_versions="true")
     (broker,) = found["clusters"][0]["brokers"]
     assert (status, broker.get("why")) == (200, None)
     assert {"api_key": 18, "min_version": 0, "max_version": 4} in broker["api_versions"]
@@ -160,7 +154,7 @@ def test_brokers_report_their_api_versions_by_each_way_in(
 
 
 @pytest.mark.parametrize("way", ["plain", "scram-256", "scram-512", "unencrypted", "certificate", "token"])
-def test_tasks_of_the_job_read_by_each_way_in(
+def test_tasks_of_the_job_read_and_its_driver_watches_by_each_way_in(
     secure: SecureKafka,
     topic: str,
     way: str,
@@ -183,6 +177,9 @@ def test_tasks_of_the_job_read_by_each_way_in(
     (rows,) = reader.read(PlannedRange(topic, 0, 0, 1), committed=True, with_headers=False)
     reader.close()
     assert rows.values.to_pylist() == [b"v"]
+    watch = LogWatch(lambda: given, {topic: 1}, [topic])
+    assert watch.ends().ends[topic, 0].offset == 1
+    watch.close()
     no_secret(given)
 
 
@@ -294,34 +291,19 @@ def test_verification_may_be_less_than_whole(secure: SecureKafka, topic: str, us
     assert asking()(f"/topics/{topic}/partitions/0/offsets")[1]["offset"] == 2
 
 
-def test_each_record_of_a_push_reports_the_rejection(
-    secure: SecureKafka, topic: str, use: Callable[..., None], no_secret: Callable[..., str]
-):
-    use(**ways(secure)["scram-256"] | {"SASL_USERNAME": "nobody"})
-    body = json.dumps({"records": [{"topic": topic, "data": "a"}, {"topic": topic, "data": "b"}]}).encode()
-    function = load_handler("produce")
-    for _ in range(2):
-        answer = function.lambda_handler(an_event("POST", "/push", body=body), None)
-        document = json.loads(answer["body"])
-        assert answer["statusCode"] == 503
-        for entry in document["errors"]:
-            assert (entry["code"], entry["retriable"]) == ("SASL_AUTHENTICATION_FAILED", True)
-            assert "uncertain" not in entry
-        no_secret(document)
-
-
-def test_health_says_who_was_refused(secure: SecureKafka, use: Callable[..., None]):
-    use(**ways(secure)["plain"] | {"SASL_PASSWORD": WRONG})
-    status, document = asking()("/health")
-    assert status == 503
-    assert "rejected the credentials" in document["parts"]["kafka"]["why"]
-
-
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
         ("wrong password", ["Kafka rejected the credentials at {address} (", "_PASSWORD fit?"]),
         ("another authority", ["certificate could not be verified", "{address}", "SSL_CA fit?"]),
+        (
+            "certificate that has ended",
+            ["TLS says: certificate has expired. Whoever runs the broker has to renew it"],
+        ),
+        (
+            "another host's certificate",
+            ["certificate is not valid for '127.0.0.1'. Name the broker in --kafka as its"],
+        ),
         ("no login", ["{address} takes connections", "demands TLS or a login", "SECURITY_PROTOCOL"]),
         ("nobody there", ["{address}", "Connection refused", "Is --kafka right, does the broker run"]),
         ("no such host", ["{address}", "Failed to resolve", "Is --kafka right?"]),
@@ -587,6 +569,7 @@ def test_a_cluster_that_refuses_us_keeps_no_other_back(
     status, health = get("/health")
     assert (status, health["parts"]["kafka"]["ready"]) == (503, True)
     assert not health["parts"]["kafka.safe"]["ready"]
+    assert "rejected the credentials" in health["parts"]["kafka.safe"]["why"]
     no_secret(pushed, health)
 
 
@@ -605,6 +588,7 @@ def test_the_jobs_client_takes_the_password_that_holds_now(secure: SecureKafka, 
     assert broker.describe([topic])[topic].partition_count == 1
 
 
+@pytest.mark.long
 def test_the_job_reads_topics_that_it_may_read(
     secure: SecureKafka, redis_cluster: str, topic: str, tmp_path: Path, use: Callable[..., None]
 ):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.integration.lanes.test_lanes import primary_of
-from tests.integration.lanes.test_lanes_in_trouble import arrive, moving
+from tests.integration.lanes.test_lanes_in_trouble import moving
 from tests.servers.own import hanging, primary_and_replica
 from tests.support import lanes as t
 
@@ -71,7 +71,7 @@ def test_a_lane_whose_slot_moves_is_marked_where_it_is(cluster, redis_cluster):
     lanes = t.writer(redis_cluster, 1)
     beat(lanes, targets, t.BASE_MS)
     with moving(cluster, targets[4]) as move:
-        arrive(cluster, move)
+        move.arrive()
         beat(lanes, targets, t.BASE_MS + 1)
         assert set(times(redis_cluster, targets)) == {t.BASE_MS + 1}
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-import redis
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from tests.servers.own import SlotMove, eventually, primary_and_replica
+from tests.servers.own import SlotMove, full, primary_and_replica
 from tests.support import lanes as t
 
 from keylane import routing
@@ -182,16 +181,6 @@ def test_a_key_that_is_deleted_where_it_is_served_is_deleted_in_the_next_generat
     assert made.carry() == 0
 
 
-def test_in_the_same_layout_too_a_tombstone_in_another_partition_is_carried(make):
-    """The key never moved: a producer placed its tombstone elsewhere."""
-    made = make(built_partitions=OLD)
-    made.read(made.served, [SET, DELETED._replace(partition=(FROM + 1) % OLD)])
-    made.expire_marker()
-    made.read(made.built, [SET])
-    assert made.carry() == 1
-    assert made.value(made.built) is None
-
-
 def test_a_marker_keeps_out_an_older_stray_that_the_next_generation_reads_later(make):
     made = make()
     made.read(made.served, [DELETED])
@@ -287,8 +276,7 @@ def test_a_job_that_ends_in_the_middle_leaves_the_rest_to_the_next_and_carries_n
 def test_a_lane_that_has_failed_over_takes_no_deletions_until_it_is_opened_again(make, redis_cluster):
     made = deleted_without_a_trace(make)
     lane = made.lane(made.built, KEY)
-    with t.client(redis_cluster) as client:
-        client.set(lane.watermark_key.replace(b":w:", b":l:"), b"f" * 40)  # another node's history
+    t.fail_over(redis_cluster, lane)
     with pytest.raises(StraysLost):
         made.carry()
     made.open()
@@ -298,12 +286,8 @@ def test_a_lane_that_has_failed_over_takes_no_deletions_until_it_is_opened_again
 def test_a_full_node_takes_deletions_of_another_generation(make, cluster):
     made = deleted_without_a_trace(make, index=True, history_count=3)
     primary, _ = primary_and_replica(cluster, made.lane(made.built, KEY).slot)
-    before = primary.command("CONFIG", "GET", "maxmemory")["maxmemory"]
-    primary.command("CONFIG", "SET", "maxmemory", 1)
-    try:
+    with full(primary):
         assert made.carry() == 1
-    finally:
-        primary.command("CONFIG", "SET", "maxmemory", before)
     assert made.value(made.built) is None
 
 
@@ -321,7 +305,8 @@ def test_while_a_slot_migrates_or_moves_the_look_counts_for_nothing(make, cluste
             each.undo()
     steps = made.carrier().reader.keys(made.built)
     next(steps)
-    finish(cluster, move)
+    move.begin()
+    move.arrive()
     with pytest.raises(StateUnavailable):
         list(steps)
     with contextlib.suppress(StraysLost):  # it is on another node, which looks like a failover
@@ -330,25 +315,8 @@ def test_while_a_slot_migrates_or_moves_the_look_counts_for_nothing(make, cluste
     made.carry()
     assert made.value(made.built) is None
     move.turn_round()
-    finish(cluster, move)
-
-
-def finish(cluster, move: SlotMove) -> None:
     move.begin()
-    with redis.Redis(port=move.source.port) as client:  # keys of other tests are in the slot, too
-        move.move(*client.execute_command("CLUSTER", "GETKEYSINSLOT", move.slot, 100_000))
-    move.finish()
-
-    def is_known() -> bool:
-        seen = set()
-        for node in cluster.nodes:
-            one = Cluster(t.settings(node.address))
-            with contextlib.closing(one):
-                one.refresh(t.Deadline.after_ms(5000, t.CLOCK))
-                seen.add(one.primary(move.slot).port)
-        return seen == {move.target.port}
-
-    eventually(is_known)
+    move.arrive()
 
 
 KEYS = [moved_key(number) for number in range(3)]
@@ -361,6 +329,12 @@ RECORDS = st.lists(
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(  # The key never moved: a producer placed its tombstone elsewhere.
+    records=[(FROM, KEY, b"v", False), ((FROM + 1) % OLD, KEY, None, True)],
+    reached=2,
+    expired={KEY},
+    same=True,
+)
 @given(
     records=RECORDS, reached=st.integers(0, 16), expired=st.sets(st.sampled_from(KEYS)), same=st.booleans()
 )

@@ -134,17 +134,6 @@ def test_a_lanes_first_stray_between_two_chunks_is_compared_with_the_second(redi
         assert calls(primary, "exec") == transactions
 
 
-def test_a_chunk_that_does_not_follow_is_refused_and_one_that_the_lane_has_changes_nothing(
-    redis_cluster, lane, lanes
-):
-    put(lanes, lane, 0)
-    put(lanes, lane, 1)
-    put(lanes, lane, 0)
-    assert values(redis_cluster, lane, b"a") == {b"a": b"v1"}
-    with pytest.raises(LaneBehind):
-        put(lanes, lane, 3)
-
-
 def test_a_lane_that_vanished_between_two_chunks_gets_nothing(redis_cluster, lane, lanes):
     put(lanes, lane, 0)
     with primary_of(redis_cluster, lane) as primary:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from tests.support import lanes as t
 from tests.support.begun import Run
-from tests.support.compressed import dictionary_of, order, reading, records_of
+from tests.support.compressed import order, reading, records_of
 
 from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
@@ -32,7 +32,6 @@ from keylane.query.ranges import read_range
 from keylane.query.span import RangeScan, Span
 from keylane.query.store import ReadTerms, Store
 from keylane.state import codec, redis_keys
-from keylane_spark.lanes import dictionaries
 from keylane_spark.lanes.dictionaries import Compressors, DictionaryStore
 from keylane_spark.lanes.function_library import DEFAULTS
 from keylane_spark.lanes.lane import LaneTarget, OffsetRange, lanes_of
@@ -289,56 +288,14 @@ def test_a_process_that_is_killed_between_training_and_its_first_value_leaves_no
     assert scene.is_compressed(b"order-1")
 
 
-def test_a_process_that_can_not_store_its_dictionary_writes_values_that_need_none(begin):
+def test_a_turn_to_make_a_dictionary_is_one_process_s_alone(begin):
     scene = begin()
-    with contextlib.closing(scene.process()) as process, pytest.MonkeyPatch.context() as patch:
-
-        def fail(*_: object) -> None:
-            raise StateUnavailable("Redis is away")
-
-        patch.setattr(DictionaryStore, "add", fail)
-        scene.write(process, orders(600))
-    assert scene.dictionaries() == {}
-    assert scene.read(*scene.written) == scene.written
-    assert any("dictionaries can't be read or stored: Redis is away" in line for line in scene.said)
-
-
-def test_two_processes_make_one_dictionary(begin, monkeypatch):
-    monkeypatch.setattr(dictionaries, "_AWAITED_S", 0.2)
-    scene = begin()
-    with contextlib.closing(scene.process()) as first, contextlib.closing(scene.process()) as second:
-        with contextlib.closing(Cluster(t.settings(scene.nodes))) as cluster:
-            assert scene.store(cluster).takes_turn(scene.layout.topic, scene.layout.generation)
-            scene.write(first, orders(600))
-            assert scene.dictionaries() == {}
-            scene.store(cluster).add(
-                scene.layout.topic,
-                scene.layout.generation,
-                dictionary_of([order(each) for each in range(600)]),
-            )
-        scene.write(second, orders(600, first=600))
-    assert len(scene.dictionaries()) == 1
-    assert scene.read(*scene.written) == scene.written
-
-
-def test_another_kind_of_value_gets_a_dictionary_of_its_own_in_the_same_generation(begin, monkeypatch):
-    monkeypatch.setattr(dictionaries, "PAUSE_MS", 1)
-    monkeypatch.setattr("keylane_spark.rows.compression.WINDOW_BYTES", 20_000)
-    scene = begin()
-    with contextlib.closing(scene.process()) as process:
-        scene.write(process, orders(600))
-        for first in range(0, 4000, 400):
-            readings = {b"reading-%d" % each: reading(each) for each in range(first, first + 400)}
-            scene.write(process, readings)
-    assert len(scene.dictionaries()) == 2
-    assert scene.read(*scene.written) == scene.written
-    last, first = scene.stored(b"reading-3999", b"reading-0")
-    assert len(last) < len(first)
-    # Whoever begins then takes the one that fits.
-    with contextlib.closing(scene.process()) as process:
-        scene.write(process, orders(600, first=600))
-    assert len(scene.dictionaries()) == 2
-    assert len(scene.stored(b"order-1199")[0]) < 100
+    with contextlib.closing(Cluster(t.settings(scene.nodes))) as cluster:
+        layout = scene.layout.topic, scene.layout.generation
+        stores = [scene.store(cluster) for _ in range(2)]
+        assert [each.takes_turn(*layout) for each in stores] == [True, False]
+        stores[0].end_turn(*layout)
+        assert not stores[1].takes_turn(*layout), "there is one by then"
 
 
 def test_two_generations_have_their_own_dictionaries_and_one_that_is_removed_leaves_none(begin):
@@ -388,6 +345,25 @@ def test_a_dictionary_whose_slot_is_lost_is_read_from_a_copy_and_written_again(b
     assert f"topic '{scene.layout.topic}': its dictionaries in {{{lost.decode()}}} are written again" in lines
     assert scene.run.ownership.repair() == []
     scene.forget_copies(*(tag for tag in SLOTS if tag != lost))
+    assert scene.read(b"order-3") == {b"order-3": order(3)}
+
+
+@pytest.mark.parametrize("damaged", [b"no dictionary", None], ids=["other bytes", "a changed byte"])
+def test_a_damaged_dictionary_is_written_again_from_a_copy_and_no_value_is_compressed_with_it(begin, damaged):
+    scene = begin()
+    with contextlib.closing(scene.process()) as process:
+        scene.write(process, orders(600))
+    ((dictionary_id, good),) = scene.dictionaries().items()
+    assert scene.run.ownership.repair() == []
+    damaged = damaged or good[:-1] + bytes([good[-1] ^ 1])
+    name = redis_keys.dictionary_field(scene.layout.generation, dictionary_id)
+    with t.client(scene.nodes) as client:
+        for tag in SLOTS:
+            client.hset(redis_keys.dictionaries_key(scene.layout.topic, tag), name, damaged)
+    with contextlib.closing(scene.process()) as other:
+        scene.write(other, orders(600, first=600))
+    assert scene.read(b"order-700") == {b"order-700": order(700)}
+    assert len(scene.run.ownership.repair()) == len(SLOTS)
     assert scene.read(b"order-3") == {b"order-3": order(3)}
 
 

@@ -26,10 +26,6 @@ def client(redis_cluster: str) -> Iterator[Cluster]:
     cluster.close()
 
 
-def test_nodes_that_keep_every_key_are_taken(client: Cluster):
-    check_eviction_policy(client, Clock())
-
-
 @pytest.mark.parametrize("policy", ["volatile-lru", "allkeys-lfu", "volatile-ttl"])
 def test_one_node_that_evicts_keys_is_named_with_what_to_do(client: Cluster, redis_cluster: str, policy: str):
     check_eviction_policy(client, Clock())

@@ -14,11 +14,10 @@ from tests.servers.own import primary_and_replica, resume, suspended
 from tests.support import lanes as t
 from tests.support.lanes import Event, fold
 
-from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.state import RedisState
 from keylane.errors import CorruptState, Fenced, LaneBehind, StateUnavailable
-from keylane.model.records import Layout, Options, Watermark
+from keylane.model.records import Layout, Watermark
 from keylane.query.layouts import Layouts
 from keylane.query.listed_names import list_kept_topics
 from keylane.query.store import Store
@@ -26,7 +25,7 @@ from keylane.query.views import list_views
 from keylane.state import codec
 from keylane.state.windows import state_name
 from keylane_spark.lanes.function_library import VERSION
-from keylane_spark.lanes.lane import LaneStart, LaneTarget, OffsetRange
+from keylane_spark.lanes.lane import LaneStart, LaneTarget, OffsetRange, lanes_of
 from keylane_spark.lanes.layout_store import LayoutStore
 
 NUMBERS = itertools.count()
@@ -43,16 +42,6 @@ def primary_of(nodes: str, lane: LaneTarget) -> Redis:
     cluster.refresh(t.Deadline.after_ms(5000, t.CLOCK))
     node = cluster.primary(lane.slot)
     return Redis(host=node.host, port=node.port)
-
-
-def test_records_are_readable_where_the_layout_says(redis_cluster, lane):
-    t.write(t.opened(redis_cluster, lane), lane, 0, [Event(0, b"a", b"x"), Event(1, b"b", b"")], 2)
-    records, watermark = t.held(redis_cluster, lane, KEYS)
-    assert records[b"a"].value == b"x"
-    assert records[b"b"].value == b""
-    assert records[b"a"].timestamp_ms == t.BASE_MS
-    assert watermark == Watermark(2, 1, newest_timestamp_ms=t.BASE_MS + 1)
-    assert routing.key_slot(lane.key_prefix + b"a") == lane.slot
 
 
 def test_a_set_then_a_tombstone_in_one_chunk_ends_deleted_and_the_reverse_ends_set(
@@ -188,13 +177,9 @@ def test_a_lane_that_is_new_or_has_failed_over_may_lack_strays_until_it_is_marke
         lanes.flush()
         return start.may_lack_strays
 
-    def fail_over() -> None:
-        with t.client(redis_cluster) as client:
-            client.set(lane.watermark_key.replace(b":w:", b":l:"), b"f" * 40)
-
     assert [may_lack_strays(), may_lack_strays(0), may_lack_strays(5, 0)] == [True, True, True]
     assert [may_lack_strays(), may_lack_strays()] == [False, False]
-    fail_over()
+    t.fail_over(redis_cluster, lane)
     assert [may_lack_strays(), may_lack_strays(0), may_lack_strays(6)] == [True, True, True]
     assert not may_lack_strays()
 
@@ -222,18 +207,15 @@ def test_an_older_writer_supersedes_nothing(redis_cluster, lane):
     assert not t.held(redis_cluster, lane, [])[1].superseded
 
 
-def test_the_end_of_the_log_is_kept_where_it_was_looked_at(redis_cluster, lane, lanes):
-    for log_end, known in [(0, 0), (500, 500), (0, 500), (900, 900)]:
-        lanes.apply(lane, OffsetRange(0, 0, log_end=log_end))
+def test_the_end_of_the_log_is_kept_where_it_was_looked_at_and_completeness_never_goes_back(
+    redis_cluster, lane, lanes
+):
+    rows = [(0, 0, (0, 0)), (500, 500, (500, 500)), (400, 0, (500, 500)), (0, 900, (500, 900))]
+    for complete_ms, log_end, known in [*rows, (900, 900, (900, 900))]:
+        lanes.apply(lane, OffsetRange(0, 0, complete_ms, log_end))
         lanes.flush()
-        assert t.held(redis_cluster, lane, [])[1].log_end == known
-
-
-def test_the_time_of_completeness_never_goes_back(redis_cluster, lane, lanes):
-    for complete_ms, known_ms in [(0, 0), (500, 500), (400, 500), (0, 500), (900, 900)]:
-        lanes.apply(lane, OffsetRange(0, 0, complete_ms))
-        lanes.flush()
-        assert t.held(redis_cluster, lane, [])[1].complete_as_of_ms == known_ms
+        mark = t.held(redis_cluster, lane, [])[1]
+        assert (mark.complete_as_of_ms, mark.log_end) == known
 
 
 def test_no_call_leaves_a_claim_of_the_future_whatever_was_sent_or_stored(redis_cluster, lane, lanes):
@@ -276,28 +258,21 @@ def test_another_library_on_the_node_stays(redis_cluster, lane):
     assert node.fcall("theirs", 0) == 7
 
 
-def test_many_lanes_are_opened_at_once_on_nodes_that_have_no_library_yet(redis_cluster):
+def test_many_lanes_of_all_shards_are_opened_on_nodes_without_a_library_and_written_side_by_side(
+    cluster, redis_cluster
+):
     layout = Layout(f"lanes-{next(NUMBERS)}", 9, stripes=20)
-    all_lanes = [LaneTarget.of(layout, partition, stripe) for partition in range(9) for stripe in range(20)]
-    for port in {
-        primary_of(redis_cluster, lane).connection_pool.connection_kwargs["port"] for lane in all_lanes
-    }:
-        with Redis(port=port) as node:
-            node.function_flush()
-    starts = t.writer(redis_cluster, 1).open([(lane, 7) for lane in all_lanes])
-    assert {starts[lane].next_offset for lane in all_lanes} == {7}
-
-
-def test_lanes_of_all_shards_are_written_side_by_side(redis_cluster):
-    layout = Layout(f"lanes-{next(NUMBERS)}", 9, stripes=3)
-    all_lanes = [LaneTarget.of(layout, partition, stripe) for partition in range(9) for stripe in range(3)]
+    all_lanes = list(lanes_of(layout))
+    for node in cluster.nodes:
+        if node.facts()["role"] == "master":
+            node.command("FUNCTION", "FLUSH")
     lanes = t.writer(redis_cluster, 1)
     starts = lanes.open([(lane, index) for index, lane in enumerate(all_lanes)])
-    assert [starts[lane].next_offset for lane in all_lanes] == list(range(27))
+    assert [starts[lane].next_offset for lane in all_lanes] == list(range(180))
     for index, lane in enumerate(all_lanes):
         lanes.apply(lane, OffsetRange(index, index + 100))
     lanes.flush()
-    assert [t.held(redis_cluster, lane, [])[1].next_offset for lane in all_lanes] == list(range(100, 127))
+    assert [t.held(redis_cluster, lane, [])[1].next_offset for lane in all_lanes] == list(range(100, 280))
 
 
 def test_a_shard_that_hangs_for_a_while_costs_time_and_no_record(cluster, redis_cluster, lane):
@@ -345,15 +320,3 @@ def test_topics_and_views_are_listed_apart_while_they_have_a_layout(redis_cluste
     assert listed() == (set(), {topic})
     layouts.hide(topic, 1)
     assert listed() == (set(), set())
-
-
-def test_epochs_only_rise_and_layouts_are_kept(redis_cluster):
-    topic = f"lanes-{next(NUMBERS)}"
-    store = LayoutStore(Cluster(t.settings(redis_cluster)), t.CLOCK)
-    assert [store.next_epoch(topic), store.next_epoch(topic)] == [1, 2]
-    assert store.next_epoch(topic, above=10) == 11
-    assert store.next_epoch(topic) == 12
-    assert store.get(topic) is None
-    layout = Layout(topic, 9, 2, "crc32", 3, Options(index=True))
-    store.change(topic, 12, layout=layout)
-    assert store.get(topic) == layout

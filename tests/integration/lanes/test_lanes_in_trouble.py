@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import redis
-from tests.servers.own import SlotMove, deadline, eventually, hanging, primary_and_replica
+from tests.servers.own import SlotMove, deadline, eventually, full, hanging, primary_and_replica
 from tests.support import lane_log as log
 from tests.support import lanes as t
 from tests.support.begun import Run
@@ -112,30 +112,10 @@ def moving(cluster: RedisCluster, lane: LaneTarget) -> Iterator[SlotMove]:
         move.begin()
         yield move
     finally:
-        arrive(cluster, move)
+        move.arrive()
         move.turn_round()
         move.begin()
-        arrive(cluster, move)
-
-
-def arrive(cluster: RedisCluster, move: SlotMove) -> None:
-    """All that is left moves, and every node knows where the slot is."""
-    if not is_known(cluster, move.slot, move.target):
-        with redis.Redis(port=move.source.port) as client:
-            move.move(*client.execute_command("CLUSTER", "GETKEYSINSLOT", move.slot, 100_000))
-        move.finish()
-        eventually(lambda: is_known(cluster, move.slot, move.target))
-
-
-def is_known(cluster: RedisCluster, slot: int, primary: RedisNode) -> bool:
-    for node in cluster.nodes:
-        one = Cluster(t.settings(node.address))
-        one.refresh(deadline())
-        told = one.primary(slot).port
-        one.close()
-        if told != primary.port:
-            return False
-    return True
+        move.arrive()
 
 
 def contents(node: RedisNode, names: list[bytes]) -> dict[bytes, object]:
@@ -165,27 +145,21 @@ IN_PARTS = RICH | {"index": 2}
 
 
 @pytest.mark.parametrize(
-    ("options", "away", "source"),
+    ("options", "away", "source", "has_tombstone"),
     [
-        ({}, ["v:b"], OWN),
-        ({}, ["new"], OWN),
-        ({}, ["w"], OWN),
-        ({"marker_ms": 0}, ["v:b"], OWN),
-        ({"guarded": True}, ["v:b"], OWN),
-        ({"guarded": True}, ["v:b"], 7),
-        ({}, ["v:b"], 7),
-        (RICH, ["v:b"], OWN),
-        (RICH, ["h:b"], OWN),
-        (RICH, ["i"], OWN),
-        (RICH, ["x"], OWN),
-        (IN_PARTS, ["i"], OWN),
-        (IN_PARTS, ["i2"], OWN),
-        (IN_PARTS, ["x2"], 7),
-        (RICH, ["h:a", "i", "v:b"], 7),
-        (RICH, ["new"], OWN),
+        # What sets values alone may go as a transaction, all else by the function.
+        *(({}, [away], OWN, gone) for away in ("v:b", "new", "w") for gone in (False, True)),
+        *(({"marker_ms": 0}, ["v:b"], OWN, gone) for gone in (False, True)),
+        ({"guarded": True}, ["v:b"], OWN, True),
+        ({"guarded": True}, ["v:b"], 7, True),
+        ({}, ["v:b"], 7, True),
+        *((RICH, [away], OWN, True) for away in ("v:b", "h:b", "i", "x", "new")),
+        (RICH, ["h:a", "i", "v:b"], 7, True),
+        (IN_PARTS, ["i"], OWN, True),
+        (IN_PARTS, ["i2"], OWN, True),
+        (IN_PARTS, ["x2"], 7, True),
     ],
 )
-@pytest.mark.parametrize("has_tombstone", [False, True])
 def test_in_a_migrating_slot_a_chunk_is_written_whole_or_waits(
     cluster, redis_cluster, options, away, source, has_tombstone
 ):
@@ -205,7 +179,7 @@ def test_in_a_migrating_slot_a_chunk_is_written_whole_or_waits(
             one.begin(lambda: one.send(*chunk))
             one.until_delayed()
             assert [contents(node, [*names.values()]) for node in (move.source, move.target)] == before
-            arrive(cluster, move)
+            move.arrive()
             one.end()
             assert contents(move.target, [lane.watermark_key]) != {lane.watermark_key: None}
         one.cluster.refresh(deadline())
@@ -228,7 +202,7 @@ def test_in_a_migrating_slot_a_chunk_of_more_than_one_command_is_written_whole_o
             one.begin(lambda: one.send(*chunk))
             one.until_delayed()
             assert contents(move.source, names) == before
-            arrive(cluster, move)
+            move.arrive()
             one.end()
         one.cluster.refresh(deadline())
         assert log.held(one.cluster, lane, keys) == log.fold(chunk, lane.options, 0)
@@ -259,7 +233,7 @@ def test_in_a_migrating_slot_what_has_expired_leaves_all_parts_of_an_index_or_no
             one.begin(lambda: one.send_heartbeat(2))
             one.until_delayed()
             assert contents(move.source, indexes) == before
-            arrive(cluster, move)
+            move.arrive()
             one.end()
         one.cluster.refresh(deadline())
         assert log.held(one.cluster, lane, KEYS).index == []
@@ -269,7 +243,6 @@ def test_in_a_migrating_slot_what_has_expired_leaves_all_parts_of_an_index_or_no
 def test_a_full_node_delays_the_writer_and_costs_no_record_and_no_order(redis_cluster, cluster, options):
     lane = new_lane(**options)
     primary, _ = primary_and_replica(cluster, lane.slot)
-    limit = primary.command("CONFIG", "GET", "maxmemory")["maxmemory"]
     with writing(redis_cluster, lane) as one:
         now_ms = log.server_time_ms(one.cluster, lane)
         rows = [
@@ -291,29 +264,15 @@ def test_a_full_node_delays_the_writer_and_costs_no_record_and_no_order(redis_cl
 
         one.send(*rows[:20])
         names = [*names_of(lane).values()]
-        try:
-            primary.command("CONFIG", "SET", "maxmemory", 1)
+        with full(primary):
             before = contents(primary, names)
             one.begin(send_all)
             one.until_delayed()
             assert contents(primary, names) == before
             assert "maxmemory" in one.reported[0]
-        finally:
-            primary.command("CONFIG", "SET", "maxmemory", limit)
         one.end()
         assert log.held(one.cluster, lane, KEYS) == log.fold(rows, lane.options, now_ms)
         assert t.held(redis_cluster, lane, [])[1].next_offset == 400
-
-
-@contextlib.contextmanager
-def full(primary: RedisNode, limit: object = 1) -> Iterator[None]:
-    """The node has reached its `maxmemory`, which is this."""
-    before = primary.command("CONFIG", "GET", "maxmemory")["maxmemory"]
-    primary.command("CONFIG", "SET", "maxmemory", limit)
-    try:
-        yield
-    finally:
-        primary.command("CONFIG", "SET", "maxmemory", before)
 
 
 @pytest.mark.parametrize("options", [{}, {"marker_ms": 0}, RICH])

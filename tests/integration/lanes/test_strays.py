@@ -282,8 +282,7 @@ def test_an_older_writer_gives_nothing(redis_cluster, lane):
 def test_a_lane_that_has_failed_over_takes_no_stray_until_it_is_opened_again(redis_cluster, lane, lanes):
     """A later stray would say that the lane has all before it, and hide what the failover took."""
     put(lanes, lane, b"a", b"x", source=7, offset=1, time=1)
-    with t.client(redis_cluster) as client:
-        client.set(lane.watermark_key.replace(b":w:", b":l:"), b"f" * 40)  # another node's history
+    t.fail_over(redis_cluster, lane)
     with pytest.raises(StraysLost):
         put(lanes, lane, b"a", b"y", source=7, offset=2, time=2)
     assert value_of(redis_cluster, lane) == b"x"
@@ -294,8 +293,7 @@ def test_a_lane_that_has_failed_over_takes_no_stray_until_it_is_opened_again(red
 def test_a_lane_that_has_failed_over_is_not_marked_complete(redis_cluster, lane, lanes):
     lanes.apply(lane, OffsetRange(0, 0, 5), unless_failed_over=True)
     lanes.flush()
-    with t.client(redis_cluster) as client:
-        client.set(lane.watermark_key.replace(b":w:", b":l:"), b"f" * 40)
+    t.fail_over(redis_cluster, lane)
     with pytest.raises(StraysLost):
         lanes.apply(lane, OffsetRange(0, 0, 6), unless_failed_over=True), lanes.flush()
     assert t.held(redis_cluster, lane, [])[1].complete_as_of_ms == 5

@@ -43,12 +43,25 @@ def announced(stack: Stack, host: str) -> set[str]:
     return brokers | nodes
 
 
+def keylane(data: Path, *arguments: str) -> str:
+    """What a command prints that ends well."""
+    command = [sys.executable, "-m", "keylane_client.cli", *arguments, "--data-dir", str(data)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_containers_reach_kafka_and_redis_and_the_data_stays_when_they_are_hidden_again(
     tmp_path: Path, address: str
 ):
-    with guarded(tmp_path) as data:
-        stack = Stack(data, options=StackOptions(job=False, host=address))
-        stack.up()
+    with guarded(tmp_path / "data") as data:
+        printed = keylane(data, "up", "--no-job", "--host", address)
+        stack = Stack(data, options=StackOptions(job=False))
+        assert f"listen on {address} without passwords" in printed
+        assert str(data / "sam-local.json") in printed
+        variables = json.loads((data / "sam-local.json").read_text())["Parameters"]
+        assert variables["KEYLANE_KAFKA_BOOTSTRAP"].startswith(f"{address}:")
+        assert all(each.startswith(f"{address}:") for each in variables["KEYLANE_REDIS_NODES"].split(","))
         try:
             assert announced(stack, address) == {address}
             assert is_free(stack.kafka.port, HOST)
@@ -57,12 +70,11 @@ def test_containers_reach_kafka_and_redis_and_the_data_stays_when_they_are_hidde
                 client.set("kept", "1")
             with urllib.request.urlopen(f"{stack.http_url}/health", timeout=30) as answer:  # noqa: S310
                 assert json.load(answer)["ready"]
-            again = Stack(data, options=StackOptions(job=False))
-            assert again.up() == []
-            assert again.state
-            assert again.state.host == address
+            assert stack.up() == []
+            assert stack.state
+            assert stack.state.host == address
         finally:
-            stack.down()
+            keylane(data, "down")
         hidden = Stack(data, options=StackOptions(job=False, host=HOST))
         hidden.up()
         try:
@@ -71,24 +83,3 @@ def test_containers_reach_kafka_and_redis_and_the_data_stays_when_they_are_hidde
                 assert client.get("kept") == b"1"
         finally:
             hidden.down()
-
-
-def test_the_command_warns_and_writes_variables_for_sam(tmp_path: Path, address: str):
-    command = [sys.executable, "-m", "keylane_client.cli"]
-    where = ["--data-dir", str(tmp_path / "data")]
-    with guarded(tmp_path):
-        up = subprocess.run(
-            [*command, "up", *where, "--no-job", "--host", address],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=200,
-        )
-        down = subprocess.run([*command, "down", *where], capture_output=True, check=False, timeout=60)
-    assert (up.returncode, down.returncode) == (0, 0), up.stderr
-    assert f"listen on {address} without passwords" in up.stdout
-    file = tmp_path / "data" / "sam-local.json"
-    assert str(file) in up.stdout
-    variables = json.loads(file.read_text())["Parameters"]
-    assert variables["KEYLANE_KAFKA_BOOTSTRAP"].startswith(f"{address}:")
-    assert all(each.startswith(f"{address}:") for each in variables["KEYLANE_REDIS_NODES"].split(","))

@@ -5,9 +5,8 @@ from __future__ import annotations
 import gzip
 
 import pytest
-from tests.support.node import CLIENT, run_node
+from tests.support.node import CLIENT, page_blocks, run_node
 from tests.support.project_files import ROOT
-from tests.support.typescript_pages import page_blocks
 
 from keylane_build.release import npm_package
 from keylane_build.release.npm_package import (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from botocore.exceptions import ClientError
 
 from keylane_local.errors import ToolMissing
 from keylane_local.servers.localstack import LocalStack
@@ -52,10 +51,3 @@ def test_without_localstack_the_error_says_how_to_install_it(tmp_path, monkeypat
     absent = LocalStack(tmp_path / "home", run=tmp_path, log=tmp_path / "log", port=1)
     with pytest.raises(ToolMissing, match="make setup-localstack"):
         absent.start()
-
-
-def test_localstack_reports_errors_like_aws(localstack):
-    sqs = localstack.client("sqs")
-    with pytest.raises(ClientError, match="NonExistentQueue"):
-        sqs.get_queue_url(QueueName="never-made")
-    sqs.close()

@@ -142,29 +142,6 @@ def test_a_function_s_lines_reach_its_log_group(client, function, localstack):
     logs.close()
 
 
-@pytest.mark.parametrize(
-    ("do", "message"), [("sleep", "Task timed out after 1.00 seconds"), ("leave", "exit status 7")]
-)
-def test_a_crash_of_a_functions_runtime_is_reported_and_the_next_call_works(client, function, do, message):
-    name = function(timeout=1)
-    ready(client, name)
-    first, _, _ = called(client, name)
-    payload, error, _ = called(client, name, {"do": do})
-    assert error == "Unhandled"
-    assert message in payload["errorMessage"]
-    again, error, _ = called(client, name)
-    assert error is None
-    assert again["pid"] != first["pid"]
-
-
-def test_a_function_that_can_not_be_loaded_says_why(client, function):
-    name = function("import nothing_of_that_name")
-    ready(client, name)
-    payload, error, _ = called(client, name)
-    assert error == "Unhandled"
-    assert "nothing_of_that_name" in payload["errorMessage"]
-
-
 def test_a_missing_runtime_is_reported_in_the_functions_state(client, function):
     name = function(runtime="nodejs22.x")
     eventually(lambda: state_of(client, name)["State"] == "Failed", 60)

@@ -8,6 +8,7 @@ import json
 import sys
 import zipfile
 
+import pytest
 from localstack_process_executor.patches import PATCHES
 from tests.servers.own import guarded
 
@@ -35,6 +36,7 @@ def test_the_local_stack_applies_every_patch_and_logs_it(localstack):
         assert f"patch applied: {name}: " in log
 
 
+@pytest.mark.long
 def test_functions_run_in_a_localstack_that_is_not_patched(tmp_path, monkeypatch):
     monkeypatch.setenv("PROCESS_EXECUTOR_PATCHES", "")
     code = io.BytesIO()

@@ -173,11 +173,6 @@ def test_a_reader_follows_a_key_that_has_left_its_slot(cluster, users, name):
 
 
 @pytest.mark.parametrize("name", COUNTERS)
-def test_the_counter_counts_limits(users, name):
-    assert take(users, name, a_topic()) is not None
-
-
-@pytest.mark.parametrize("name", COUNTERS)
 def test_the_counter_reads_what_readers_expect_of_a_topic(users, name):
     """Also where the record of its shard is lost: the copies are in other slots."""
     layout = a_layout(a_topic(), options=Options(value_format="json"))
@@ -196,11 +191,6 @@ def test_the_counter_counts_limits_while_their_slot_migrates(cluster, users, nam
     topic = a_topic()
     with migrating(cluster, key_of(RateLimitSubject(TOPIC, topic, (), RequestLoad(0, 0, 0)))):
         assert take(users, name, topic) is not None
-
-
-@pytest.mark.parametrize("name", COUNTERS)
-def test_the_counter_keeps_responses_of_idempotency_keys(users, name):
-    assert kept_response(users, name, os.urandom(32).hex()) == b"saved"
 
 
 @pytest.mark.parametrize("name", COUNTERS)

@@ -56,32 +56,6 @@ def test_slot_map_has_a_primary_and_a_replica_for_every_slot(client: Cluster, cl
     assert all(len(client.slots[slot]) == 2 for slot in ALL_SLOTS)
 
 
-def test_any_one_node_returns_the_others(cluster: RedisCluster):
-    for node in cluster.nodes:
-        client = Cluster(redis_settings({"KEYLANE_REDIS_NODES": node.address}))
-        client.refresh(deadline())
-        assert {client.primary(slot).port for slot in ALL_SLOTS} == {
-            each.port for each in cluster.primaries()
-        }
-        client.close()
-
-
-def test_unreachable_nodes_are_skipped(redis_cluster: str):
-    client = Cluster(redis_settings({"KEYLANE_REDIS_NODES": f"127.0.0.1:1,localhost:2,{redis_cluster}"}))
-    for _ in range(4):
-        client.refresh(deadline())
-    client.close()
-
-
-def test_slot_map_that_no_node_returns_is_state_unavailable():
-    client = Cluster(redis_settings({"KEYLANE_REDIS_NODES": "127.0.0.1:1"}))
-    with pytest.raises(StateUnavailable):
-        client.refresh(deadline())
-    with pytest.raises(StateUnavailable):
-        client.primary(0)
-    assert client.slots[0][1:] == ()
-
-
 def test_host_that_is_not_announced_is_the_one_asked():
     asked = Node("given", 7001)
     for host in (None, b"", "", b"?", "?"):
@@ -110,24 +84,6 @@ def test_error_replies_are_values_and_the_connection_is_kept(client: Cluster, ke
     assert isinstance(error, ResponseError)
     assert value == key
     assert client.is_connected(node)
-
-
-def test_wrong_slot_map_is_corrected_by_a_read(client: Cluster, key: bytes):
-    slot = routing.key_slot(key)
-    right, wrong = client.primary(slot), client.primary((slot + 8_192) % routing.SLOTS)
-    client.learn(slot, wrong)
-    assert RedisState(client).read(slot, [key], deadline()) == [key]
-    assert client.primary(slot) == right
-
-
-def test_connection_that_the_server_closed_is_made_again(client: Cluster, key: bytes):
-    slot = routing.key_slot(key)
-    state = RedisState(client)
-    state.read(slot, [key], deadline())
-    with redis.Redis(port=client.primary(slot).port) as other:
-        other.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-    assert state.read(slot, [key], deadline()) == [key]
-    assert not state._unhealthy
 
 
 def test_cluster_that_is_forgotten_in_a_cycle_closes_its_connections(redis_cluster: str):

@@ -16,16 +16,13 @@ from tests.servers.own import (
     fill,
     hanging,
     primary_and_replica,
-    repair,
 )
-from tests.support.builders import a_lane, a_layout, a_topic, an_event, body_of, headers_of, load_handler
-from tests.support.stopwatch import Stopwatch, takes_about
+from tests.support.builders import a_topic
+from tests.support.stopwatch import takes_about
 
 from keylane import routing
 from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.redis.connections import Node
-from keylane.adapters.redis.error_replies import RedisTimeoutError
-from keylane.adapters.redis.resp import encode_command
 from keylane.adapters.redis.state import RedisState
 from keylane.config.functions import redis_settings
 from keylane.errors import StateUnavailable
@@ -35,9 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from keylane_local.servers.redis_cluster import RedisCluster
-
-AT_ONCE_S = 1.5
-"""Less than one attempt at a node that hangs may take of a usual deadline: its third."""
 
 
 @pytest.fixture
@@ -86,21 +80,6 @@ def half_moved(cluster: RedisCluster) -> tuple[bytes, bytes, SlotMove]:
     return here, there, move
 
 
-def test_killed_primary_is_read_from_its_replica_at_once(breaking: RedisCluster, state: RedisState):
-    (key,) = filled(breaking)
-    slot = routing.key_slot(key)
-    assert state.read(slot, [key], deadline()) == [key]
-    primary, replica = primary_and_replica(breaking, slot)
-    primary.kill()
-    with Stopwatch() as watch:
-        assert state.read(slot, [key], deadline()) == [key]
-    assert watch.seconds < AT_ONCE_S
-    eventually(lambda: replica.facts()["role"] == "master")
-    assert state.read(slot, [key], deadline()) == [key]
-    eventually(lambda: state.cluster.refresh(deadline()) is None and _port(state, slot) == replica.port)
-    assert state.read(slot, [key], deadline()) == [key]
-
-
 def test_two_primaries_that_are_lost_at_once_leave_every_shard_readable(
     breaking: RedisCluster, state: RedisState
 ):
@@ -116,29 +95,6 @@ def test_two_primaries_that_are_lost_at_once_leave_every_shard_readable(
         eventually(lambda: client.execute_command("CLUSTER INFO")["cluster_state"] == "fail")
     for slot, key in keys.items():
         assert state.read(slot, [key], deadline()) == [key]
-
-
-def test_new_function_finds_the_state_while_a_primary_is_dead(breaking: RedisCluster):
-    (key,) = filled(breaking)
-    primary, _ = primary_and_replica(breaking, routing.key_slot(key))
-    primary.kill()
-    state = RedisState(Cluster(redis_settings({"KEYLANE_REDIS_NODES": breaking.addresses})))
-    assert state.read(routing.key_slot(key), [key], deadline()) == [key]
-    state.close()
-
-
-def test_hanging_primary_is_read_from_its_replica_and_slows_one_read_alone(
-    breaking: RedisCluster, state: RedisState
-):
-    (key,) = filled(breaking)
-    slot = routing.key_slot(key)
-    state.read(slot, [key], deadline())
-    primary, _ = primary_and_replica(breaking, slot)
-    with hanging(primary):
-        assert state.read(slot, [key], deadline()) == [key]
-        again = partial(ports_asked, state, lambda: state.read(slot, [key], deadline()), [key])
-        eventually(lambda: primary.port not in again())
-    assert state.read(slot, [key], deadline()) == [key]
 
 
 def test_a_primary_that_is_busy_with_a_script_is_read_from_its_replica(
@@ -231,32 +187,6 @@ def test_hanging_shard_is_state_unavailable_in_time_and_answers_never_cross(
         assert state.read(slot, [key], deadline(5_000)) == [key]
 
 
-def test_late_answer_is_never_taken_for_the_next(breaking: RedisCluster, state: RedisState):
-    first, second = filled(breaking, 2)
-    cluster = state.cluster
-    primary, _ = primary_and_replica(breaking, routing.key_slot(first))
-    node = cluster.primary(routing.key_slot(first))
-    cluster.roundtrip(node, encode_command(b"GET", first), 1, deadline())
-    with hanging(primary):
-        with pytest.raises(RedisTimeoutError):
-            cluster.roundtrip(node, encode_command(b"GET", first), 1, deadline(100))
-        assert not cluster.is_connected(node)
-    assert cluster.roundtrip(node, encode_command(b"GET", second), 1, deadline()) == [second]
-
-
-def test_migrating_slot_is_read_where_its_keys_are(breaking: RedisCluster, state: RedisState):
-    here, there, move = half_moved(breaking)
-    slot = move.slot
-    assert state.read(slot, [here], deadline()) == [here]
-    assert state.read(slot, [there], deadline()) == [there]
-    assert state.read(slot, [here, there], deadline()) == [here, there]
-    move.move(here)
-    assert state.read(slot, [here, there], deadline()) == [here, there]
-    move.finish()
-    assert state.read(slot, [here, there], deadline()) == [here, there]
-    assert _port(state, slot) == move.target.port
-
-
 def test_calls_of_many_slots_are_answered_while_one_moves_and_has_moved(
     breaking: RedisCluster, state: RedisState
 ):
@@ -286,22 +216,6 @@ def is_right_or_unavailable(read: Callable[[], list[bytes | None]], expected: li
     """
     with suppress(StateUnavailable):
         assert read() == expected
-
-
-def test_replica_is_not_trusted_about_an_absent_key_of_a_migrating_slot(
-    breaking: RedisCluster, state: RedisState
-):
-    """A replica of Redis does not know that its primary is giving the slot away: it just lacks the keys."""
-    here, there, move = half_moved(breaking)
-    slot = move.slot
-    try:
-        assert state.read(slot, [there, here], deadline()) == [there, here]
-        with hanging(move.source):
-            assert state.read(slot, [here], deadline()) == [here]
-            is_right_or_unavailable(lambda: state.read(slot, [there, here], deadline(500)), [there, here])
-        assert state.read(slot, [there, here], deadline()) == [there, here]
-    finally:
-        move.undo()
 
 
 def test_replica_is_not_trusted_about_an_absent_key_by_a_reader_that_has_not_seen_the_migration(
@@ -397,38 +311,6 @@ def test_key_that_has_left_to_a_node_that_hangs_is_unavailable_not_absent(
         assert state.read(slot, [there, here], deadline()) == [there, here]
     finally:
         move.undo()
-
-
-def test_query_function_answers_503_in_time_and_recovers_with_the_shard(
-    breaking: RedisCluster, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("KEYLANE_REDIS_NODES", breaking.addresses)
-    monkeypatch.setenv("KEYLANE_STATE_TIMEOUT_MS", "1500")
-    layout, key = a_layout(partition_count=1), b"N14228"
-    fill(breaking.addresses, a_lane(layout, key, b"{}"))
-    query = load_handler("query")
-    event = an_event("GET", f"/topics/{layout.topic}/keys/N14228")
-    assert query.lambda_handler(event, None)["statusCode"] == 200
-    with hanging(*primary_and_replica(breaking, routing.slot_for(0, 0, 1, 1))):
-        with takes_about(1.5):
-            answer = query.lambda_handler(event, None)
-        assert answer["statusCode"] == 503
-        assert headers_of(answer)["Retry-After"] == "1"
-        assert b"urn:keylane:problem:state-unavailable" in body_of(answer)
-    assert query.lambda_handler(event, None)["statusCode"] == 200
-    query.application.parts().store.state.close()
-
-
-def test_cluster_that_is_gone_and_comes_back_is_read_again(breaking: RedisCluster, state: RedisState):
-    (key,) = filled(breaking)
-    slot = routing.key_slot(key)
-    for node in breaking.nodes:
-        node.kill()
-    with takes_about(0.5), pytest.raises(StateUnavailable):
-        state.read(slot, [key], deadline(500))
-    repair(breaking)
-    fill(breaking.addresses, {key: key})
-    assert state.read(slot, [key], deadline(5_000)) == [key]
 
 
 def _port(state: RedisState, slot: int) -> int:

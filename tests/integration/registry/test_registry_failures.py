@@ -7,13 +7,13 @@ import json
 import logging
 import ssl
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.servers import schema_registry as sr
-from tests.servers.own import deadline, eventually, fill, guarded
-from tests.servers.registry_double import RegistryDouble, client_of, serve_double
-from tests.support.builders import a_lane, a_layout, a_topic, an_event, body_of, headers_of, load_handler
+from tests.servers.own import deadline, eventually, fill
+from tests.servers.registry_double import RegistryDouble, client_of
+from tests.support.builders import a_lane, a_layout, body_of, headers_of
 from tests.support.certificates import certify
 from tests.support.stopwatch import takes_about
 
@@ -21,19 +21,14 @@ from keylane.adapters.registry.decoders import RegistryDecoders
 from keylane.errors import RegistryUnavailable
 from keylane.formats import confluent
 from keylane.model.records import Options
-from keylane_local.process.ports import Ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     Ask = Callable[..., dict[str, Any]]
 
-KEY = b"N725MQ"
 BOUND_MS = 300
-JVM_MS = 2_000
-"""For a registry that has just started, and has to answer."""
 STRING = json.dumps("string")
-ENUM = {"type": "enum", "symbols": ["A"]}
 VALUE = confluent.join(7, b"\x06SFO")
 
 
@@ -42,32 +37,14 @@ def decoders(url: str, ca_file: str | None = None) -> RegistryDecoders:
 
 
 @pytest.fixture
-def function(redis_cluster: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Ask]]:
-    """Makes a warm function for a registry's address: `ask(path, **event)`."""
-    made = []
-    monkeypatch.setenv("KEYLANE_REDIS_NODES", redis_cluster)
-    monkeypatch.setenv("KEYLANE_SCHEMA_REGISTRY_TIMEOUT_MS", str(BOUND_MS))
-
-    def make(url: str, **settings: str) -> Ask:
-        for name, value in ({"URL": url} | settings).items():
-            monkeypatch.setenv(f"KEYLANE_SCHEMA_REGISTRY_{name}", value)
-        handler = load_handler("query")
-        made.append(handler)
-
-        def ask(path: str, *, method: str = "GET", **event: Any) -> dict[str, Any]:
-            answer: dict[str, Any] = handler.lambda_handler(an_event(method, path, **event), None)
-            return answer
-
-        return ask
-
-    yield make
-    for handler in made:
-        handler.application.parts().store.state.close()
+def function(reading: Callable[..., Ask]) -> Callable[..., Ask]:
+    """Makes a warm function that waits for the registry for BOUND_MS."""
+    return partial(reading, TIMEOUT_MS=str(BOUND_MS))
 
 
 @pytest.fixture
 def bad_day() -> Iterator[RegistryDouble]:
-    with serve_double() as served:
+    with RegistryDouble() as served:
         yield served
 
 
@@ -79,9 +56,9 @@ def a_topic_of(redis_cluster: str, *values: bytes) -> str:
     return layout.topic
 
 
-def check_away(ask: Ask, topic: str, value: bytes = VALUE, bound_ms: int = BOUND_MS) -> dict[str, Any]:
+def check_away(ask: Ask, topic: str, value: bytes = VALUE) -> dict[str, Any]:
     """The value under key 0 is unavailable, and that promptly; its bytes and its row are served."""
-    with takes_about(bound_ms / 1000):
+    with takes_about(BOUND_MS / 1000):
         answer = ask(f"/topics/{topic}/keys/0")
     problem, headers = json.loads(answer["body"]), headers_of(answer)
     assert (answer["statusCode"], problem["type"]) == (503, "urn:keylane:problem:registry-unavailable")
@@ -98,38 +75,6 @@ def check_away(ask: Ask, topic: str, value: bytes = VALUE, bound_ms: int = BOUND
     return problem
 
 
-def test_registry_that_hangs_or_dies_is_503_but_known_schemas_stay_known(
-    function: Callable[..., Ask], redis_cluster: str, tmp_path
-):
-    with guarded(tmp_path) as data:
-        registry = sr.Registry(data, Ports().any())
-        registry.start()
-        known, unknown = (
-            sr.avro(
-                registry.client, a_topic(), json.dumps({"type": "enum", "name": name, "symbols": ["A"]}), "A"
-            )
-            for name in ("Known", "Unknown")
-        )
-        registry.close()
-        topic, late = a_topic_of(redis_cluster, known), a_topic_of(redis_cluster, unknown)
-        ask = function(registry.url, TIMEOUT_MS=str(JVM_MS))
-        assert ask(f"/topics/{topic}/keys/0")["statusCode"] == 200
-        registry.stall()
-        assert "in time" in check_away(ask, late, unknown, JVM_MS)["detail"]
-        assert ask(f"/topics/{topic}/keys/0")["statusCode"] == 200
-        registry.go_on()
-        registry.kill()
-
-        def is_known_to_be_gone() -> bool:
-            """Not before the registry is asked again, which it is not for a while after it has hung."""
-            answer = ask(f"/topics/{late}/keys/0")
-            assert answer["statusCode"] == 503
-            return "can't be reached" in json.loads(answer["body"])["detail"]
-
-        eventually(is_known_to_be_gone)
-        assert ask(f"/topics/{topic}/keys/0")["statusCode"] == 200
-
-
 def drip(out: Any) -> None:
     """Send a byte now and then, without end: each comes in time, the whole answer never."""
     out.write(b"HTTP/1.1 200 OK\r\n\r\n")
@@ -137,6 +82,29 @@ def drip(out: Any) -> None:
         out.write(b" ")
         out.flush()
         time.sleep(0.05)
+
+
+def test_known_schemas_stay_known_while_the_registry_hangs_and_once_it_is_gone(
+    function: Callable[..., Ask], redis_cluster: str
+):
+    unknown = confluent.join(8, b"\x06SFO")
+    known, late = a_topic_of(redis_cluster, VALUE), a_topic_of(redis_cluster, unknown)
+    with RegistryDouble() as registry:
+        registry.has("/schemas/ids/7", {"schema": STRING})
+        registry.answers["/schemas/ids/8"] = drip
+        ask = function(registry.url)
+        assert ask(f"/topics/{known}/keys/0")["statusCode"] == 200
+        assert "in time" in check_away(ask, late, unknown)["detail"]
+        assert ask(f"/topics/{known}/keys/0")["statusCode"] == 200
+
+    def is_known_to_be_gone() -> bool:
+        """Not before the registry is asked again, which it is not for a while after it has hung."""
+        answer = ask(f"/topics/{late}/keys/0")
+        assert answer["statusCode"] == 503
+        return "can't be reached" in json.loads(answer["body"])["detail"]
+
+    eventually(is_known_to_be_gone)
+    assert ask(f"/topics/{known}/keys/0")["statusCode"] == 200
 
 
 @pytest.mark.parametrize(
@@ -209,15 +177,6 @@ def test_a_function_fetches_a_schema_once_and_retries_a_failed_one_once_a_reques
     assert sorted(bad_day.asked) == ["/schemas/ids/7", "/schemas/ids/8", "/schemas/ids/8"]
 
 
-def test_registry_that_is_back_is_asked_again(
-    function: Callable[..., Ask], redis_cluster: str, bad_day: RegistryDouble
-):
-    ask, topic = function(bad_day.url), a_topic_of(redis_cluster, VALUE)
-    check_away(ask, topic)
-    bad_day.has("/schemas/ids/7", {"schema": STRING})
-    assert body_of(ask(f"/topics/{topic}/keys/0")) == b'"SFO"'
-
-
 def test_function_without_a_registry_says_that_none_is_configured(
     function: Callable[..., Ask], redis_cluster: str, caplog: pytest.LogCaptureFixture
 ):
@@ -254,7 +213,7 @@ def test_registry_with_a_certificate_of_a_private_authority_is_reached_over_tls(
     certificate, key = certify(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
-    with serve_double(context) as served:
+    with RegistryDouble(context) as served:
         served.has("/schemas/ids/7", {"schema": STRING})
         assert decoders(served.url, str(certificate)).decoder(7, deadline()).decode(b"\x06SFO") == '"SFO"'
         with pytest.raises(RegistryUnavailable, match="certificate could not be verified: "):

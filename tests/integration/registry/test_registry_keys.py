@@ -12,7 +12,6 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from tests.servers import schema_registry as sr
 from tests.support import lanes as t
-from tests.support.builders import an_event, load_handler
 from tests.support.served import Served
 
 from keylane.adapters.redis.cluster import Cluster
@@ -30,18 +29,15 @@ SECOND_MS = 1_000
 
 
 @pytest.fixture
-def ask(redis_cluster: str, registry: sr.Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ask]:
-    """One warm function: `ask(path, **query)` returns the status and the document."""
-    monkeypatch.setenv("KEYLANE_REDIS_NODES", redis_cluster)
-    monkeypatch.setenv("KEYLANE_SCHEMA_REGISTRY_URL", registry.url)
-    function = load_handler("query")
+def ask(reading: Callable[[str], Ask], registry: sr.Registry) -> Ask:
+    """`ask(path, **query)` returns the status and the document."""
+    function = reading(registry.url)
 
     def request(path: str, method: str = "GET", body: bytes | None = None, **query: str) -> Any:
-        answer = function.lambda_handler(an_event(method, path, query=query or None, body=body), None)
+        answer = function(path, method=method, query=query or None, body=body)
         return answer["statusCode"], json.loads(answer["body"])
 
-    yield request
-    function.application.parts().store.state.close()
+    return request
 
 
 @pytest.fixture
@@ -89,23 +85,6 @@ def test_records_under_several_schemas_are_one_key(ask: Ask, served: Served, reg
     assert (status, refused["parameter"]) == (400, "atomic")
 
 
-def test_tables_with_keys_of_their_own_schemas_are_joined_one_after_the_other(
-    ask: Ask, served: Served, redis_cluster: str, registry: sr.Registry
-):
-    cluster = Cluster(t.settings(redis_cluster))
-    other = Served(redis_cluster, cluster, key_fields=(("customer", "integer"),))
-    served.put(keys_of(registry, served.topic, 7)[1], b'{"n": 1}')
-    other.put(b'{"customer":7}', b'{"n": 2}')
-    cluster.close()
-    topics = f"{served.topic},{other.topic}"
-    status, refused = ask("/join/7", topics=topics)
-    assert (status, refused["parameter"]) == (400, "atomic")
-    status, joined = ask("/join/7", topics=topics, atomic="false")
-    assert (status, joined["key"]) == (200, {"id": 7})
-    assert [joined["records"][each.topic]["value"]["n"] for each in (served, other)] == [1, 2]
-    assert joined["records"][other.topic]["key"] == {"customer": 7}
-
-
 def by_json_schema(registry: sr.Registry, topic: str) -> bytes:
     schema = {
         "title": "Key",
@@ -140,17 +119,3 @@ def test_keys_of_other_formats_are_found_by_their_fields(
     assert (status, found["key"], found["value"]) == (200, {"region": "eu", "n": 7}, {"n": 1})
     status, refused = ask(f"/topics/{served.topic}/keys/7")
     assert (status, refused["parameter"]) == (400, "key")
-
-
-def test_a_registry_that_is_away_and_a_subject_that_is_not_there_say_so(
-    ask: Ask, served: Served, redis_cluster: str, registry: sr.Registry, monkeypatch: pytest.MonkeyPatch
-):
-    status, unknown = ask(f"/topics/{served.topic}/keys/7")
-    assert (status, unknown["parameter"]) == (400, "key")
-    assert f"does not have subject '{served.topic}-key'" in unknown["detail"]
-    monkeypatch.setenv("KEYLANE_SCHEMA_REGISTRY_URL", "http://127.0.0.1:9")
-    away = load_handler("query")
-    answer = away.lambda_handler(an_event("GET", f"/topics/{served.topic}/keys/7"), None)
-    away.application.parts().store.state.close()
-    problem = json.loads(answer["body"])
-    assert (answer["statusCode"], problem["type"]) == (503, "urn:keylane:problem:registry-unavailable")

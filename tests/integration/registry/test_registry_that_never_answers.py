@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 import pytest
 from tests.servers.own import create_topic, eventually, fill
-from tests.servers.registry_double import RegistryDouble, serve_double
+from tests.servers.registry_double import RegistryDouble
 from tests.servers.standing import plain_variables, standing
 from tests.support import lanes as t
 from tests.support.builders import (
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 LIMIT_S = 0.4
 """What a request may wait for the registry, in all."""
-PAUSE_S = 0.35 * LIMIT_S
+PAUSE_S = 0.45 * LIMIT_S
 """Two answers of a slow registry are within the limit, and a third one is not."""
 TURNS = 6
 IDS = itertools.count(1_000)
@@ -277,7 +277,7 @@ QUESTIONS = [
 
 @pytest.fixture(scope="module")
 def registry() -> Iterator[RegistryDouble]:
-    with serve_double() as double:
+    with RegistryDouble() as double:
         yield double
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import json
-import time
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +15,14 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 from tests.servers import schema_registry as sr
 from tests.servers.own import deadline, fill
 from tests.servers.registry_double import client_of
-from tests.support import lanes as t
-from tests.support.builders import a_lane, a_layout, a_topic, an_event, body_of, headers_of, load_handler
-from tests.support.served import Served
+from tests.support.builders import a_lane, a_layout, a_topic, body_of, headers_of
 
-from keylane.adapters.redis.cluster import Cluster
 from keylane.adapters.registry.decoders import RegistryDecoders
 from keylane.formats import confluent
 from keylane.model.records import Options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from keylane.model.records import Layout
 
@@ -50,7 +46,6 @@ FLIGHT = json.dumps(
     }
 )
 FLIGHT_JSON = {"dest": "SFO", "delay": None, "fare": "12.50", "at": "2013-01-01T10:00:00.000Z"}
-PROTOBUF_JSON = {"dest": "SFO", "flightNumber": "7", "delay": 0}
 JSON_SCHEMA = json.dumps(
     {"title": "Flight", "type": "object", "properties": {"dest": {"type": "string"}, "n": {"type": "number"}}}
 )
@@ -73,19 +68,8 @@ def a_file(name: str, package: str, *messages: DescriptorProto, imports: list[st
 
 
 @pytest.fixture
-def ask(redis_cluster: str, registry: sr.Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ask]:
-    """One warm function: `ask(path, method=..., **event)`."""
-    monkeypatch.setenv("KEYLANE_REDIS_NODES", redis_cluster)
-    monkeypatch.setenv("KEYLANE_SCHEMA_REGISTRY_URL", registry.url)
-    function = load_handler("query")
-
-    def request(path: str, *, method: str = "GET", **event: Any) -> dict[str, Any]:
-        answer: dict[str, Any] = function.lambda_handler(an_event(method, path, **event), None)
-        json.dumps(answer)  # as the runtime does
-        return answer
-
-    yield request
-    function.application.parts().store.state.close()
+def ask(reading: Callable[[str], Ask], registry: sr.Registry) -> Ask:
+    return reading(registry.url)
 
 
 @pytest.fixture
@@ -179,35 +163,6 @@ def test_records_of_all_formats_come_in_one_document(ask: Ask, redis_cluster: st
     assert fields[3]["no_fields"]
 
 
-def test_ranges_histories_and_the_past_are_decoded(ask: Ask, redis_cluster: str, registry: sr.Registry):
-    cluster = Cluster(t.settings(redis_cluster))
-    topic = Served(redis_cluster, cluster, index=True, history_count=5, value_format="registry")
-    written_ms = time.time_ns() // 1_000_000 - 60_000
-    for delay, time_ms in ((1, written_ms), (2, written_ms + 10_000)):
-        value = sr.avro(registry.client, topic.topic, FLIGHT, a_flight(delay))
-        topic.put(KEY, value, time_ms)
-    cluster.close()
-    page = json.loads(ask(f"/topics/{topic.topic}/keys", query={"fields": "delay"})["body"])
-    assert [row["value"] for row in page["records"]] == [{"delay": 2}]
-    history = json.loads(ask(f"/topics/{topic.topic}/keys/{KEY.decode()}/history")["body"])
-    assert [entry["value"]["delay"] for entry in history["records"]] == [2, 1]
-    assert {entry["schema_type"] for entry in history["records"]} == {"AVRO"}
-    past = ask(f"/topics/{topic.topic}/keys/{KEY.decode()}", query={"as_of": str(written_ms + 5_000)})
-    assert json.loads(past["body"])["delay"] == 1
-    keys = json.loads(ask(f"/topics/{topic.topic}/keys", query={"keys_only": "true"})["body"])
-    assert [row["key"] for row in keys["records"]] == [KEY.decode()]
-
-
-def test_joined_topics_keep_their_own_value_formats(ask: Ask, redis_cluster: str, registry: sr.Registry):
-    layout, plain = served(redis_cluster, an_avro_value(registry)), a_layout()
-    fill(redis_cluster, a_lane(plain, KEY, b'{"plain": true}'))
-    answer = ask(f"/join/{KEY.decode()}", query={"topics": f"{layout.topic},{plain.topic}"})
-    records = json.loads(answer["body"])["records"]
-    assert records[layout.topic]["value"] == FLIGHT_JSON
-    assert records[plain.topic]["value"] == {"plain": True}
-    assert "schema_id" not in records[plain.topic]
-
-
 def test_value_that_does_not_fit_its_schema_is_422_with_position_and_schema_and_passes_as_bytes(
     ask: Ask, redis_cluster: str, registry: sr.Registry
 ):
@@ -220,14 +175,6 @@ def test_value_that_does_not_fit_its_schema_is_422_with_position_and_schema_and_
         assert document["schema_id"] == confluent.split(value).schema_id
         assert headers["Keylane-Position"] in document["detail"]
     assert body_of(ask(path, headers={"Accept": "application/octet-stream"})) == value
-
-
-def test_schema_that_the_registry_does_not_have_is_422(ask: Ask, redis_cluster: str):
-    layout = served(redis_cluster, confluent.join(123_456, b"\x00"))
-    answer = ask(f"/topics/{layout.topic}/keys/{KEY.decode()}")
-    document = json.loads(answer["body"])
-    assert (answer["statusCode"], document["schema_id"]) == (422, 123_456)
-    assert "does not have schema" in document["detail"]
 
 
 def test_readers_see_a_new_value_format_without_a_new_generation(

@@ -19,12 +19,15 @@ from tests.servers import schema_registry as sr
 from tests.servers.own import messages_of
 from tests.support.builders import an_event, load_handler
 
+from keylane.formats import confluent
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     Post = Callable[[str, str, Any], tuple[int, str]]
 
 JSON = "application/json"
+AVRO_V2 = "application/vnd.kafka.avro.v2+json"
 USER = {"name": "testUser"}
 AVRO = '{"type": "record", "name": "User", "fields": [{"name": "name", "type": "string"}]}'
 OBJECT = '{"type": "object", "properties": {"name": {"type": "string"}}}'
@@ -125,3 +128,27 @@ def test_a_schema_that_the_topics_subject_does_not_have_writes_nothing(
     assert (code(schema_id=foreign), code()) == (42207, 42207)
     assert code(schema_version=7) == 400
     assert messages_of(kafka, topic, 0) == []
+
+
+def test_keys_have_a_schema_of_their_own_and_a_null_value_is_a_tombstone(post: Post, kafka: str, topic: str):
+    records = [{"key": "a", "value": USER, "partition": 0}, {"key": "a", "value": None, "partition": 0}]
+    body = {"key_schema": '"string"', "value_schema": AVRO, "records": records}
+    status, answer = post(f"/topics/{topic}", AVRO_V2, body)
+    assert status == 200, answer
+    written, deleted = messages_of(kafka, topic, 0)
+    assert confluent.split(written.key()) == (json.loads(answer)["key_schema_id"], b"\x02a")
+    assert confluent.split(written.value()) == (json.loads(answer)["value_schema_id"], b"\x10testUser")
+    assert (deleted.key(), deleted.value()) == (written.key(), None)
+
+
+def test_a_schema_that_is_not_compatible_with_the_subject_s_is_42207(
+    post: Post, topic: str, registry: sr.Registry
+):
+    def write(schema: str, name: Any) -> tuple[int, Any]:
+        body = {"value_schema": schema, "records": [{"value": {"name": name}}]}
+        status, answer = post(f"/topics/{topic}", AVRO_V2, body)
+        return status, json.loads(answer).get("error_code")
+
+    assert write(AVRO, "a")[0] == 200
+    registry.client.set_compatibility(f"{topic}-value", level="FULL")
+    assert write(AVRO.replace('"string"', '"int"'), 1) == (422, 42207)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,7 @@ from tests.support import lanes as t
 from tests.support.builders import a_lane, a_layout
 from tests.support.logged_topic import LoggedTopic
 from tests.support.served import Served
+from tests.support.server_process import Process
 
 from keylane.adapters.redis.cluster import Cluster
 
@@ -36,6 +38,13 @@ def variables(redis_cluster: str) -> dict[str, str]:
 def server(tmp_path_factory: pytest.TempPathFactory, variables: dict[str, str]) -> Iterator[StandingServer]:
     """A server with `variables`."""
     with standing(tmp_path_factory.mktemp("serve") / "log", variables) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def process(variables: dict[str, str]) -> Iterator[Process]:
+    """One process of a server with `variables`, in a thread."""
+    with closing(Process(variables)) as running:
         yield running
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,8 +18,6 @@ from keylane_server.app import LARGE_BODY_BYTES
 from keylane_server.options import TOKENS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.support.server_process import Answer
 
     from keylane_local.servers.kafka import Kafka
@@ -35,13 +34,6 @@ def variables(kafka: str, redis_cluster: str) -> dict[str, str]:
         "KEYLANE_MCP_WRITES": "true",
         "KEYLANE_PRODUCE_TIMEOUT_MS": "3000",
     }
-
-
-@pytest.fixture(scope="module")
-def process(variables: dict[str, str]) -> Iterator[Process]:
-    running = Process(variables)
-    yield running
-    running.close()
 
 
 @pytest.fixture
@@ -85,8 +77,8 @@ def test_a_put_is_in_kafka_at_the_position_that_it_returns(
 def test_a_grant_decides_on_each_tool(variables: dict[str, str], kafka: str, topic: str):
     other = a_topic()
     create_topic(kafka, other, 1)
-    process = Process(with_tokens(variables, TOKEN, write=[topic], read=[topic]), authorization=TOKENS)
-    try:
+    granted = with_tokens(variables, TOKEN, write=[topic], read=[topic])
+    with closing(Process(granted, authorization=TOKENS)) as process:
         bearer = {"authorization": f"Bearer {TOKEN}"}
         assert not result_of(put(process, topic, "k", 1, **bearer))["isError"]
         for tool, more in (("put", {"value": 1}), ("get", {})):
@@ -96,13 +88,10 @@ def test_a_grant_decides_on_each_tool(variables: dict[str, str], kafka: str, top
             assert result["isError"]
             assert result["structuredContent"]["problem"] == "outside-scope"
         assert post(process, a_message("ping")).status == 401
-    finally:
-        process.close()
 
 
 def test_a_stalled_kafka_takes_no_places_of_reads(variables: dict[str, str], broker: Kafka, topic: str):
-    process = Process(variables, limits=Limits(writing=1))
-    try:
+    with closing(Process(variables, limits=Limits(writing=1))) as process:
         assert not result_of(put(process, topic, "k", 1))["isError"]
         admission = process.app._admission
         with suspended(broker.program.process.pid), ThreadPoolExecutor(1) as pool:
@@ -113,5 +102,3 @@ def test_a_stalled_kafka_takes_no_places_of_reads(variables: dict[str, str], bro
             assert (refused.status, json.loads(refused.body)["type"][-10:]) == (503, "overloaded")
             assert result_of(waiting.result(30))["isError"]
         eventually(lambda: (admission.writes.running, admission.waiting) == (0, 0))
-    finally:
-        process.close()

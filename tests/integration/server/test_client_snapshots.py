@@ -1,24 +1,21 @@
-"""The Python client's snapshots and mappings over `keylane serve`, which is stopped, killed and cut off."""
+"""The Python client's snapshots and mappings over `keylane serve`; see `test_live_copy_schedules` too."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-import threading
 import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.servers.own import eventually
-from tests.servers.standing import StandingServer, plain_variables, standing
+from tests.servers.standing import StandingServer, plain_variables
 from tests.support.cut_relay import relaying
 
-from keylane_client import Absent, AsyncClient, Client, Position
+from keylane_client import AsyncClient, Client, Position
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Mapping
 
     from tests.support.logged_topic import LoggedTopic
 
@@ -28,45 +25,6 @@ SEED = 53
 @pytest.fixture(scope="module")
 def variables(redis_cluster: str, kafka: str) -> dict[str, str]:
     return plain_variables(redis_cluster, kafka)
-
-
-class RandomWrites:
-    """Sets and deletes keys of a topic in a thread; `fold`: what its log comes to."""
-
-    def __init__(self, topic: LoggedTopic, keys: int = 300) -> None:
-        self.fold: dict[str, Any] = {}
-        self.count = 0
-        self.last: Position | None = None
-        self._topic = topic
-        self._keys = keys
-        self._random = random.Random(SEED)
-
-    def write(self) -> None:
-        key, value = f"k{self._random.randrange(self._keys)}", self.count
-        if self._random.random() < 0.3:
-            self.last = Position.parse(self._topic.put(key.encode(), None))
-            self.fold.pop(key, None)
-        else:
-            self.last = Position.parse(self._topic.put(key.encode(), b'{"n": %d}' % value))
-            self.fold[key] = {"n": value}
-        self.count += 1
-
-    @contextmanager
-    def going_on(self) -> Iterator[None]:
-        """Write within the block."""
-        is_over = threading.Event()
-
-        def run() -> None:
-            while not is_over.is_set():
-                self.write()
-
-        writing = threading.Thread(target=run)
-        writing.start()
-        try:
-            yield
-        finally:
-            is_over.set()
-            writing.join()
 
 
 def values_of(records: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -91,46 +49,6 @@ def test_a_snapshot_whose_connection_is_cut_has_every_record_once(
         assert sorted(found) == sorted(f"k{number}" for number in range(400))
         assert (snapshot.lanes_read, snapshot.is_over) == (9, True)
         assert len(snapshot.at.next_offsets) == topic.served.layout.partition_count
-
-
-def test_a_mapping_equals_the_fold_while_servers_are_replaced_and_connections_cut(
-    variables: dict[str, str], logged_topic: Callable[..., LoggedTopic], tmp_path: Path
-):
-    topic = logged_topic()
-    writes, seen = RandomWrites(topic), {}
-
-    def note(change: Any) -> None:
-        seen[change.key] = None if isinstance(change, Absent) else change.value
-
-    for _ in range(200):
-        writes.write()
-    before = writes.fold.copy()
-    with standing(tmp_path / "first", variables) as first, relaying(first.port) as relay:
-        with Client(relay.url) as client, client.topic(topic.name).sync(on_change=note) as records:
-            assert values_of(records) == before
-            with writes.going_on():
-                for _ in range(3):
-                    done = writes.count
-                    eventually(lambda done=done: writes.count > done + 40)
-                    relay.cut()
-            eventually(lambda: writes.last in records.at)
-            assert values_of(records) == writes.fold
-            with writes.going_on():
-                first.kill()
-                done = writes.count
-                eventually(lambda: writes.count > done + 40)
-                with standing(tmp_path / "second", variables) as second:
-                    relay.target = second.port
-                    done = writes.count
-                    eventually(lambda: writes.count > done + 40)
-                    assert second.stop() == 0
-            with standing(tmp_path / "third", variables) as third:
-                relay.target = third.port
-                eventually(lambda: writes.last in records.at)
-                assert values_of(records) == writes.fold
-                assert records.trouble is None
-        kept = before | seen
-        assert {key: value for key, value in kept.items() if value is not None} == writes.fold
 
 
 def test_conditions_and_prefixes_hold_for_changes_too(
@@ -167,17 +85,21 @@ def test_leaving_a_mapping_does_not_wait_for_the_stream(
 def test_an_asynchronous_mapping_has_what_is_written_meanwhile(
     server: StandingServer, logged_topic: Callable[..., LoggedTopic]
 ):
-    topic = logged_topic()
-    writes = RandomWrites(topic, keys=40)
-    for _ in range(30):
-        writes.write()
+    topic, fold = logged_topic(), dict[str, int]()
+
+    def put(number: int) -> Position:
+        fold[f"k{number % 40}"] = number
+        return Position.parse(topic.put(b"k%d" % (number % 40), b"%d" % number))
+
+    for number in range(30):
+        put(number)
 
     async def use() -> None:
         async with AsyncClient(server.url) as client, client.topic(topic.name).sync() as records:
-            assert values_of(records) == writes.fold
-            for _ in range(30):
-                await asyncio.to_thread(writes.write)
-            await asyncio.to_thread(eventually, lambda: writes.last in records.at)
-            assert values_of(records) == writes.fold
+            assert values_of(records) == fold
+            for number in range(30, 60):
+                last = await asyncio.to_thread(put, number)
+            await asyncio.to_thread(eventually, lambda: last in records.at)
+            assert values_of(records) == fold
 
     asyncio.run(use())

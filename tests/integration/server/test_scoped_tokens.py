@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
+from contextlib import closing
 from itertools import cycle
+from threading import Timer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -24,6 +27,7 @@ from keylane_server.options import TOKENS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from tests.support.served import Served
 
@@ -43,9 +47,8 @@ def process(variables: dict[str, str], topic: str, issuer: JwksServer) -> Iterat
     rule = {"name": "own", "issuer": NAME, "read": [topic], "key": "${sub}/*"}
     listed = {hashlib.sha256(LISTED.encode()).hexdigest(): {"name": "listed", "read": [topic]}}
     access = json.dumps(listed | {"issuers": [known], "rules": [rule]})
-    running = Process(variables | {"KEYLANE_ACCESS": access}, authorization=TOKENS)
-    yield running
-    running.close()
+    with closing(Process(variables | {"KEYLANE_ACCESS": access}, authorization=TOKENS)) as running:
+        yield running
 
 
 def bearer(token: str) -> dict[str, str]:
@@ -101,9 +104,8 @@ def test_the_fast_path_answers_a_caller_with_rules_as_the_way_of_all_requests(
         for name, rule in RULES.items()
     ]
     access = json.dumps({"issuers": [known], "rules": rules})
-    running = Process(variables | {"KEYLANE_ACCESS": access}, authorization=TOKENS)
-    seen = set[tuple[str, str, int]]()
-    try:
+    with closing(Process(variables | {"KEYLANE_ACCESS": access}, authorization=TOKENS)) as running:
+        seen = set[tuple[str, str, int]]()
         for rule in RULES:
             headers = bearer(KEY.token(claims(scope=rule)))
             for key in (*ROWS, "ann:absent"):
@@ -113,8 +115,6 @@ def test_the_fast_path_answers_a_caller_with_rules_as_the_way_of_all_requests(
                 assert plain.lasting == other.lasting
                 assert {name for name, _ in plain.headers} == {name for name, _ in other.headers}
                 seen.add((rule, key, plain.status))
-    finally:
-        running.close()
     found = {(rule, key) for rule, key, status in seen if status == 200}
     assert {key for rule, key in found if rule == "own"} == {"ann:1", "ann:2", "ann:3", "ann:4", "ann:7"}
     assert {key for rule, key in found if rule == "tenant"} == {"ann:1", "ann:7", "bob:1"}
@@ -130,8 +130,7 @@ def test_a_caller_reads_their_own_row_and_others_are_keys_that_do_not_exist(
     rule = {"name": "own", "issuer": NAME, "read": [layout.topic], "key": "${sub}"}
     known = {"issuer": NAME, "audience": AUDIENCE, "algorithms": ["RS256"], "jwks": jwks(KEY)}
     access = json.dumps({"issuers": [known], "rules": [rule]})
-    running = Process(variables | {"KEYLANE_ACCESS": access}, authorization=TOKENS)
-    try:
+    with closing(Process(variables | {"KEYLANE_ACCESS": access}, authorization=TOKENS)) as running:
         path = f"/topics/{layout.topic}/keys/ann"
         found = running.get(path, bearer(KEY.token(claims())))
         assert (found.status, found.body, found.is_fast) == (200, b"1", False)
@@ -140,8 +139,41 @@ def test_a_caller_reads_their_own_row_and_others_are_keys_that_do_not_exist(
         for other in ("bob", "Ann", "an", "*", "ann/"):
             outside = running.get(path, bearer(KEY.token(claims(sub=other))))
             assert outside.lasting == absent.lasting
-    finally:
-        running.close()
+
+
+def all_of(topic: str, **more: Any) -> str:
+    known = {"issuer": NAME, "audience": AUDIENCE, "algorithms": ["RS256"], "jwks": jwks(KEY), "leeway_s": 0}
+    return json.dumps(
+        {"issuers": [known], "rules": [{"name": "all", "issuer": NAME, "read": [topic], **more}]}
+    )
+
+
+def test_a_long_poll_lasts_no_longer_than_its_token(variables: dict[str, str], topic: str):
+    with closing(Process(variables | {"KEYLANE_ACCESS": all_of(topic)}, authorization=TOKENS)) as running:
+        headers = bearer(KEY.token(claims(exp=int(time.time()) + 3)))
+        tag = dict(running.get(f"/topics/{topic}/keys/k", headers).headers)["ETag"]
+        began_s = time.monotonic()
+        found = running.get(f"/topics/{topic}/keys/k", {**headers, "If-None-Match": tag, "Prefer": "wait=20"})
+        assert found.status == 304
+        assert time.monotonic() - began_s < 10
+
+
+@pytest.mark.parametrize(("more", "status"), [({"key": "other"}, 403), ({"when": {"sub": "other"}}, 403)])
+def test_a_long_poll_that_another_policy_does_not_permit_is_refused(
+    variables: dict[str, str], topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more, status
+):
+    monkeypatch.setattr("keylane.wiring.authorizer.POLICY_TTL_S", 0.1)
+    monkeypatch.setattr("keylane_server.access.LOOK_S", 0.05)
+    file = tmp_path / "access.json"
+    file.write_text(all_of(topic))
+    with closing(Process(variables | {"KEYLANE_ACCESS": f"file:{file}"}, authorization=TOKENS)) as running:
+        headers = bearer(KEY.token(claims()))
+        tag = dict(running.get(f"/topics/{topic}/keys/k", headers).headers)["ETag"]
+        change = Timer(0.5, file.write_text, [all_of(topic, **more)])
+        change.start()
+        found = running.get(f"/topics/{topic}/keys/k", {**headers, "If-None-Match": tag, "Prefer": "wait=3"})
+        change.join()
+        assert found.status == status
 
 
 def test_decisions_are_counted_by_rule_and_the_issuer_is_asked_once(
@@ -170,22 +202,24 @@ def test_a_page_that_one_host_begins_the_other_goes_on_with(
     environment = variables | {"KEYLANE_ACCESS": json.dumps({"issuers": [known], "rules": rules})}
     monkeypatch.setenv("KEYLANE_ACCESS", environment["KEYLANE_ACCESS"])
     authorizer, function = load_handler("authorizer"), query.build(Runtime(), environment)
-    running = Process(environment, authorization=TOKENS)
-    headers = bearer(KEY.token(claims()))
+    with (
+        closing(Process(environment, authorization=TOKENS)) as running,
+        closing(function.parts().store.state),
+    ):
+        headers = bearer(KEY.token(claims()))
 
-    def by_server(path: str, asked: dict[str, str]) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(running.get(f"{path}?{urlencode(asked)}", headers).body)
-        return found
+        def by_server(path: str, asked: dict[str, str]) -> dict[str, Any]:
+            found: dict[str, Any] = json.loads(running.get(f"{path}?{urlencode(asked)}", headers).body)
+            return found
 
-    def by_function(path: str, asked: dict[str, str]) -> dict[str, Any]:
-        event = {"path": path, "httpMethod": "GET", "headers": headers, "methodArn": "arn"}
-        many = {name: [value] for name, value in asked.items()}
-        given = authorizer.lambda_handler({**event, "multiValueQueryStringParameters": many}, None)
-        scope = decode_scope(given["context"][CONTEXT_NAME])
-        found: dict[str, Any] = json.loads(function.respond(Request("GET", path, many, {}, scope=scope)).body)
-        return found
+        def by_function(path: str, asked: dict[str, str]) -> dict[str, Any]:
+            event = {"path": path, "httpMethod": "GET", "headers": headers, "methodArn": "arn"}
+            many = {name: [value] for name, value in asked.items()}
+            given = authorizer.lambda_handler({**event, "multiValueQueryStringParameters": many}, None)
+            scope = decode_scope(given["context"][CONTEXT_NAME])
+            answer = function.respond(Request("GET", path, many, {}, scope=scope))
+            return dict(json.loads(answer.body))
 
-    try:
         for path, more in (("keys", {}), ("find", {"tenant": "acme"}), ("find", {"order": "tenant"})):
             asked, seen, hosts = {"limit": "2", **more}, list[str](), cycle([by_server, by_function])
             while True:
@@ -195,6 +229,3 @@ def test_a_page_that_one_host_begins_the_other_goes_on_with(
                     break
                 asked["cursor"] = page["next"]
             assert seen == [f"ann/{number}" for number in range(9)]
-    finally:
-        running.close()
-        function.parts().store.state.close()

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
-import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import zstandard
 from tests.servers.standing import StandingServer, plain_variables
-from tests.support.events import listening
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,45 +96,3 @@ def test_rows_are_those_of_a_prefix_that_meet_the_conditions_with_the_fields_ask
         topic.put(b"%s|%d" % (b"ab"[number % 2 :][:1], number), b'{"amount": %d, "more": 1}' % number)
     lines = lines_of(server, f"/topics/{topic.name}/snapshot?prefix=a%7C&amount=10..&fields=amount")
     assert rows_of(lines) == {f"a|{number}": {"amount": number} for number in range(10, 20, 2)}
-
-
-def test_a_snapshot_and_its_stream_have_all_that_is_written_meanwhile(
-    server: StandingServer, logged_topic: Callable[..., LoggedTopic]
-):
-    topic = logged_topic()
-    for number in range(200):
-        topic.put(b"k%d" % number, b"0")
-    expected = {f"k{number}": 0 for number in range(200)}
-    is_over = threading.Event()
-    written = 0
-
-    def write() -> None:
-        nonlocal written
-        while not is_over.is_set():
-            key = f"k{written * 7 % 700}"
-            value = None if written % 3 == 0 else written
-            topic.put(key.encode(), None if value is None else b"%d" % value)
-            if value is None:
-                expected.pop(key, None)
-            else:
-                expected[key] = value
-            written += 1
-
-    writing = threading.Thread(target=write)
-    writing.start()
-    try:
-        while written < 100:  # each is one; the last one is looked at
-            lines = lines_of(server, f"/topics/{topic.name}/snapshot")
-    finally:
-        is_over.set()
-        writing.join()
-    rows, at = rows_of(lines), lines[-1]["end"]["at"]
-    with listening(server.url, f"/topics/{topic.name}/changes", Last_Event_ID=at) as stream:
-        until_s = time.monotonic() + 100
-        while rows != expected:
-            assert time.monotonic() < until_s
-            event = stream.next()
-            if event.name == "absent":
-                rows.pop(event.json["key"], None)
-            else:
-                rows[event.json["key"]] = event.json["value"]

@@ -16,10 +16,11 @@ from tests.contract.hosts.checkouts import Checkout
 from tests.contract.hosts.lambda_host import lambda_host
 from tests.servers.aws import Mapping
 from tests.servers.own import eventually, messages_of
+from tests.servers.standing import ready
 from tests.support.events import listening
 from tests.support.jobs import State
 from tests.upgrade import sample
-from tests.upgrade.processes import serving, start_job
+from tests.upgrade.live import CheckoutServer, start_job
 from tests.upgrade.versions import append, restore, restore_queue, versions
 
 from keylane_cli.replay import ReplayRequest, replay
@@ -32,11 +33,12 @@ if TYPE_CHECKING:
     from tests.servers.aws import Aws
     from tests.support.jobs import RunningJob
     from tests.support.replies import Reply
-    from tests.upgrade.processes import CheckoutServer
     from tests.upgrade.sample import Row
     from tests.upgrade.versions import Kept, Version
 
 TODAY = Checkout.at(project_root())
+OLDEST_AND_NEWEST = (versions()[0], versions()[-1])
+"""Versions in `make test`; `make long` has those between them."""
 MORE = 240
 """Records that are written behind those of the version."""
 VOLATILE = {"age_ms", "shard", "instance"}
@@ -83,7 +85,13 @@ class Continued:
     before: dict[str, int]
 
 
-@pytest.fixture(scope="module", params=versions(), ids=lambda version: version.folder.name)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(each, id=each.folder.name, marks=[] if each in OLDEST_AND_NEWEST else [pytest.mark.long])
+        for each in versions()
+    ],
+)
 def restored(request: pytest.FixtureRequest, redis_cluster: str, kafka: str, moto: Aws) -> Restored:
     version: Version = request.param
     restore(version, redis_cluster, kafka)
@@ -94,7 +102,8 @@ def restored(request: pytest.FixtureRequest, redis_cluster: str, kafka: str, mot
 
 @pytest.fixture(scope="module")
 def server(restored: Restored, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CheckoutServer]:
-    with serving(TODAY, restored.variables, tmp_path_factory.mktemp("upgrade") / "log") as running:
+    log = tmp_path_factory.mktemp("upgrade") / "log"
+    with ready(CheckoutServer(TODAY, restored.variables, log)) as running:
         yield running
 
 

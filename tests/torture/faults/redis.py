@@ -120,7 +120,6 @@ def _misses_records(world: World, shard: int, primary: RedisNode, replica: Redis
 
 
 def _lanes(world: World, shard: int) -> list[LaneTarget]:
-    """All lanes of a shard."""
     return [
         lane
         for layout in world.stack.layouts().values()

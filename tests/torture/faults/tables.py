@@ -9,11 +9,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from tests.servers.own import CLOCK
-from tests.support.view_pages import all_windows
+from tests.support.views import all_windows
 from tests.torture.configurations import LARGE, ROWS, TABLE
 from tests.torture.faults.job import kill_driver
-from tests.torture.settling import AGREES_WITHIN_S
-from tests.torture.sides import Side
+from tests.torture.sides import AGREES_WITHIN_S, Side
 from tests.torture.sources import LAYOUT_TTL_S
 from tests.torture.stack import wait_until
 
@@ -141,7 +140,6 @@ class _CountedState(RedisState):
     read_bytes = 0
 
     def run(self, calls: Sequence[Call], deadline: Deadline, *, primary_only: bool = False) -> list[Any]:
-        """See `State.run`."""
         replies = super().run(calls, deadline, primary_only=primary_only)
         self.read_bytes += _size(replies)
         return replies

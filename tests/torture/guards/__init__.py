@@ -2,37 +2,15 @@
 
 from __future__ import annotations
 
-from tests.torture.guards import (
-    ages,
-    compressed,
-    finds,
-    forgotten,
-    generations,
-    readers,
-    scopes,
-    server,
-    snapshots,
-    strays,
-    streams,
-    views,
-    writer,
-    writes,
-)
+from tests.torture.guards import finds, generations, lanes, readers, streams, views, writes
 from tests.torture.guards.mutant import Mutant, Replacement
 
 MUTANTS: tuple[Mutant, ...] = (
-    *writer.MUTANTS,
-    *strays.MUTANTS,
-    *ages.MUTANTS,
+    *lanes.MUTANTS,
     *generations.MUTANTS,
-    *forgotten.MUTANTS,
     *readers.MUTANTS,
     *finds.MUTANTS,
-    *compressed.MUTANTS,
-    *server.MUTANTS,
-    *scopes.MUTANTS,
     *streams.MUTANTS,
-    *snapshots.MUTANTS,
     *writes.MUTANTS,
     *views.MUTANTS,
 )

@@ -1,4 +1,5 @@
-"""The guards of reads."""
+"""The guards of reads: of all, of those from the standing server, whose requests share layouts and
+connections, and of what a caller with rules may see, beneath the routes, so that each read has them once."""
 
 from __future__ import annotations
 
@@ -14,6 +15,16 @@ _ERRORS = "layers/keylane/python/keylane/adapters/redis/errors.py"
 _AS_OF = "layers/keylane/python/keylane/query/as_of.py"
 _KEY = "layers/keylane/python/keylane/api/reads/key.py"
 _HISTORY_UNITS = "tests/unit/query/test_history.py"
+_LOOKUP = "layers/keylane/python/keylane/query/lookup.py"
+_CONNECTION = "server/keylane_server/redis/shared_connection.py"
+_LOOKUP_UNITS = (
+    "tests/unit/query/test_lookup.py::test_an_answer_of_a_lane_that_is_superseded_or_builds_is_not_final"
+)
+_ROWS = "layers/keylane/python/keylane/query/row_scopes.py"
+_PAIRS = (
+    "tests/unit/scopes/test_scope_pairs.py::"
+    "test_answers_are_those_of_topics_that_hold_the_permitted_rows_and_fields"
+)
 
 MUTANTS = (
     # A read of several rounds claims the first watermark that it met.
@@ -117,5 +128,77 @@ MUTANTS = (
         "    if incarnation:\n        suffix = ",
         "    if False:\n        suffix = ",
         test="tests/unit/api/test_read_key.py::test_a_tag_names_the_incarnation_of_the_topic_and_if_match_takes_a_position_alone",
+    ),
+    # What is sent over a connection that was closed meanwhile is never answered, nor what waits for it.
+    mutant(
+        "no sending over a closed connection",
+        _CONNECTION,
+        "        if not self.is_open:\n            exchange.end(",
+        "        if False:\n            exchange.end(",
+        focus="lose-shard",
+        test="tests/unit/server/test_shared_connection.py::"
+        "test_a_request_that_sends_over_a_connection_that_was_closed_meanwhile_fails_at_once",
+    ),
+    # A request that gave up leaves its place in the queue: the next one gets its replies.
+    mutant(
+        "place of a late request",
+        _CONNECTION,
+        "        for exchange in late:\n            exchange.end(",
+        "        for exchange in late:\n            self._pending.remove(exchange)\n"
+        "            exchange.end(",
+        focus="slow-links",
+        test="tests/unit/server/test_shared_connection.py::"
+        "test_a_request_that_times_out_leaves_its_reply_to_nobody_and_the_connection_open",
+    ),
+    # A plain look-up is answered from a lane that is still being built.
+    mutant(
+        "look-up of a complete lane",
+        _LOOKUP,
+        "not answer.watermark.superseded and bool(answer.watermark.complete_as_of_ms)",
+        "not answer.watermark.superseded",
+        focus="empty-redis",
+        topics=("plain",),
+        test=_LOOKUP_UNITS,
+    ),
+    # A plain look-up is answered by the generation before, until another request reads the layout again.
+    rare_mutant(
+        "look-up of a superseded lane",
+        _LOOKUP,
+        "not answer.watermark.superseded and bool(answer.watermark.complete_as_of_ms)",
+        "bool(answer.watermark.complete_as_of_ms)",
+        test=_LOOKUP_UNITS,
+    ),
+    # Every caller sees every row.
+    mutant(
+        "scope of a topic",
+        _ROWS,
+        "        return found\n\n    def _make(",
+        "        return TopicScope(layout, [Permit(ALL_KEYS)], self._decode)\n\n    def _make(",
+        test=_PAIRS,
+    ),
+    # A rule's fields lead to rows in indexes, and are not compared where a row is read by its key.
+    mutant(
+        "fields of a rule",
+        _ROWS,
+        "self.has_key(record.key) and all(each.is_met(record.entries, document) for each in self.where)",
+        "self.has_key(record.key)",
+        test=_PAIRS,
+    ),
+    # The number of keys is that of all callers.
+    mutant(
+        "count within the scope",
+        "layers/keylane/python/keylane/query/key_count.py",
+        "    if reading.scope is not None:\n        return _count_permitted",
+        "    if False:\n        return _count_permitted",
+        test="tests/unit/scopes/test_scoped_reads.py::test_a_count_looks_at_no_other_rows",
+    ),
+    # A stream names each key that changes: as one that has left, though it never was permitted.
+    mutant(
+        "keys of a scoped stream",
+        "layers/keylane/python/keylane/api/reads/scoped_changes.py",
+        "        if event.key not in self._inside:\n            return None\n",
+        "",
+        test="tests/unit/scopes/test_scoped_changes.py::"
+        "test_of_a_row_that_was_never_permitted_nothing_is_sent",
     ),
 )

@@ -1,4 +1,4 @@
-"""The guards of streams of changes."""
+"""The guards of streams of changes, of snapshots of whole topics, and of mappings that begin with one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ _SOURCES = "layers/keylane/python/keylane/api/reads/change_sources.py"
 _EVENTS = "layers/keylane/python/keylane/api/reads/changes.py"
 _CHANGED_UNITS = "tests/unit/query/test_changes.py"
 _SOURCE_UNITS = "tests/unit/api/test_change_sources.py"
+_LANE = "layers/keylane/python/keylane/query/lane_snapshot.py"
+_UNITS = "tests/unit/query/test_snapshot.py"
+_READING = "clients/python/keylane_client/snapshots.py"
+_WIRE = "clients/python/keylane_client/wire.py"
+_SYNC = "clients/python/keylane_client/syncing.py"
+_CLIENT_UNITS = "tests/unit/client"
 
 MUTANTS = (
     # A record with an empty key counts as one without a key.
@@ -76,5 +82,126 @@ MUTANTS = (
         "        return ABSENT_ID\n",
         '        return f"{answer.partition}:{max(answer.watermark.next_offset - 1, 0)}"\n',
         test=f"{_SOURCE_UNITS}::test_the_first_record_of_a_key_is_sent_to_a_listener_that_saw_its_absence",
+    ),
+    # The lane is cut where its scan began: what came after that is in some rows.
+    mutant(
+        "the cut behind the scan",
+        _LANE,
+        "            ends = self._ends(step)\n            self._begin = self._begin or ends",
+        "            ends = self._begin = self._begin or self._ends(step)",
+        focus="grow-topic",
+        test=f"{_UNITS}::test_each_lane_is_the_fold_of_the_log_below_its_cut",
+    ),
+    # What changed while the lane was scanned is not read again.
+    mutant(
+        "what changed since the scan",
+        _LANE,
+        "                ends = yield from self._catch_up(ends)\n",
+        "",
+        focus="grow-topic",
+        test=f"{_UNITS}::test_each_lane_is_the_fold_of_the_log_below_its_cut",
+    ),
+    # A key that was deleted after it was scanned keeps its row.
+    mutant(
+        "removed rows",
+        _LANE,
+        "elif not is_scan and self._may_have_row(key):",
+        "elif False:",
+        focus="grow-topic",
+        test=f"{_UNITS}::test_each_lane_is_the_fold_of_the_log_below_its_cut",
+    ),
+    # A cursor means nothing to another process: a scan that goes on there leaves keys out.
+    mutant(
+        "moved lanes",
+        _LANE,
+        'if self._process not in {b"", step.process}:',
+        "if False:",
+        focus="reshard",
+        test=f"{_UNITS}::test_a_slot_that_moves_or_fails_over_is_read_again",
+    ),
+    # Keys that have left already are not among those of the node.
+    mutant(
+        "migrating lanes",
+        _LANE,
+        "        if step.is_migrating:\n",
+        "        if False:\n",
+        focus="reshard",
+        test=f"{_UNITS}::test_a_slot_that_moves_or_fails_over_is_read_again",
+    ),
+    # Once the watermark has moved, the new node is asked, which has not got all keys.
+    mutant(
+        "lanes that arrive",
+        "layers/keylane/python/keylane/query/lane_scan.py",
+        "redis.pcall('MGET', KEYS[1], ARGV[1])",
+        "redis.pcall('MGET', KEYS[1])",
+        focus="reshard",
+        test="tests/integration/redis/test_redis_snapshots.py::test_a_lane_whose_slot_moves_while_it_is_scanned_lacks_no_key",
+    ),
+    # A replica that took over lacks what was sent of the lane: the cut is behind its rows.
+    rare_mutant(
+        "lanes that went back",
+        _LANE,
+        "if any(ends.get(source, 0) < end for source, end in self._highest.items()):",
+        "if False:",
+        test=f"{_UNITS}::test_a_lane_is_not_cut_behind_rows_that_a_failover_took_back",
+    ),
+    # What a failover took back before the lane was scanned is applied again after that.
+    rare_mutant(
+        "lanes that went back before",
+        _LANE,
+        "= given.ends[lane]",
+        "= {}",
+        test=f"{_UNITS}::test_a_lane_that_a_failover_took_back_before_it_was_scanned_has_what_is_applied_again",
+    ),
+    # The log beyond the lane counts as read, and what it has reaches the lane later.
+    rare_mutant(
+        "the log ahead of the lane",
+        _LANE,
+        "known = {source: min(end, first.get(source, end)) for source, end in known.items()}",
+        "pass",
+        test=f"{_UNITS}::test_strays_are_as_of_their_own_offsets",
+    ),
+    # The stream begins where it is by now: what came between the snapshot and that is in neither.
+    mutant(
+        "the position of a mapping",
+        _WIRE,
+        """ | ({"Last-Event-ID": behind} if behind else {})""",
+        "",
+        test=f"{_CLIENT_UNITS}/test_sync.py::test_a_stream_that_breaks_is_resumed_where_it_was_however_often",
+    ),
+    # A key that is deleted stays in the mapping.
+    mutant(
+        "removed keys of a mapping",
+        _SYNC,
+        "        elif absent is not None:\n",
+        "        elif False:\n",
+        test=f"{_CLIENT_UNITS}/test_sync.py::test_a_mapping_has_the_snapshot_and_then_each_change",
+    ),
+    # A key that is deleted while its lane is read stays among the lane's records.
+    mutant(
+        "removed rows of the client",
+        _READING,
+        "            rows.pop(normal_key(parse_key(document)), None)\n",
+        "            pass\n",
+        test=f"{_CLIENT_UNITS}/test_snapshots.py::"
+        "test_a_snapshot_has_the_last_row_of_each_key_and_ends_with_its_vector",
+    ),
+    # The mapping goes on behind a gap as if there was none.
+    mutant(
+        "gaps of a mapping",
+        _SYNC,
+        """                        if event.name == "gap":\n                            return has_moved\n""",
+        "",
+        focus="empty-redis",
+        test=f"{_CLIENT_UNITS}/test_sync.py::test_after_a_gap_the_mapping_is_replaced_and_what_differs_is_reported",
+    ),
+    # A lane that a failover took back is read as one that is there: the stream leaves out what follows.
+    rare_mutant(
+        "lanes behind the beginning",
+        _READING,
+        "if self.next_offset < at.next_offsets.get(partition, 0):",
+        "if False:",
+        test=f"{_CLIENT_UNITS}/test_snapshots.py::"
+        "test_a_lane_behind_where_the_snapshot_began_takes_the_position_back",
     ),
 )

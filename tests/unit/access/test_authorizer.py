@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +17,7 @@ from keylane.access.scope_codec import CONTEXT_NAME, decode_scope
 from keylane.access.scopes import KeyRule, PermittedRows
 from keylane.api.http.gateway import request_of, scope_in
 from keylane.errors import IssuerUnavailable
+from keylane.ports import Clock, Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +38,21 @@ def policy(**issuer: Any) -> str:
     return json.dumps({"issuers": [known], "rules": RULES})
 
 
+def an_event(
+    token: str, method: str = "GET", path: str = "/topics/orders/keys/1", **more: Any
+) -> dict[str, Any]:
+    """What API Gateway asks of the authorizer about a request."""
+    return {
+        "type": "REQUEST",
+        "methodArn": f"{ARN}{method}{path}",
+        "path": path,
+        "httpMethod": method,
+        "headers": {"Authorization": f"Bearer {token}"},
+        "requestContext": {"stage": "v1", "authorizer": {CONTEXT_NAME: "{}"}},
+        **more,
+    }
+
+
 @pytest.fixture
 def ask(monkeypatch) -> Callable[..., dict[str, Any]]:
     monkeypatch.setenv("KEYLANE_ACCESS", policy())
@@ -42,15 +61,7 @@ def ask(monkeypatch) -> Callable[..., dict[str, Any]]:
     def request(
         method: str, path: str, token: str, query: dict[str, list[str]] | None = None
     ) -> dict[str, Any]:
-        event = {
-            "type": "REQUEST",
-            "methodArn": f"{ARN}{method}{path}",
-            "path": path,
-            "httpMethod": method,
-            "headers": {"Authorization": f"Bearer {token}"},
-            "multiValueQueryStringParameters": query,
-            "requestContext": {"stage": "v1", "authorizer": {CONTEXT_NAME: "{}"}},
-        }
+        event = an_event(token, method, path, multiValueQueryStringParameters=query)
         answer = function.lambda_handler(event, None)
         assert answer["principalId"] == f"{NAME}|ann"
         assert all(isinstance(each, str) for each in answer["context"].values())
@@ -114,46 +125,30 @@ def test_a_request_whose_topics_no_rule_names_is_denied(ask, method, path, query
 
 
 def test_a_token_of_a_list_stays_unscoped_beside_issuers(monkeypatch):
-    import hashlib  # noqa: PLC0415
-
     token = "eyJ0aGlz.aXMgbm90.YSBKV1Qh"  # a listed token may look like a JWT
     digest = hashlib.sha256(token.encode()).hexdigest()
     access = json.dumps(json.loads(policy()) | {digest: {"name": "billing", "read": ["orders"]}})
     monkeypatch.setenv("KEYLANE_ACCESS", access)
     function = load_handler("authorizer")
-    event = {
-        "methodArn": ARN,
-        "path": "/topics/orders/keys/1",
-        "httpMethod": "GET",
-        "headers": {"authorization": f"Bearer {token}"},
-    }
-    answer = function.lambda_handler(event, None)
+    answer = function.lambda_handler(an_event(token), None)
     assert answer["principalId"] == "billing"
     assert "context" not in answer
     assert effect_of(answer) == "Allow"
 
 
 def test_a_listed_token_has_its_grant_as_a_scope_where_the_body_names_the_topics(monkeypatch):
-    import hashlib  # noqa: PLC0415
-
     token = "a-token-of-these-tests"
     digest = hashlib.sha256(token.encode()).hexdigest()
     grant = {"name": "billing", "read": ["orders*"], "write": ["invoices"], "views": ["sums"]}
     monkeypatch.setenv("KEYLANE_ACCESS", json.dumps({digest: grant}))
     function = load_handler("authorizer")
-    event = {
-        "methodArn": ARN,
-        "path": "/mcp",
-        "httpMethod": "POST",
-        "headers": {"authorization": f"Bearer {token}"},
-    }
-    answer = function.lambda_handler(event, None)
+    answer = function.lambda_handler(an_event(token, "POST", "/mcp"), None)
     assert (answer["principalId"], effect_of(answer)) == ("billing", "Allow")
     scope = decode_scope(answer["context"][CONTEXT_NAME])
     [rule] = scope.rules
     assert (rule.read, rule.write, rule.views) == (("orders*",), ("invoices",), ("sums",))
     assert rule.rows == PermittedRows("billing")
-    assert "context" not in function.lambda_handler({**event, "path": "/health", "httpMethod": "GET"}, None)
+    assert "context" not in function.lambda_handler(an_event(token, path="/health"), None)
 
 
 @pytest.mark.parametrize(
@@ -175,14 +170,7 @@ def test_a_token_that_is_refused_is_unauthorized_in_the_word_that_api_gateway_kn
 @pytest.mark.parametrize("other", ["Bearer a-token-of-somebody-else", ""])
 def test_of_two_tokens_neither_counts(ask, other):
     given = [f"Bearer {KEY.token(claims())}", other]
-    event = {
-        "type": "REQUEST",
-        "methodArn": f"{ARN}GET/",
-        "path": "/topics/orders/keys/7",
-        "httpMethod": "GET",
-        "headers": {"Authorization": given[0]},
-        "multiValueHeaders": {"Authorization": given},
-    }
+    event = an_event(KEY.token(claims()), multiValueHeaders={"Authorization": given})
     with pytest.raises(ask.function.Unauthorized, match=r"^Unauthorized$"):
         ask.function.lambda_handler(event, None)
 
@@ -205,6 +193,19 @@ def test_the_scope_reaches_the_function_and_nothing_else_makes_one(ask):
     assert request.caller.name() == f"authorizer:{NAME}|ann"
 
 
+def test_a_function_waits_no_longer_than_the_token_lasts(ask):
+    now_ms = Clock().now_ms()
+    answer = ask("GET", "/topics/orders/keys/ann%2F1", KEY.token(claims(exp=now_ms // 1000 + 3)))
+    event = build_proxy_event(HttpRequest("GET", "/topics/orders/keys/ann%2F1", (), b"", "10.0.0.7"), "id-1")
+    event["requestContext"]["authorizer"] = answer["context"]
+    leeway_s = 30
+    for given_s, expected_s in ((5, 5), (60, 3 + leeway_s)):
+        deadline = request_of(event, Deadline.after_ms(given_s * 1000, Clock())).deadline
+        assert deadline is not None
+        assert deadline.remaining_s == pytest.approx(expected_s, abs=1)
+    assert request_of(event).deadline is None
+
+
 @pytest.mark.parametrize("text", ["", "{}", "null", 1, True, {"v": 1}])
 def test_a_scope_that_cannot_be_read_makes_nobody_unscoped(text):
     with pytest.raises(ValueError, match="scope"):
@@ -219,26 +220,14 @@ def test_a_scope_that_api_gateway_would_not_take_is_denied(ask, caplog):
     answer = ask("GET", "/topics/invoices/keys/1", KEY.token(claims(tenants=[f"t{n}" for n in range(100)])))
     assert effect_of(answer) == "Allow"
     many = KEY.token(claims(tenants=[f"tenant-{n:04}" for n in range(800)]))
-    event = {
-        "methodArn": ARN,
-        "path": "/topics/invoices/keys/1",
-        "httpMethod": "GET",
-        "headers": {"authorization": f"Bearer {many}"},
-    }
-    answer = ask.function.lambda_handler(event, None)
+    answer = ask.function.lambda_handler(an_event(many, path="/topics/invoices/keys/1"), None)
     assert effect_of(answer) == "Deny"
     assert "context" not in answer
     assert "takes more than API Gateway hands on" in caplog.text
 
 
 def test_keys_are_fetched_by_the_first_token_and_an_issuer_that_is_away_is_no_wrong_token(monkeypatch, ask):
-    token = KEY.token(claims())
-    event = {
-        "methodArn": ARN,
-        "path": "/topics/orders/keys/1",
-        "httpMethod": "GET",
-        "headers": {"authorization": f"Bearer {token}"},
-    }
+    event = an_event(KEY.token(claims()))
     with JwksServer(KEY) as server:
         monkeypatch.setenv("KEYLANE_ACCESS", policy(jwks_uri=server.uri))
         function = load_handler("authorizer")
@@ -247,12 +236,10 @@ def test_keys_are_fetched_by_the_first_token_and_an_issuer_that_is_away_is_no_wr
         assert server.asked == 1
         thief = SigningKey("EdDSA")
         for kid in ("a", "../b", "c"):
-            event["headers"]["authorization"] = f"Bearer {thief.token(claims(), kid=kid)}"
             with pytest.raises(function.Unauthorized):
-                function.lambda_handler(event, None)
+                function.lambda_handler(an_event(thief.token(claims(), kid=kid)), None)
         assert server.asked == 1
     other = load_handler("authorizer")
-    event["headers"]["authorization"] = f"Bearer {token}"
     for _ in range(2):
         with pytest.raises(IssuerUnavailable):
             other.lambda_handler(event, None)
@@ -263,41 +250,23 @@ def test_an_audit_line_says_who_by_which_rule_and_nothing_of_keys(monkeypatch, c
     monkeypatch.setenv("KEYLANE_ACCESS", policy())
     monkeypatch.setenv("KEYLANE_ACCESS_AUDIT", "true")
     function = load_handler("authorizer")
-    for method in ("GET", "DELETE"):
-        event = {
-            "methodArn": ARN,
-            "path": "/topics/orders/keys/ann%2Fsecret" if method == "GET" else "/topics/rates/keys/secret",
-            "httpMethod": method,
-            "headers": {"authorization": f"Bearer {KEY.token(claims())}"},
-        }
-        function.lambda_handler(event, None)
+    for method, path in (
+        ("GET", "/topics/orders/keys/ann%2Fsecret"),
+        ("DELETE", "/topics/rates/keys/secret"),
+    ):
+        function.lambda_handler(an_event(KEY.token(claims()), method, path), None)
     lines = [each.getMessage() for each in caplog.records if each.name == "keylane.audit"]
+    names = "caller", "rules", "route", "method", "kind", "names", "result"
     assert [json.loads(line) for line in lines] == [
-        {
-            "caller": f"{NAME}|ann",
-            "rules": ["own"],
-            "route": "get_key",
-            "method": "GET",
-            "kind": "read",
-            "names": ["orders"],
-            "result": "allowed",
-        },
-        {
-            "caller": f"{NAME}|ann",
-            "rules": [],
-            "route": "delete_key",
-            "method": "DELETE",
-            "kind": "write",
-            "names": ["rates"],
-            "result": "denied",
-        },
+        dict(zip(names, (f"{NAME}|ann", *values), strict=True))
+        for values in (
+            (["own"], "get_key", "GET", "read", ["orders"], "allowed"),
+            ([], "delete_key", "DELETE", "write", ["rates"], "denied"),
+        )
     ]
 
 
 def test_the_authorizer_loads_cryptography_for_issuers_alone(monkeypatch):
-    import subprocess  # noqa: PLC0415
-    import sys  # noqa: PLC0415
-
     code = """
 import json, os, sys
 from keylane.app import authorizer

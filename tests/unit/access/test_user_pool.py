@@ -20,6 +20,7 @@ from keylane.app.authorizer import AccessRequest, NotAuthorized
 from keylane.app.authorizer import build as build_authorizer
 from keylane.app.user_pool import PoolGuard, issuer_of_pool
 from keylane.errors import SettingsError
+from keylane.ports import Clock, Deadline
 from keylane.wiring.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -101,6 +102,15 @@ def test_a_request_gets_the_rules_of_its_topic_alone_and_one_of_no_rule_is_forbi
         answer = admit(event_of(KEY, id_claims(), method, path))
         assert answer.status_code == 403
         assert json.loads(answer.body)["type"] == "urn:keylane:problem:forbidden"
+
+
+def test_a_function_waits_no_longer_than_the_token_lasts():
+    event = event_of(KEY, id_claims(exp=int(time.time()) + 3), "GET", "/topics/orders/keys/1")
+    guard = PoolGuard(Runtime(), environment())
+    found = guard.admit(request_of(event, Deadline.after_ms(60_000, Clock())), event)
+    assert isinstance(found, Request)
+    assert found.deadline is not None
+    assert found.deadline.remaining_s < 60 - 20
 
 
 def test_a_token_without_the_word_bearer_counts_as_api_gateway_takes_it():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from tests.support.conversations import (
@@ -18,14 +19,12 @@ from tests.support.conversations import (
 from tests.support.fakes import FakeTime
 
 from keylane.adapters.redis.cluster import ClusterClient, RedisSettings
+from keylane.adapters.redis.connections import Connector, Node
 from keylane.adapters.redis.conversation import Ask, Begin, Conversation, End, Refresh, Sleep
 from keylane.adapters.redis.error_replies import RedisConnectionError, RedisTimeoutError, ResponseError
 from keylane.adapters.redis.state import RedisState
 from keylane.errors import StateUnavailable, TooLarge
-
-if TYPE_CHECKING:
-    from keylane.adapters.redis.connections import Node
-    from keylane.ports import Deadline
+from keylane.ports import Clock, Deadline
 
 DEADLINE = a_deadline()
 BROKEN = RedisConnectionError("the connection broke")
@@ -213,3 +212,21 @@ def test_a_read_that_can_not_succeed_is_unavailable_from_its_cause():
     with pytest.raises(StateUnavailable) as caught:
         state.read(5, [b"key"], a_deadline())
     assert caught.value.__cause__ is wrong
+
+
+def test_a_name_whose_first_address_is_of_a_node_that_is_gone_is_connected_to_in_time(monkeypatch):
+    """The first one accepts nothing: it must not take the time of the one that answers."""
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=0) as full,
+        socket.socket() as first,
+        socket.create_server(("127.0.0.1", 0)) as live,
+    ):
+        first.connect(full.getsockname())
+        addresses = [each.getsockname() for each in (full, live)]
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", each) for each in addresses]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        node, deadline = Node("redis.test", 6379), Deadline.after_ms(1_000, Clock())
+        wire = Connector(RedisSettings(nodes=(node,))).connect(node, deadline)
+        assert wire.sock.getpeername() == live.getsockname()
+        assert deadline.remaining_s > 0.2
+        wire.disconnect()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.servers.own import eventually
-from tests.servers.registry_double import RegistryDouble, client_of, serve_double
+from tests.servers.registry_double import RegistryDouble, client_of
 from tests.support.fakes import FakeTime
 
 from keylane.adapters.registry.circuit import LONGEST_OPEN_S, Circuit
@@ -107,7 +107,7 @@ def test_all_that_a_request_waits_for_shares_one_limit_and_other_time_does_not_c
 
 @pytest.fixture
 def served() -> Iterator[RegistryDouble]:
-    with serve_double() as double:
+    with RegistryDouble() as double:
         double.has("/schemas/ids/7", {"schema": '"int"'})
         yield double
 

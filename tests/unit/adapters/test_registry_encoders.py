@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.servers.registry_double import RegistryDouble, client_of, serve_double
+from tests.servers.registry_double import RegistryDouble, client_of
 
 from keylane.adapters.registry.compiled import CompiledSchemas
 from keylane.adapters.registry.decoders import RegistryDecoders
@@ -18,7 +18,7 @@ from keylane.ports import Clock, Deadline, SchemaRefused
 
 @pytest.fixture
 def served():
-    with serve_double() as double:
+    with RegistryDouble() as double:
         double.has("/schemas/ids/7", {"schema": '"int"'})
         double.has("/schemas/ids/7/versions", [{"subject": "orders-value", "version": 1}])
         double.lacks("/schemas/ids/8")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.servers.registry_double import TIMEOUT_MS, RegistryDouble, client_of, serve_double
+from tests.servers.registry_double import TIMEOUT_MS, RegistryDouble, client_of
 from tests.support.fakes import FakeTime
 
 from keylane.adapters.registry.circuit import Circuit
@@ -43,7 +43,7 @@ class Store:
 
 @pytest.fixture
 def served() -> Iterator[RegistryDouble]:
-    with serve_double() as double:
+    with RegistryDouble() as double:
         double.login = USER, OLD
         double.has("/schemas/ids/7", SCHEMA)
         yield double

@@ -75,11 +75,6 @@ def test_a_push_reports_queued_records_among_failed_ones(send: Send, queue: Fake
     assert document["queued"] == [*queued(queue), None]
 
 
-def test_without_a_queue_every_push_waits(log: FakeLog):
-    answer = load_produce(log)("/push", {"records": [{"topic": "t", "data": "v"}]})
-    assert json.loads(answer["body"])["positions"] == ["0:0"]
-
-
 @pytest.mark.parametrize(("method", "value"), [("PUT", b"v"), ("DELETE", None)])
 def test_a_key_can_be_written_without_waiting(send: Send, queue: FakeQueue, method: str, value: bytes | None):
     answer = send("/topics/t/keys/k", value or b"", method=method, headers=ASYNC)
@@ -114,13 +109,6 @@ def test_rest_proxys_records_can_be_written_without_waiting(send: Send, queue: F
     nowhere = {"partition": None, "offset": None, "error_code": None, "error": None, "status": "queued"}
     assert [offset | {"id": None} for offset in offsets] == [nowhere | {"id": None}] * 2
     assert {offset["id"] for offset in offsets} == set(queued(queue))
-
-
-def test_a_preference_that_cannot_be_met_is_left_out(log: FakeLog):
-    answer = load_produce(log)("/topics/t/keys/k", b"v", method="PUT", headers=ASYNC)
-    assert answer["statusCode"] == 201
-    assert headers_of(answer)["Keylane-Position"] == "0:0"
-    assert "Preference-Applied" not in headers_of(answer)
 
 
 def test_with_the_queue_away_the_write_is_refused_and_not_written_elsewhere(

@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 import zlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -177,6 +178,14 @@ def test_conditions_hold_in_the_order_of_rfc_9110(headers: dict[str, str], statu
         assert problem_of(answer)[1] == "precondition-failed"
 
 
+@pytest.mark.parametrize(("since", "status"), [(AT, 200), (LATER, 304)])
+def test_a_date_before_the_state_was_built_as_it_is_names_no_form_of_a_record(since: str, status: int):
+    """Another `transform`, say, shows another value of the same record."""
+    layout = replace(LAYOUT, incarnation=TIMESTAMP_MS + 1)
+    ask = load_query(a_lane(layout, b"k", b"1", timestamp_ms=TIMESTAMP_MS))
+    assert ask("GET", PATH, headers={"If-Modified-Since": since})["statusCode"] == status
+
+
 def test_a_head_has_the_headers_of_a_get_and_no_body():
     get, head = (reading()(method, PATH) for method in ("GET", "HEAD"))
     assert (head["statusCode"], head["body"]) == (200, "")
@@ -188,6 +197,24 @@ def test_a_condition_changes_no_answer_that_is_an_error_without_it():
         assert reading(None)("GET", PATH, headers=headers)["statusCode"] == 404
         answer = reading(b"text")("GET", PATH, query={"fields": "a"}, headers=headers)
         assert answer["statusCode"] == 409
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"If-Match": TAG}, 400),
+        ({"If-None-Match": "*"}, 400),
+        ({"If-Unmodified-Since": LATER}, 400),
+        ({"If-Modified-Since": LATER}, None),
+    ],
+)
+def test_a_write_with_a_condition_is_refused_and_one_that_is_of_reads_is_none(
+    post: Ask, log: FakeLog, method: str, headers: dict[str, str], status: int | None
+):
+    answer = post("/topics/t/keys/k", b"1" if method == "PUT" else b"", method=method, headers=headers)
+    assert answer["statusCode"] == status or (status is None and answer["statusCode"] in (200, 201))
+    assert len(log.sent) == (status is None)
 
 
 def test_an_envelope_s_weak_tag_matches_no_if_match():
@@ -221,6 +248,7 @@ def test_a_text_that_is_no_date_of_http_is_none(text: str):
     ("accept", "value", "content_type"),
     [
         ("*/*", b"text", "text/plain; charset=utf-8"),
+        ("*/*", bytes(range(256)), "application/octet-stream"),
         ("application/json", b"1", "application/json"),
         ("application/*;q=0.1", b"1", "application/json"),
         ("text/html, application/json;q=0.9", b"1", "application/json"),

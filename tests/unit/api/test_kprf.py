@@ -9,12 +9,11 @@ import pytest
 import urllib3
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.builders import a_request, headers_of, load_produce
+from tests.support.builders import headers_of, load_produce
 from tests.support.fakes import FakeLog, FakeRateLimiter
-from tests.support.http_function import over_http
+from tests.support.http_doubles import over_http
 
 from keylane import routing
-from keylane.api.writes.kprf import PushRequest, parse_push
 from keylane.errors import LogUnavailable, ProduceFailed, Unacknowledged
 from keylane.model.records import NewRecord
 from keylane.produce.guards import Guards
@@ -209,32 +208,6 @@ def test_any_json_is_answered_and_nothing_is_our_fault(records: Any, wait_for_se
     assert answer["statusCode"] < 500
     if answer["statusCode"] == 400 and headers_of(answer)["Content-Type"] == "application/problem+json":
         assert not log.sent
-
-
-@given(
-    st.lists(
-        st.builds(
-            NewRecord,
-            st.text(st.characters(codec="utf-8"), max_size=5),
-            st.none() | st.text(st.characters(codec="utf-8"), max_size=5).map(str.encode),
-            st.text(st.characters(codec="utf-8"), max_size=5).map(str.encode),
-            st.none() | st.integers(0, 2**31 - 1),
-        ),
-        max_size=5,
-    )
-)
-def test_records_are_read_as_they_were_meant(records: list[NewRecord]):
-    given = [
-        {
-            "topic": record.topic,
-            "key": None if record.key is None else record.key.decode(),
-            "data": record.value.decode() if record.value is not None else None,
-            "partition": record.partition,
-        }
-        for record in records
-    ]
-    request = a_request("POST", "/push", body=json.dumps({"records": given}).encode())
-    assert parse_push(request) == PushRequest(records, is_async=True)
 
 
 FULL = RateLimits(

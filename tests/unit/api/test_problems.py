@@ -11,7 +11,6 @@ import pytest
 
 from keylane import errors
 from keylane.api.http import problems
-from keylane.errors import SettingsError
 
 PUBLIC = [each for each in vars(errors).values() if inspect.isclass(each) and issubclass(each, Exception)]
 
@@ -101,14 +100,6 @@ def test_unforeseen_errors_are_logged_with_their_traceback_and_not_shown(
     assert "request-1" in record.getMessage()
     assert record.exc_info
     assert record.exc_info[1] is error
-
-
-def test_wrong_settings_are_named_in_the_log_alone(caplog: pytest.LogCaptureFixture):
-    with caplog.at_level(logging.ERROR, "keylane"):
-        status, document, _ = answered(SettingsError("KEYLANE_REDIS_NODES", "is not set"))
-    assert (status, document["type"]) == (500, "urn:keylane:problem:misconfigured")
-    assert "KEYLANE_REDIS_NODES" not in json.dumps(document)
-    assert "KEYLANE_REDIS_NODES is not set" in caplog.text
 
 
 def test_cause_of_an_outage_is_in_the_log(caplog: pytest.LogCaptureFixture):

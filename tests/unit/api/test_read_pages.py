@@ -1,4 +1,4 @@
-"""Requests for several records: whatever comes is parsed, or refused with the parameter at fault."""
+"""Several records: whatever is asked is parsed, or refused with the parameter at fault; and the documents."""
 
 from __future__ import annotations
 
@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.builders import NOW_MS, a_layout, a_request, a_watermark
+from tests.support.builders import (
+    NOW_MS,
+    a_lane,
+    a_layout,
+    a_request,
+    a_watermark,
+    headers_of,
+    lane_of,
+    layout_entry,
+    load_query,
+    value_entry,
+    watermark_entry,
+)
 
 from keylane.api.http.common_parameters import ValueOptions
 from keylane.api.reads import many as read_many
@@ -105,12 +117,6 @@ def refused_by_name(parse: Any, names: set[str]) -> None:
     assert refused in names
 
 
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=9), min_size=1))
-def test_keys_of_a_body_are_their_utf_8(keys: list[str]):
-    request = parse_many(a_request("POST", "/", body=json.dumps({"keys": keys}).encode()))
-    assert request.keys == tuple(key.encode() for key in keys)
-
-
 @pytest.mark.parametrize(
     ("query", "span"),
     [
@@ -137,3 +143,31 @@ def test_terms_are_the_same_for_all():
     )
     assert {request.terms for request in requests} == {ReadTerms(SETTINGS.state_timeout_ms, 5, True)}
     assert {request.values for request in requests} == {ValueOptions((("a",),), False)}
+
+
+def test_many_keys_are_one_document_in_the_order_asked_for():
+    layout = a_layout("t")
+    marks = [watermark_entry(layout, key) for key in (b"a", b"c", b"d")]
+    ask = load_query(
+        layout_entry(layout), *marks, value_entry(layout, b"d", b"4"), value_entry(layout, b"a", b"1")
+    )
+    answer = ask("POST", "/topics/t/keys:read", body=b'{"keys": ["d", "a", "c", "d"]}')
+    document = json.loads(answer["body"])
+    assert [(each["key"], each.get("value")) for each in document["records"]] == [
+        *(("d", 4), ("a", 1), ("c", None), ("d", 4)),
+    ]
+    assert document["records"][2] == {"key": "c", "key_format": "text", "absent": True}
+    assert document["watermarks"] == {str(lane_of(layout, key)[0]): 100 for key in (b"a", b"c", b"d")}
+    assert (document["age_ms"], headers_of(answer)["Keylane-Age-Ms"]) == (200, "200")
+
+
+def test_a_join_is_one_document_by_topic():
+    one, two = a_layout("one"), a_layout("two")
+    absent = layout_entry(two) | watermark_entry(two, b"k", a_watermark(7))
+    answer = load_query(a_lane(one, b"k", b"[1]"), absent)("GET", "/join/k", query={"topics": "two,one"})
+    document = json.loads(answer["body"])
+    records, partition = document["records"], str(lane_of(one, b"k")[0])
+    assert (document["key"], list(records), records["one"]["value"]) == ("k", ["two", "one"], [1])
+    assert records["two"] == {"key": "k", "key_format": "text", "absent": True}
+    assert document["watermarks"] == {"two": {partition: 7}, "one": {partition: 100}}
+    assert document["age_ms"] == 200

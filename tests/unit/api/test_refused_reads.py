@@ -229,11 +229,6 @@ def test_a_name_that_no_topic_has_is_refused_by_each_route(topic: str, parameter
     assert problem_of(answer) == (400, "bad-request", parameter)
 
 
-def test_a_read_of_keys_by_another_method_is_405_with_its_own():
-    answer = ask("GET", "/topics/kept/keys:read")
-    assert (problem_of(answer)[:2], headers_of(answer)["Allow"]) == ((405, "wrong-method"), "POST")
-
-
 @pytest.mark.parametrize(
     ("query", "prefer", "problem", "applied"),
     [

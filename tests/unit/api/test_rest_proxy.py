@@ -5,14 +5,13 @@ The examples are those of its public API reference.
 
 from __future__ import annotations
 
-import base64
 import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.builders import an_event, headers_of, load_handler, load_produce
+from tests.support.builders import headers_of, load_produce
 from tests.support.fakes import FakeLog
 
 from keylane.errors import LogUnavailable, ProduceFailed, Unacknowledged
@@ -274,16 +273,6 @@ def test_partitions_of_path_and_record_must_agree(post: Post, log: FakeLog):
         assert problem(answer) == (400, 400, "partition")
 
 
-def test_topics_name_that_kafka_would_not_take_is_400(post: Post):
-    assert problem(post({"records": [{}]}, path="/topics/a%20b")) == (400, 400, "topic")
-
-
-def test_missing_settings_are_reported_in_the_same_form(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delenv("KEYLANE_KAFKA_BOOTSTRAP", raising=False)
-    event = an_event("POST", "/topics/t", body=b'{"records": [{}]}', headers={"Content-Type": JSON})
-    assert problem(load_handler("produce").lambda_handler(event, None)) == (500, 500, None)
-
-
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -317,13 +306,3 @@ def test_json_is_written_as_it_was_given(pairs: list[tuple[Any, Any]]):
     for (key, value), record in zip(pairs, log.sent, strict=False):
         assert record.key is None if key is None else json.loads(record.key or b"") == key
         assert record.value is None if value is None else json.loads(record.value or b"") == value
-
-
-@given(st.lists(st.tuples(st.none() | st.binary(), st.none() | st.binary()), min_size=1, max_size=5))
-def test_bytes_are_written_as_they_were_given(pairs: list[tuple[bytes | None, bytes | None]]):
-    log = FakeLog()
-    log.create("test", 3)
-    coded = [[None if each is None else base64.b64encode(each).decode() for each in pair] for pair in pairs]
-    body = {"records": [{"key": key, "value": value} for key, value in coded]}
-    load_produce(log)("/topics/test", body, headers={"Content-Type": BINARY})
-    assert [(record.key, record.value) for record in log.sent] == pairs

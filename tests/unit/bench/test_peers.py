@@ -13,6 +13,11 @@ def peers(bench_module):
     return bench_module("bench_peers")
 
 
+@pytest.fixture
+def shared(bench_module):
+    return bench_module("peers")
+
+
 WHY = "no request succeeded"
 VARIABLES = ("KEYLANE_PEER_CONNECT_REDIS", "KEYLANE_PEER_KPRF", "KEYLANE_PEER_STREAMS")
 
@@ -86,11 +91,7 @@ def test_a_value_is_found_in_a_response_as_it_is_or_as_a_string(peers):
     assert not holds(b'{"a": "c"}', b'{"a": "b"}')
 
 
-def test_servers_take_turns_in_an_order_that_changes_and_medians_are_reported_but_the_most_failures(
-    peers, capsys
-):
-    import peers as shared  # noqa: PLC0415
-
+def test_servers_take_turns_in_an_order_that_changes_and_medians_are_reported_but_the_most_failures(shared):
     taken = []
 
     def server(name, samples):
@@ -126,10 +127,9 @@ def test_a_folder_that_lacks_a_part_of_the_recipe_is_named_with_it(peers, tmp_pa
 
 
 def test_a_connector_gets_topic_tasks_and_nodes_with_its_own_settings(peers):
-    import connect_sink  # noqa: PLC0415
-
+    ingest = peers.PARTS["ingest"]
     values = {"topic": "ingest", "tasks": 9, "redis_nodes": "127.0.0.1:1,127.0.0.1:2"}
-    text = connect_sink.sink_properties("connector.class=x\nredis.hosts={redis_nodes}\n", values)
+    text = ingest.sink_properties("connector.class=x\nredis.hosts={redis_nodes}\n", values)
     assert text.splitlines() == [
         "name=peer",
         "topics=ingest",
@@ -137,16 +137,37 @@ def test_a_connector_gets_topic_tasks_and_nodes_with_its_own_settings(peers):
         "connector.class=x",
         "redis.hosts=127.0.0.1:1,127.0.0.1:2",
     ]
-    assert connect_sink.connector_class(text) == "x"
-    assert connect_sink.connector_class("password=secret\n") == "not named"
+    assert ingest.connector_class(text) == "x"
+    assert ingest.connector_class("password=secret\n") == "not named"
 
 
 def test_a_task_that_failed_is_shown_with_its_error_and_the_cause_and_without_its_stack(peers):
-    import connect_sink  # noqa: PLC0415
-
+    ingest = peers.PARTS["ingest"]
     trace = "x.Exception: Unable to connect\n\tat a.b\nCaused by: java.io.IOException: refused\n\tat c.d\n"
     tasks = [{"id": 0, "state": "RUNNING"}, {"id": 3, "state": "FAILED", "trace": trace}]
     expected = "task 3: x.Exception: Unable to connect; Caused by: java.io.IOException: refused"
-    assert connect_sink.failed_tasks({"tasks": tasks}) == [expected]
-    assert connect_sink.failed_tasks({"tasks": [{"id": 1, "state": "FAILED"}]}) == ["task 1: no trace"]
-    assert connect_sink.failed_tasks({}) == []
+    assert ingest.failed_tasks({"tasks": tasks}) == [expected]
+    assert ingest.failed_tasks({"tasks": [{"id": 1, "state": "FAILED"}]}) == ["task 1: no trace"]
+    assert ingest.failed_tasks({}) == []
+
+
+def test_a_load_without_a_failed_request_has_the_rate_and_the_percentiles(shared, capsys):
+    assert shared.figures_of("RESULT 5000 2000000 0 0 900 7400\n") == {"per_s": 2500, "p50": 0.9, "p99": 7.4}
+    assert capsys.readouterr().err == ""
+
+
+def test_failed_requests_are_counted_and_shown_and_are_no_part_of_the_rate(shared, capsys):
+    figures = shared.figures_of("RESULT 4000 1000000 30 10 900 7400\n")
+    assert figures["per_s"] == pytest.approx(3970)
+    assert figures[shared.FAILED] == pytest.approx(100 * 40 / 4010)
+    assert "40 of 4010 requests failed (0.998 %): 30 with a status" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("printed", ["", "RESULT 30 1000000 30 0 1 1", "RESULT 0 1000000 0 7 1 1"])
+def test_a_load_of_which_nothing_succeeded_ends_the_run(shared, printed):
+    with pytest.raises(SystemExit):
+        shared.figures_of(printed)
+
+
+def test_good_answers_are_those_without_a_status_of_400_or_more(shared):
+    assert shared.good_answers("RESULT 4000 1000000 30 10 900 7400\n") == 3970

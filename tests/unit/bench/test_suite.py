@@ -24,9 +24,9 @@ report = {"bench": "toy-small", "rows": rows, "facts": {"size": 7, "why": "so"}}
 
 @pytest.fixture
 def modules(bench_module, monkeypatch):
-    quiet, rounds, suite = map(bench_module, ("quiet", "rounds", "suite"))
+    quiet, suite = map(bench_module, ("quiet", "suite"))
     monkeypatch.setenv(quiet.BUSY, "1")
-    return quiet, rounds, suite
+    return quiet, suite
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def checkout(tmp_path):
 
 
 def test_each_aim_names_a_benchmark_of_the_plan_and_words_that_it_prints(modules):
-    _, _, suite = modules
+    _, suite = modules
     scripts = sorted((bench.script for bench in suite.PLAN), key=len, reverse=True)
     aims = suite.aims()
     assert len(aims) > 10
@@ -52,15 +52,15 @@ def test_each_aim_names_a_benchmark_of_the_plan_and_words_that_it_prints(modules
 
 
 def test_rounds_give_medians_spreads_and_verdicts(modules, checkout):
-    _, rounds, suite = modules
-    samples = rounds.Samples()
+    _, suite = modules
+    samples = suite.Samples()
     for _ in range(3):
-        (document,) = rounds.Bench("toy").run(checkout)
+        (document,) = suite.Bench("toy").run(checkout)
         samples.add(document)
     assert samples.of("toy-small", "ours", "p50") == [10, 20, 30]
     assert samples.of("toy-small", "ours", "p50", ratio=True) == [1, 2, 3]
     assert samples.of("toy-small", "", "size") == [7, 7, 7]
-    summary = rounds.summary(samples.of("toy-small", "ours", "p50"))
+    summary = suite.summary(samples.of("toy-small", "ours", "p50"))
     assert summary == {"median": 20, "least": 10, "most": 30, "rounds": 3}
     aim = suite.Aim("speed", "toy-small", "ours", "p50", at_most=10)
     assert (aim.verdict(10), aim.verdict(15)) == ("met", "1.50x of it")
@@ -69,22 +69,22 @@ def test_rounds_give_medians_spreads_and_verdicts(modules, checkout):
 
 
 def test_a_benchmark_that_fails_ends_the_run_with_its_words(modules, checkout):
-    _, rounds, _ = modules
+    _, suite = modules
     with pytest.raises(SystemExit, match="the toy is broken"):
-        rounds.Bench("toy", ("--fail",)).run(checkout)
+        suite.Bench("toy", ("--fail",)).run(checkout)
 
 
 def test_an_aim_whose_figure_nobody_reported_is_not_taken_for_met(modules):
-    _, rounds, suite = modules
+    _, suite = modules
     (row,) = (
-        row for row in suite.judge(rounds.Samples(), suite.PLAN) if row["name"] == "ingest of known keys"
+        row for row in suite.judge(suite.Samples(), suite.PLAN) if row["name"] == "ingest of known keys"
     )
     assert row["verdict"] == "NOT MEASURED"
     assert "| ingest of known keys | >= 700,000 |  |  | NOT MEASURED |" in suite.markdown([row])
 
 
 def test_a_busy_machine_is_refused_with_the_busiest_processes(modules, monkeypatch):
-    quiet, _, _ = modules
+    quiet, _ = modules
     usage = quiet.Usage(1.25, 0.0, ("java (pid 7) 1.20",))
     assert not usage.is_quiet
     monkeypatch.setattr(quiet, "look", lambda: usage)
@@ -95,7 +95,7 @@ def test_a_busy_machine_is_refused_with_the_busiest_processes(modules, monkeypat
 
 
 def test_a_machine_at_rest_is_quiet_and_one_that_computes_is_not(modules):
-    quiet, _, _ = modules
+    quiet, _ = modules
     assert quiet.Usage(0.1, 0.0).is_quiet
     assert not quiet.Usage(0.1, 0.2).is_quiet
     assert quiet.look(0.05).cores >= 0

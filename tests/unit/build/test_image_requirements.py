@@ -57,15 +57,22 @@ def test_every_pip_install_of_an_image_demands_hashes_or_fetches_nothing(recipe)
         assert any(wanted <= set(each.split()) for wanted in options), each
 
 
-@pytest.mark.parametrize("module", ["keylane_cli.serve", "keylane_spark"])
-def test_an_image_s_python_path_has_the_packages_that_its_program_imports(module):
-    """Nothing is installed there: the sources are found by the path alone."""
+@pytest.mark.parametrize(
+    ("module", "parts"),
+    [
+        ("keylane_cli.serve", "keylane_cli.serve, keylane_server.worker"),
+        ("keylane_spark", "keylane_spark.__main__, keylane_spark.stream.tasks"),
+    ],
+)
+def test_an_image_s_python_path_has_what_its_program_imports_and_none_imports_opentelemetry(module, parts):
+    """Nothing is installed there: the sources are found by the path alone. No variable asks for spans."""
     [recipe] = [path for path in DOCKER.glob("*.Dockerfile") if f'"{module}"' in path.read_text("utf-8")]
     [path] = re.findall(r"^ENV PYTHONPATH=(\S+)$", recipe.read_text("utf-8"), re.MULTILINE)
     folders = [ROOT / Path(each).relative_to("/keylane") for each in path.split(":")]
     code = (
         f"import sys; sys.path[:0] = {[str(each) for each in folders]}\n"
-        f"import {module}{'.__main__' if module == 'keylane_spark' else ''}\n"
+        f"import {parts}\n"
+        "assert not [name for name in sys.modules if name.startswith('opentelemetry')]\n"
         "own = {name for name in sys.modules if name.partition('.')[0].startswith('keylane')}\n"
         "print(*{sys.modules[each].__file__ for each in own})"
     )

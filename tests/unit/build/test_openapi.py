@@ -14,6 +14,7 @@ from tests.support.builders import an_event, load_handler
 from keylane.errors import BadRequest
 from keylane.model.routes import find
 from keylane_build import openapi
+from keylane_server import refusals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +33,23 @@ def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
 @pytest.mark.parametrize("path", ["docs/openapi.json", openapi.SERVED])
 def test_the_stored_documents_are_up_to_date(path):
     assert json.loads((ROOT / path).read_text(encoding="utf-8")) == openapi.document(), "make generate"
+
+
+def test_each_operation_has_the_problems_of_its_hosts():
+    """Without a token, of a caller with too many requests, of too much, or too late."""
+    for path, method, operation in operations():
+        of_host = {str(each.status) for each, *_ in refusals._PROBLEMS.values()}
+        # The one is of bodies, the other of snapshots.
+        others = {"409"} if "requestBody" in operation else {"408", "409"}
+        assert of_host - others <= operation["responses"].keys(), (method, path)
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "status"), [("/topics/{topic}/keys", "get", "410"), ("/push", "post", "414")]
+)
+def test_a_problem_of_few_routes_is_listed(path: str, method: str, status: str):
+    """A page as of a time that histories do not reach; a push whose only record has too large a key."""
+    assert status in openapi.document()["paths"][path][method]["responses"]
 
 
 def test_every_reference_resolves():

@@ -12,7 +12,7 @@ from tests.support.issuers import AUDIENCE, NAME, JwksServer, SigningKey, claims
 
 from keylane_cli.access import access
 from keylane_cli.check_config import check_settings
-from keylane_local.errors import StackError
+from keylane_local.errors import BadInput, StackError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,6 +65,24 @@ def test_it_says_which_rules_apply_what_they_permit_and_why_others_do_not(explai
         "  tenants: rows whose tenant is 't1'",
         "allowed by own, tenants: the rows decide further",
     ]
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("YW5uLzc?key_format=base64", "'ann/7' is one"),
+        ("YW5uLzc", "'YW5uLzc' is none"),
+        ("YW5uL/8?key_format=base64", None),
+        ("YW5uL_8?key_format=base64", r"'ann/\\xff' is one"),
+        ("ann%2F%FF", r"'ann/\\xff' is one"),
+    ],
+)
+def test_a_key_is_the_one_that_the_request_names(explain, path, said):
+    found = explain(KEY.token(claims()), "GET", f"/topics/orders/keys/{path}")
+    if said is None:
+        assert isinstance(found.exception, StackError | BadInput)
+    else:
+        assert f"  own: keys that begin with 'ann/': {said} of them" in found.output
 
 
 @pytest.mark.parametrize(

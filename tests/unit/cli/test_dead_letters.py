@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
 from click.testing import CliRunner
 
-from keylane_cli import dlq
-from keylane_cli.dead_letters import DeadLetter, QueueFailed, translate_queue_errors
+from keylane_cli import dead_letters, dlq
+from keylane_cli.dead_letters import DeadLetter, DeadLetterQueue, QueueFailed, translate_queue_errors
 from keylane_client.cli.errors import ExitCode
 
 URL = "https://sqs.eu-central-1.amazonaws.com/1/dead"
@@ -60,3 +61,37 @@ def test_what_whoever_sent_a_message_wrote_is_printed_with_escapes(
     output = CliRunner().invoke(dlq.dlq, [command, "--queue-url", URL], catch_exceptions=False).output
     assert SHOWN in output
     assert not set(HOSTILE).difference("\n", SHOWN) & set(output)
+
+
+def test_a_message_that_sqs_delivers_twice_counts_once_and_does_not_end_the_queue(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    def message(name: str, number: int) -> dict[str, object]:
+        handle = f"{name}{number}"
+        return {"MessageId": name, "ReceiptHandle": handle, "Body": "x", "Attributes": {"SentTimestamp": "1"}}
+
+    deliveries = iter(
+        [
+            [message("a", 1), message("a", 2), message("b", 1)],
+            [message("a", 3)],
+            [message("c", 1)],
+            [message("b", 2), message("c", 2)],
+            [message("a", 4)],
+        ]
+    )
+    deleted: list[str] = []
+
+    def delete(**given: Any) -> dict[str, Any]:
+        deleted.extend(each["ReceiptHandle"] for each in given["Entries"])
+        return {}
+
+    sqs = SimpleNamespace(
+        receive_message=lambda **_: {"Messages": next(deliveries)},
+        delete_message_batch=delete,
+    )
+    monkeypatch.setattr(dead_letters, "client", lambda *_: sqs)
+    queue = DeadLetterQueue(URL, {})
+    batches = [queue.receive() for _ in range(3)]
+    assert [[each.id for each in batch] for batch in batches] == [["a", "b"], ["c"], []]
+    queue.delete(batches[0])
+    assert deleted == ["a4", "b2"]

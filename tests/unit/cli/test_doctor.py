@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import ssl
+
+import pytest
+from tests.servers.registry_double import RegistryDouble
+from tests.support.certificates import certify
+
 from keylane_cli import doctor_checks
+
+REGISTRY = "KEYLANE_SCHEMA_REGISTRY"
 
 
 def test_the_doctor_says_what_to_do_about_an_api_that_is_away():
@@ -35,3 +43,46 @@ def test_the_doctor_says_that_a_redis_cluster_does_not_answer():
     [check] = doctor_checks.check_redis({"KEYLANE_REDIS_NODES": "127.0.0.1:1"})
     assert (check.name, check.result) == ("redis cluster", "failed")
     assert check.found.startswith("127.0.0.1:1: ")
+
+
+def test_the_doctor_asks_a_registry_with_the_login_that_the_service_has():
+    with RegistryDouble() as served:
+        served.has("/subjects?limit=1", [])
+        served.login = "reader", "hunter2"
+        url = {f"{REGISTRY}_URL": served.url}
+        login = {f"{REGISTRY}_USERNAME": "reader", f"{REGISTRY}_PASSWORD": "hunter2"}
+        [fits] = doctor_checks.check_registry(url | login)
+        [none] = doctor_checks.check_registry(url)
+        [wrong] = doctor_checks.check_registry(url | login | {f"{REGISTRY}_PASSWORD": "hunter3"})
+    assert (fits.result, fits.found) == ("ok", "answers")
+    for each in (none, wrong):
+        assert (each.result, each.found) == ("failed", "rejects the login with 401")
+        assert f"{REGISTRY}_USERNAME" in each.advice
+    assert "hunter" not in f"{fits}{none}{wrong}"
+
+
+def test_the_doctor_trusts_the_authority_that_the_service_trusts(tmp_path):
+    certificate, key = certify(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with RegistryDouble(context) as served:
+        served.has("/subjects?limit=1", [])
+        url = {f"{REGISTRY}_URL": served.url}
+        [trusted] = doctor_checks.check_registry(url | {f"{REGISTRY}_CA_FILE": str(certificate)})
+        [unknown] = doctor_checks.check_registry(url)
+    assert trusted.result == "ok"
+    assert "certificate could not be verified: self-signed certificate" in unknown.found
+    assert "..._CA_FILE" in unknown.advice
+
+
+@pytest.mark.parametrize("url", ["http://host:99999", "http://[::1", "http://user:hunter2@host", "host"])
+def test_the_doctor_says_that_the_address_of_a_registry_is_none(url: str):
+    [check] = doctor_checks.check_registry({f"{REGISTRY}_URL": url})
+    assert check.result == "failed"
+    assert f"{REGISTRY}_URL is not an http or https URL" in check.found
+    assert "hunter2" not in check.found
+
+
+def test_the_doctor_shows_no_password_of_an_address():
+    [check] = doctor_checks.check_api("http://ann:hunter2@127.0.0.1:1", None)
+    assert check.found.startswith("http://127.0.0.1:1: ")

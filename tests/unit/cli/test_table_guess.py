@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.servers.registry_double import serve_double
+from tests.servers.registry_double import RegistryDouble
 
 from keylane.model.records import Options
 from keylane_cli.survey.table_guess import (
@@ -210,7 +210,7 @@ def test_keys_that_have_no_schema_or_another_one_are_faults():
 
 
 def test_values_of_a_registry_are_decoded_where_it_answers():
-    with serve_double() as registry:
+    with RegistryDouble() as registry:
         registry.has("/schemas/ids/7", {"schema": "{}", "schemaType": "JSON"})
         given = {"KEYLANE_SCHEMA_REGISTRY_URL": registry.url}
         assert decode_registered([b"\0\0\0\0\7" + EVENT], given) == ([EVENT], "")
@@ -226,7 +226,7 @@ def test_keys_of_a_registry_are_compared_with_what_their_schemas_make():
     fields = '{"name":"scale","type":"int"},{"name":"value","type":"bytes"}'
     decimal = f'{{"type":"record","name":"D","fields":[{fields}]}}'
     key = f'{{"type":"record","name":"K","fields":[{{"name":"ID","type":{decimal}}}]}}'
-    with serve_double() as registry:
+    with RegistryDouble() as registry:
         schema = {"schema": key, "schemaType": "AVRO"}
         registry.has("/schemas/ids/7", schema)
         given = {"KEYLANE_SCHEMA_REGISTRY_URL": registry.url}

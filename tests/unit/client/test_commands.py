@@ -165,11 +165,13 @@ def test_the_version_is_that_of_the_client():
         (httpx.Response(200, text="<html>"), 1, "is the URL that of Keylane"),
     ],
 )
-def test_an_error_is_one_sentence_with_an_exit_code(run, answer, exit_code, text):
+def test_an_error_is_one_sentence_with_an_exit_code_and_no_secret(run, answer, exit_code, text):
+    arguments = ["get", "t", "k", "--min-position", "0:1", "--authorization", "Bearer top-secret"]
     with pytest.raises(CommandFailed) as caught:
-        run(["get", "t", "k", "--min-position", "0:1"], answer, answer)
+        run(arguments, answer, answer)
     assert caught.value.exit_code == exit_code
     assert text in str(caught.value)
+    assert "top-secret" not in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

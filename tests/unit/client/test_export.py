@@ -56,6 +56,16 @@ ROWS = [
 ]
 
 
+@pytest.mark.parametrize("name", ["t.jsonl", "t.csv"])
+def test_a_value_that_is_nested_as_deep_as_the_service_shows_is_exported(run, tmp_path, name):
+    value: object = 1.5
+    for _ in range(250):
+        value = {"a": [value]}
+    path = tmp_path / name
+    assert exported(run, path, a_row("a", {"deep": value}, 7))[0].startswith("1 records")
+    assert path.read_text().count("[") == 250
+
+
 def test_json_lines_have_all_that_an_import_needs(run, tmp_path):
     path = tmp_path / "t.jsonl"
     binary = a_row("/w==", "AAE=", 10) | {"key_format": "base64", "value_format": "base64"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import sys
 import threading
 from decimal import Decimal
 from itertools import count
@@ -21,7 +22,7 @@ from keylane_client.cli import load as loading
 from keylane_client.cli import load_wait
 from keylane_client.cli.commands import keylane
 from keylane_client.cli.errors import BadArgument, CommandFailed
-from keylane_client.cli.load_rows import read_csv, read_json_lines, read_parquet, render_value
+from keylane_client.cli.load_rows import Row, read_csv, read_json_lines, read_parquet, render_value
 from keylane_client.cli.load_state import LoadIdentity, LoadState
 
 
@@ -64,6 +65,16 @@ SUPERSEDED = {
 NEVER = {"error_code": 50002, "error": "never", "retriable": False}
 
 
+def test_a_row_that_is_nested_too_deeply_is_skipped():
+    topics, nested = Topics(), []
+    for _ in range(sys.getrecursionlimit()):
+        nested = [nested]
+    loader = topics.loader(skip_errors=True)
+    loader.write([Row("line 1", {"id": "a", "deep": nested}), Row("line 2", {"id": "b"})])
+    assert topics.pushes == [["b"]]
+    assert topics.reported == ["line 1: it is nested too deeply; skipped"]
+
+
 @pytest.mark.parametrize("is_pipe", [False, True])
 def test_a_load_that_is_stopped_says_how_many_rows_are_written_and_where_it_goes_on(
     tmp_path, monkeypatch, is_pipe
@@ -90,6 +101,28 @@ def test_a_load_that_is_stopped_says_how_many_rows_are_written_and_where_it_goes
     assert result.exit_code == 130
     goes_on = "begins again: of a pipe nothing is kept" if is_pipe else "goes on from here"
     assert f"Stopped: at least 4 rows are written. The same command {goes_on}." in result.output
+
+
+HOSTILE = "\x1b]0;T\x07\u202e"
+
+
+def test_names_of_files_and_fields_are_shown_with_escapes_and_are_no_markup(tmp_path, monkeypatch):
+    """A terminal obeys what it prints, and rich what is in brackets."""
+    written: list[object] = []
+
+    def push(_, records):
+        written.extend(records)
+        return [Written("t", record.key, Position(0, 1)) for record in records]
+
+    monkeypatch.setattr("keylane_client.Topic.push", push)
+    monkeypatch.setenv("KEYLANE_URL", "http://127.0.0.1:1")
+    path = tmp_path / f"[red]{HOSTILE}.jsonl"
+    path.write_text(json.dumps({HOSTILE: 1}) + '\n{"id": "b"}\n', encoding="utf-8")
+    arguments = ["load", str(path), "--topic", "t", "--key", "id", "--on-error", "skip", "--no-wait"]
+    result = CliRunner().invoke(keylane, arguments, catch_exceptions=False)
+    assert len(written) == 1
+    assert r"it has \x1b]0;T\x07\u202e; skipped" in result.output
+    assert not set(HOSTILE) & set(result.output) - set("]0;T")
 
 
 @pytest.fixture(autouse=True)

@@ -9,13 +9,13 @@ import stat
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 from click.testing import CliRunner, Result
+from tests.support.http_doubles import Exchange, HttpDouble
 from tests.support.login_issuer import CLIENT, LoginIssuer
 
 from keylane_client.cli import access, kept_logins, login, oidc
@@ -26,39 +26,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-class Api:
+class Api(HttpDouble):
     """An API with a console; `said`: its login.json. `authorizations`: what it was asked with."""
 
     def __init__(self) -> None:
         self.said: dict[str, Any] = {}
         self.authorizations: list[str | None] = []
-        outer = self
+        super().__init__(self._reply)
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                is_login = self.path == "/console/login.json"
-                if not is_login:
-                    outer.authorizations.append(self.headers["Authorization"])
-                body = json.dumps(outer.said if is_login else {"topics": []}).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: Any) -> None:
-                """Say nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    def _reply(self, asked: Exchange) -> None:
+        is_login = asked.path == "/console/login.json"
+        if not is_login:
+            self.authorizations.append(asked.headers["Authorization"])
+        body = json.dumps(self.said if is_login else {"topics": []}).encode()
+        asked.answer(200, body, [("Content-Type", "application/json")])
 
 
 @pytest.fixture
@@ -72,10 +53,9 @@ def api(issuer: LoginIssuer, tmp_path, monkeypatch) -> Iterator[Api]:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     for name in ("KEYLANE_URL", "KEYLANE_API_KEY", "KEYLANE_AUTHORIZATION"):
         monkeypatch.delenv(name, raising=False)
-    running = Api()
-    running.said = {"issuer": issuer.url, "client_id": CLIENT, "scope": "openid", "token": "access"}
-    yield running
-    running.close()
+    with Api() as running:
+        running.said = {"issuer": issuer.url, "client_id": CLIENT, "scope": "openid", "token": "access"}
+        yield running
 
 
 def follow(address: str) -> None:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import click
 import pytest
 from click.testing import CliRunner
+from tests.support.http_doubles import Exchange, HttpDouble
 
 from keylane_cli import COMMANDS as OF_THE_STACK
 from keylane_client.cli import __main__, access, commands
 from keylane_client.cli.errors import BadArgument
 from keylane_local.errors import PartFailed
-from keylane_local.process.ports import HOST
 from keylane_local.stack.state import StackState
 
 TABLES = {**commands.COMMANDS, **OF_THE_STACK}
@@ -28,30 +26,16 @@ atexit.register(lambda: print(json.dumps(sorted(sys.modules)), file=sys.stderr))
 """
 
 
-class OneRecord(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(200)
-        for name, value in {
-            "Keylane-Position": "2:7",
-            "Keylane-Timestamp": "5",
-            "Content-Type": "application/json",
-            "Content-Length": "7",
-        }.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(b'{"a":1}')
-
-    def log_message(self, *_: object) -> None:
-        """Print nothing."""
+def give_one_record(asked: Exchange) -> None:
+    headers = {"Keylane-Position": "2:7", "Keylane-Timestamp": "5", "Content-Type": "application/json"}
+    asked.answer(200, b'{"a":1}', headers.items())
 
 
 @pytest.fixture
 def url():
     """An API that has one record."""
-    with ThreadingHTTPServer((HOST, 0), OneRecord) as server:
-        threading.Thread(target=server.serve_forever).start()
-        yield f"http://{HOST}:{server.server_port}"
-        server.shutdown()
+    with HttpDouble(give_one_record) as server:
+        yield server.url
 
 
 def test_a_file_that_can_not_be_used_is_one_sentence(tmp_path):

@@ -4,15 +4,14 @@ import base64
 import inspect
 import json
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
-from typing import ClassVar
 
 import httpx
 import pytest
+from tests.support.http_doubles import Exchange, HttpDouble
 from tests.unit.client.api_double import (
     FRESH,
     ApiDouble,
@@ -38,6 +37,7 @@ from keylane_client import (
     Position,
     Topic,
     Unavailable,
+    Unreachable,
     parse_exactly,
 )
 
@@ -359,6 +359,30 @@ def test_a_stream_that_fails_again_and_again_raises_its_error():
         next(watch)
 
 
+def test_a_stream_that_lasts_and_is_cut_is_no_failure_however_often_though_the_key_does_not_change():
+    def cut() -> Iterator[bytes]:
+        yield b"retry: 1000\n\n"
+        yield b":\n\n"
+        raise httpx.ReadError("a proxy ends what takes long")
+
+    streams = [
+        httpx.Response(200, headers={"Content-Type": "text/event-stream"}, content=cut()) for _ in range(5)
+    ]
+    api = ApiDouble(found(1, offset=8), *streams, events(record_event(2, 9)))
+    watch = api.topic().watch("k")
+    assert [next(watch).value for _ in range(2)] == [1, 2]
+
+
+def test_a_poll_that_is_answered_at_once_with_what_is_known_is_not_sent_again_at_once(monkeypatch):
+    paused: list[float] = []
+    monkeypatch.setattr("time.sleep", paused.append)
+    cached = [found(1, offset=8) for _ in range(3)]
+    api = ApiDouble(cached[0], problem(501, "not-streamed"), *cached[1:], found(2, offset=9))
+    watch = api.topic().watch("k")
+    assert [next(watch).value for _ in range(2)] == [1, 2]
+    assert paused == [0.25, 0.25]
+
+
 def test_an_answer_that_is_no_stream_is_polled():
     api = ApiDouble(found(1, offset=8), found(1, offset=8), found(2, offset=9))
     watch = api.topic().watch("k")
@@ -443,6 +467,43 @@ def test_an_answer_of_another_server_is_an_error_that_says_so():
             ApiDouble(each).topic().get_many(["k"])
 
 
+PAGES_OF_PROXIES = [
+    *(httpx.Response(status, text="<html>") for status in (502, 503, 504, 522)),
+    httpx.Response(502),
+    httpx.Response(429, text="<html>", headers={"Retry-After": "0"}),
+]
+
+
+@pytest.mark.parametrize("page", PAGES_OF_PROXIES, ids=lambda page: f"{page.status_code}-{len(page.content)}")
+def test_a_page_of_a_proxy_that_does_not_reach_the_service_is_asked_for_again(page):
+    api = ApiDouble(page, found(1))
+    assert api.topic()["k"].value == 1
+    assert len(api.requests) == 2
+
+
+def test_a_proxy_without_the_service_behind_it_is_named_and_a_write_is_not_repeated():
+    api = ApiDouble(httpx.Response(504, text="<html>Gateway Time-out"))
+    with pytest.raises(Unreachable, match=r"a proxy answers with status 504: .*Gateway Time-out"):
+        api.topic().put("k", 1)
+    assert len(api.requests) == 1
+
+
+def test_a_redirect_is_not_followed_and_says_where_to():
+    moved = httpx.Response(308, headers={"Location": "https://example.org/api"})
+    with pytest.raises(InvalidAnswer, match=r"redirected to 'https://example\.org/api'"):
+        ApiDouble(moved).topic().get("k")
+
+
+@pytest.mark.parametrize("changed", ['W/"2-7@17"', '"2-7@17-gzip"', '"2-7@17;br"'])
+def test_a_tag_that_a_proxy_has_changed_is_the_services_again(changed):
+    first = found(1)
+    first.headers["ETag"] = changed
+    api = ApiDouble(first, found(1))
+    topic = api.topic()
+    topic.get("k", if_match=topic["k"])
+    assert api.requests[1].headers["If-Match"] == '"2-7@17"'
+
+
 def test_the_asynchronous_client_gives_the_same():
     async def read(client: AsyncClient):
         topic = client.topic("t")
@@ -463,42 +524,28 @@ def test_methods_are_described_as_what_they_are():
     assert "min_position" in inspect.signature(Topic.get).parameters
 
 
-class KeyServer(BaseHTTPRequestHandler):
-    """Answers with the key, and keeps from which port it was asked: that of a connection."""
-
-    protocol_version = "HTTP/1.1"
-    ports: ClassVar[dict[str, int]] = {}
-
-    def do_GET(self) -> None:
-        key = self.path.rpartition("/")[2]
-        self.ports[key] = self.client_address[1]
-        body = json.dumps(key).encode()
-        self.send_response(200)
-        for name, value in FRESH.items() | {("Keylane-Position", "2:7"), ("Keylane-Timestamp", "1")}:
-            self.send_header(name, value)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Nothing is printed."""
-
-
 def test_a_process_that_was_forked_does_not_ask_over_the_connections_of_its_parent():
     """It would take an answer that is its parent's, and its parent one that is not its own."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), KeyServer) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        with Client(f"http://127.0.0.1:{server.server_port}", options=ClientOptions(timeout_s=10)) as client:
-            topic = client.topic("t")
-            assert topic["before"].value == "before"
-            child = os.fork()
-            if not child:
-                with suppress(BaseException):
-                    os._exit(topic["child"].value != "child")
-                os._exit(2)
-            assert os.waitpid(child, 0)[1] == 0
-            assert topic["after"].value == "after"
-        server.shutdown()
-    ports = KeyServer.ports
+    ports: dict[str, int] = {}  # from which it was asked for a key: those of connections
+
+    def give_the_key(asked: Exchange) -> None:
+        key = asked.path.rpartition("/")[2]
+        ports[key] = asked.client_address[1]
+        headers = {**FRESH, "Keylane-Position": "2:7", "Keylane-Timestamp": "1"}
+        headers["Content-Type"] = "application/json"
+        asked.answer(200, json.dumps(key).encode(), headers.items())
+
+    with (
+        HttpDouble(give_the_key, protocol="HTTP/1.1") as server,
+        Client(server.url, options=ClientOptions(timeout_s=10)) as client,
+    ):
+        topic = client.topic("t")
+        assert topic["before"].value == "before"
+        child = os.fork()
+        if not child:
+            with suppress(BaseException):
+                os._exit(topic["child"].value != "child")
+            os._exit(2)
+        assert os.waitpid(child, 0)[1] == 0
+        assert topic["after"].value == "after"
     assert ports["after"] == ports["before"] != ports["child"]

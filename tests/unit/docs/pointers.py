@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 import tokenize
 from functools import cache
@@ -57,11 +56,26 @@ _OPTION = re.compile(r'(?<![\w.-])([a-z_]+) = ("[^"]*"|true|false|\d+)')
 _CODE = (".lua", ".toml", ".yaml", ".yml", ".js", ".java", ".xml", ".sh", ".json", "Makefile", "Dockerfile")
 
 
-def comments(source: str) -> Iterator[tuple[int, str]]:
-    """Yield line and text of each comment, and of each string that is a docstring by its quotes."""
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and '"""' in token.string[:4]):
-            yield token.start[0], token.string
+@cache
+def _tokens(path: Path) -> tuple[tuple[tuple[int, str], ...], frozenset[str]]:
+    """A file's comments and docstrings, by their quotes, with their lines; and the words of its code."""
+    found: list[tuple[int, str]] = []
+    words: set[str] = set()
+    with path.open(encoding="utf-8") as source:
+        for token in tokenize.generate_tokens(source.readline):
+            is_docstring = token.type == tokenize.STRING and '"""' in token.string[:4]
+            if token.type == tokenize.COMMENT or is_docstring:
+                found.append((token.start[0], token.string))
+            elif token.type == tokenize.NAME:
+                words.add(token.string)
+            elif token.type == tokenize.STRING:
+                words.update(_WORDS.findall(token.string))
+    return tuple(found), frozenset(words)
+
+
+def comments(path: Path) -> tuple[tuple[int, str], ...]:
+    """Line and text of each comment of a file, and of each docstring."""
+    return _tokens(path)[0]
 
 
 def _files(without: str) -> Iterator[Path]:
@@ -78,16 +92,8 @@ def known_words() -> frozenset[str]:
         if path.name.endswith(_CODE) and path.name != "openapi.json":
             words.update(_WORDS.findall(path.read_text(encoding="utf-8", errors="replace")))
         elif path.suffix == ".py":
-            words.update(_words_of(path.read_text(encoding="utf-8")))
+            words.update(_tokens(path)[1])
     return frozenset(words)
-
-
-def _words_of(source: str) -> Iterator[str]:
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.NAME:
-            yield token.string
-        elif token.type == tokenize.STRING and '"""' not in token.string[:4]:
-            yield from _WORDS.findall(token.string)
 
 
 def unknown_names(text: str) -> list[str]:

@@ -32,10 +32,7 @@ def shown(path: Path, found: list[tuple[int, str]]) -> str:
 @pytest.mark.parametrize("path", CODE, ids=lambda path: str(path.relative_to(ROOT)))
 def test_what_comments_name_exists(path: Path):
     found = [
-        (line, name)
-        for line, text in pointers.comments(path.read_text(encoding="utf-8"))
-        for check in OF_CODE
-        for name in check(text)
+        (line, name) for line, text in pointers.comments(path) for check in OF_CODE for name in check(text)
     ]
     assert not found, shown(path, found)
 

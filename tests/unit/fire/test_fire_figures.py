@@ -1,8 +1,9 @@
-"""The judge of `make under-fire`."""
+"""The judge and the name server of `make under-fire`."""
 
 from __future__ import annotations
 
 import math
+import struct
 
 import pytest
 from tests.fire.figures import (
@@ -18,6 +19,7 @@ from tests.fire.figures import (
     outcomes_of,
     p99_below,
 )
+from tests.fire.stage import answer_of
 
 
 def events(*statuses: int, phase: str = "during", taken_ms: float = 1.0) -> list[Event]:
@@ -94,3 +96,24 @@ def test_a_lost_write_a_stale_read_and_no_write_break_every_scenario(wrong: dict
 def test_every_scenario_is_judged_by_what_holds_always():
     verdicts = judge(found(200), [none_failed("read", "during")])
     assert len(verdicts) == len(ALWAYS) + 1
+
+
+HEADER = struct.pack(">HHHHHH", 513, 0x0100, 1, 0, 0, 0)
+NAME = b"\x07redis-0\x04fire\x04test\x00"
+A, AAAA = 1, 28
+
+
+def query(kind: int) -> bytes:
+    return HEADER + NAME + struct.pack(">HH", kind, 1)
+
+
+def test_an_address_is_the_loopbacks():
+    answer = answer_of(query(A))
+    assert answer[:12] == struct.pack(">HHHHHH", 513, 0x8580, 1, 1, 0, 0)
+    assert answer[12 : 12 + len(NAME) + 4] == query(A)[12:]
+    assert answer.endswith(b"\x7f\x00\x00\x01")
+
+
+def test_another_type_has_no_answer_and_is_no_error():
+    answer = answer_of(query(AAAA) + b"an additional record")
+    assert answer == struct.pack(">HHHHHH", 513, 0x8580, 1, 0, 0, 0) + query(AAAA)[12:]

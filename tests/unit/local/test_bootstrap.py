@@ -30,24 +30,6 @@ def bootstrap(monkeypatch):
 
 
 @pytest.fixture
-def programs(tmp_path, monkeypatch):
-    """Return a function that creates shell scripts on a PATH that has nothing else."""
-    folder = tmp_path / "a path"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", str(folder))
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-
-    def make(name, script, where=folder):
-        program = where / name
-        program.parent.mkdir(parents=True, exist_ok=True)
-        program.write_text(f"#!/bin/sh\nPATH=/usr/bin:/bin\n{script}\n")
-        program.chmod(0o755)
-        return str(program)
-
-    return make
-
-
-@pytest.fixture
 def setup(bootstrap, tmp_path):
     """The set-up of an empty checkout."""
     root = tmp_path / "a checkout"
@@ -167,14 +149,6 @@ def test_a_browser_that_cannot_be_installed_is_reported_and_no_failure(setup, pr
     assert capsys.readouterr().out == ""
 
 
-def pom_of(setup, name):
-    """The file of what tests alone need."""
-    pom = setup.root / "tests" / name / "pom.xml"
-    pom.parent.mkdir(parents=True)
-    pom.write_text("<project/>")
-    return pom
-
-
 def _with_ivy(setup, programs, script):
     jars = setup.venv / "lib" / "python3.11" / "site-packages" / "pyspark" / "jars"
     jars.mkdir(parents=True)
@@ -185,42 +159,62 @@ def _with_ivy(setup, programs, script):
     return lambda: len(count.read_text().splitlines()) if count.exists() else 0
 
 
-def test_jars_are_fetched_once_and_again_if_one_is_missing_or_the_pom_changes(setup, programs):
-    runs = _with_ivy(setup, programs, "mkdir -p jars.new; touch jars.new/kafka_2.13-4.3.1.jar jars.new/a.jar")
+@pytest.mark.parametrize(
+    ("step", "pom", "served"),
+    [
+        ("jars", "pom.xml", f"jars.new/{KAFKA} jars.new/a.jar"),
+        ("registry", "tests/registry/pom.xml", "registry.new/all.tar.gz"),
+        ("databases", "tests/databases/pom.xml", "databases.new/all.tar.gz"),
+    ],
+)
+def test_what_ivy_fetches_is_fetched_once_and_again_if_its_pom_changes(setup, programs, step, pom, served):
+    runs = _with_ivy(setup, programs, f"mkdir -p {step}.new; touch {served}")
+    programs("tar", 'touch "$4/a.jar"')
+    file = setup.root / pom
+    file.parent.mkdir(parents=True, exist_ok=True)
+    for number, text in enumerate(("<project/>", "<project><version>2</version></project>"), 1):
+        file.write_text(text)
+        getattr(setup, step)()
+        getattr(setup, step)()
+        assert runs() == number
+    names = {path.name for path in (setup.tools / step).iterdir()}
+    assert (
+        names - {"keylane-stamp"}
+        == {"jars": {"a.jar", KAFKA}, "registry": {"a.jar"}, "databases": {"all.tar.gz"}}[step]
+    )
+
+
+def test_jars_are_fetched_again_if_one_is_missing(setup, programs):
+    runs = _with_ivy(setup, programs, f"mkdir -p jars.new; touch jars.new/{KAFKA} jars.new/a.jar")
     setup.jars()
-    setup.jars()
-    assert runs() == 1
-    assert sorted(path.name for path in (setup.tools / "jars").iterdir()) == ["a.jar", KAFKA]
     (setup.tools / "jars" / "a.jar").unlink()
     setup.jars()
     assert runs() == 2
-    (setup.root / "pom.xml").write_text("<project><version>2</version></project>")
-    setup.jars()
-    assert runs() == 3
 
 
 @pytest.mark.parametrize(
-    ("served", "said"),
+    ("step", "served", "said"),
     [
-        ("printf other > jars.new/a.jar", "a.jar has the SHA-256 d9298a10d1b0735837dc4bd85dac641b0f3cef27"),
-        ("touch jars.new/b.jar", "b.jar is not in jars.sha256"),
+        (
+            "jars",
+            "printf other > jars.new/a.jar",
+            "a.jar has the SHA-256 d9298a10d1b0735837dc4bd85dac641b0f3",
+        ),
+        ("jars", "touch jars.new/b.jar", "b.jar is not in jars.sha256"),
+        ("registry", "printf other > registry.new/all.tar.gz", r"all\.tar\.gz has the SHA-256 d9298a10"),
+        ("databases", "printf other > databases.new/all.tar.gz", r"all\.tar\.gz has the SHA-256 d9298a10"),
     ],
 )
-def test_a_jar_that_is_not_the_one_of_the_list_is_named_and_not_taken(
-    setup, bootstrap, programs, served, said
+def test_what_is_not_as_in_the_list_is_named_and_neither_taken_nor_unpacked(
+    setup, bootstrap, programs, tmp_path, step, served, said
 ):
-    _with_ivy(setup, programs, f"mkdir -p jars.new; touch jars.new/kafka_2.13-4.3.1.jar\n{served}")
-    with pytest.raises(bootstrap.SetupError, match=said):
-        setup.jars()
-    assert not (setup.tools / "jars").exists()
-
-
-def test_another_archive_of_the_registry_is_named_and_not_unpacked(setup, bootstrap, programs, tmp_path):
-    pom_of(setup, "registry")
-    _with_ivy(setup, programs, "mkdir -p registry.new; printf other > registry.new/all.tar.gz")
+    (setup.root / "tests" / step).mkdir(parents=True)
+    (setup.root / "tests" / step / "pom.xml").write_text("<project/>")
+    _with_ivy(setup, programs, f"mkdir -p {step}.new; touch jars.new/{KAFKA}\n{served}")
     programs("tar", f'touch "{tmp_path}/unpacked"')
-    with pytest.raises(bootstrap.SetupError, match=r"all\.tar\.gz has the SHA-256 d9298a10"):
-        setup.registry()
+    with pytest.raises(bootstrap.SetupError, match=said):
+        getattr(setup, step)()
+    assert not (setup.tools / step).exists()
     assert not (tmp_path / "unpacked").exists()
 
 
@@ -305,32 +299,6 @@ def test_ivy_that_fetches_nothing_is_a_failure(setup, bootstrap, programs):
         setup.jars()
 
 
-def test_the_registry_is_fetched_once_and_again_if_its_pom_changes(setup, programs):
-    pom = pom_of(setup, "registry")
-    runs = _with_ivy(setup, programs, "mkdir -p registry.new; touch registry.new/all.tar.gz")
-    programs("tar", 'touch "$4/a.jar"')
-    setup.registry()
-    setup.registry()
-    assert runs() == 1
-    names = sorted(path.name for path in (setup.tools / "registry").iterdir())
-    assert names == ["a.jar", "keylane-stamp"]
-    pom.write_text("<project><version>2</version></project>")
-    setup.registry()
-    assert runs() == 2
-
-
-def test_the_jars_of_databases_are_fetched_once_and_checked(setup, bootstrap, programs):
-    pom = pom_of(setup, "databases")
-    other = f'[ "$(wc -l < "{setup.root}/runs")" = 1 ] || printf other > databases.new/all.tar.gz'
-    runs = _with_ivy(setup, programs, f"mkdir -p databases.new; touch databases.new/all.tar.gz; {other}")
-    setup.databases()
-    setup.databases()
-    assert runs() == 1
-    pom.write_text("<project><version>2</version></project>")
-    with pytest.raises(bootstrap.SetupError, match="has the SHA-256"):
-        setup.databases()
-
-
 def test_registry_and_localstack_are_not_default_steps(bootstrap, setup, monkeypatch):
     done = []
     for step in ("python", "java", "redis", "jars", "archive", "registry", "sam", "localstack"):
@@ -368,26 +336,19 @@ def test_each_step_waits_for_those_that_it_needs(bootstrap, setup, monkeypatch):
     assert done == ["python", "java", "jars", "archive"]
 
 
-def test_what_needs_a_step_that_failed_does_not_run(bootstrap, setup, monkeypatch, capsys):
+def test_what_needs_a_step_that_failed_does_not_run_and_a_failure_beside_another_step_is_reported(
+    bootstrap, setup, monkeypatch, capsys
+):
     def fail() -> None:
         raise bootstrap.SetupError("python", "no network")
 
+    done = []
     monkeypatch.setattr(setup, "python", fail)
     monkeypatch.setattr(setup, "jars", lambda: pytest.fail("it ran"))
+    monkeypatch.setattr(setup, "sam", lambda: done.append("sam"))
     monkeypatch.setattr(bootstrap, "Setup", lambda *_: setup)
-    assert bootstrap.main(["jars", "python"]) == 1
-    assert capsys.readouterr().out == "[setup] python  FAILED: no network\n"
-
-
-def test_a_failure_beside_a_successful_step_is_reported(bootstrap, setup, monkeypatch, capsys):
-    def fail() -> None:
-        raise bootstrap.SetupError("sam", "no network")
-
-    monkeypatch.setattr(setup, "python", lambda: None)
-    monkeypatch.setattr(setup, "sam", fail)
-    monkeypatch.setattr(bootstrap, "Setup", lambda *_: setup)
-    assert bootstrap.main(["python", "sam"]) == 1
-    assert "FAILED: no network" in capsys.readouterr().out
+    assert bootstrap.main(["jars", "python", "sam"]) == 1
+    assert (done, capsys.readouterr().out) == (["sam"], "[setup] python  FAILED: no network\n")
 
 
 def test_every_step_is_one_of_the_set_up_and_needs_earlier_ones(bootstrap):

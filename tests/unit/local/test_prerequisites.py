@@ -17,21 +17,6 @@ APT = "sudo apt-get install --no-install-recommends"
 
 
 @pytest.fixture
-def programs(tmp_path, monkeypatch):
-    """Return a function that makes a program on a PATH that has nothing else."""
-    folder = tmp_path / "programs"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", str(folder))
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-
-    def make(name, script="exit 0"):
-        (folder / name).write_text(f"#!/bin/sh\nPATH=/usr/bin:/bin\n{script}\n")
-        (folder / name).chmod(0o755)
-
-    return make
-
-
-@pytest.fixture
 def installed(tmp_path, monkeypatch):
     """The files of an installed package, with a list of jars that are empty; its user's caches are empty."""
     shipped = tmp_path / "site-packages" / "keylane_local" / "shipped"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from tests.support.agents import STATELESS_META, Agent, a_message, mcp_request, stateless
-from tests.support.builders import an_application
-from tests.support.indexed_state import IndexedState, query_parts_over
+from tests.support.builders import an_application, query_parts_over
+from tests.support.indexed_state import IndexedState
 
 from keylane.api.mcp import versions
 from keylane.api.mcp.messages import MOST_MESSAGES

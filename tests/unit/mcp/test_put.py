@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.agents import Agent, a_message
-from tests.support.builders import NOW_MS, an_application, produce_parts_over
+from tests.support.builders import NOW_MS, an_application, produce_parts_over, query_parts_over
 from tests.support.fakes import FakeLog, FakeTime
-from tests.support.indexed_state import IndexedState, query_parts_over
+from tests.support.indexed_state import IndexedState
 
 from keylane.access.scopes import KeyRule, PermittedRows, Scope, ScopeRule
 from keylane.app import produce, query

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from tests.support.agents import Agent, a_message
-from tests.support.builders import NOW_MS, a_layout, an_application
+from tests.support.builders import NOW_MS, a_layout, an_application, query_parts_over
 from tests.support.fakes import FakeTime
-from tests.support.indexed_state import IndexedState, StoredRecord, query_parts_over
+from tests.support.indexed_state import IndexedState, StoredRecord
 
 from keylane.access.scopes import KeyRule, PermittedRows, Scope, ScopeRule
 from keylane.api.http import cursors

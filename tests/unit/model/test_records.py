@@ -16,22 +16,10 @@ def test_position_is_written_as_it_is_read():
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        ":",
-        "3",
-        "3:",
-        ":3",
-        "a:1",
-        "1:a",
-        "-1:2",
-        "1:-2",
-        "1:2:3",
-        " 1:2",
-        "1: 2",
-        "\u0661:\u0662",
+        "", ":", "3", "3:", ":3", "a:1", "1:a", "-1:2", "1:-2", "1:2:3", " 1:2", "1: 2", "\u0661:\u0662",
         "1:" + "9" * 19,
     ],
-)
+)  # fmt: skip
 def test_invalid_position_is_refused_with_an_example(text: str):
     with pytest.raises(ValueError, match="3:1042"):
         Position.parse(text)

@@ -79,6 +79,13 @@ def test_a_copy_is_asked_where_the_first_one_has_lost_the_dictionary():
     assert topic.asked == [redis_keys.dictionaries_key(topic.layout.topic, tag) for tag in TAGS]
 
 
+@pytest.mark.parametrize("data", [b"no dictionary", OTHER])
+def test_a_copy_is_asked_where_the_first_one_is_damaged(data):
+    topic = CompressedTopic(b"a")
+    topic.give(data, RECORD_TAG, COPY_TAGS[0])
+    assert topic.latest(topic.layout.topic, b"a").record.value == order(0)
+
+
 def test_a_replica_that_lags_behind_is_no_proof_that_a_dictionary_is_missing():
     topic = CompressedTopic(b"a")
     keys = [redis_keys.dictionaries_key(topic.layout.topic, tag) for tag in TAGS]

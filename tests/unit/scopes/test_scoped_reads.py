@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.builders import NOW_MS, a_layout, a_watermark, an_application
+from tests.support.builders import NOW_MS, a_layout, a_watermark, an_application, query_parts_over
 from tests.support.fakes import FakeTime
-from tests.support.indexed_state import IndexedState, StoredRecord, query_parts_over
+from tests.support.indexed_state import IndexedState, StoredRecord
 
 from keylane.access.scopes import KeyRule, PermittedRows, Scope, ScopeRule, Value
 from keylane.api.http import cursors
@@ -125,6 +125,13 @@ def test_a_tag_is_of_what_a_caller_is_shown(accept: str):
         at = '"0-10-bytes"' if "octet" in accept else '"0-10"'
         written = topic.ask(rule, "/keys/k03", headers={"accept": accept, "if-match": at})
         assert written.status_code == 200
+
+
+def test_a_date_names_no_form_of_a_record_that_rules_show():
+    """Of other rules, that apply now, it was another one."""
+    topic = ScopedTopic({"k03": value_of("acme", amount=3)}, incarnation=7)
+    headers = {"if-modified-since": "Fri, 31 Dec 9999 23:59:59 GMT"}
+    assert topic.ask(ACME, "/keys/k03", headers=headers).status_code == 200
 
 
 def test_a_row_outside_takes_the_round_trips_of_an_absent_key(topic: ScopedTopic):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.support.builders import NOW_MS, a_layout, a_watermark, an_application
-from tests.support.indexed_state import IndexedState, StoredRecord, query_parts_over
+from tests.support.builders import NOW_MS, a_layout, a_watermark, an_application, query_parts_over
+from tests.support.indexed_state import IndexedState, StoredRecord
 
 from keylane.access.scopes import KeyRule, PermittedRows, Scope, ScopeRule
 from keylane.api.http.request import Request

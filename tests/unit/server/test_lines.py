@@ -54,17 +54,21 @@ async def read(body: LineBody, refuse=lambda: None) -> bytes:
         return b"".join([chunk async for chunk in body.chunks(refuse)])
 
 
+def decoded(data: bytes, coding: str | None) -> bytes:
+    """What the beginning of a body is without its coding."""
+    if coding is None:
+        return data
+    reader = zlib.decompressobj(31) if coding == "gzip" else zstandard.ZstdDecompressor().decompressobj()
+    return reader.decompress(data)
+
+
 @pytest.mark.parametrize("coding", [None, "gzip", "zstd"])
 async def test_lines_are_sent_in_pieces_and_may_be_compressed(coding: str | None):
     body = await OpenBodies().open(some_lines(40, 500), coding)
     chunks = [chunk async for chunk in body.chunks(lambda: None)]
     assert max(map(len, chunks)) <= PIECE_BYTES
     data = b"".join(chunks)
-    if coding == "gzip":
-        data = gzip.decompress(data)
-    if coding == "zstd":
-        data = zstandard.ZstdDecompressor().decompressobj().decompress(data)
-    assert data == b"".join(LINE % number * 500 for number in range(40))
+    assert decoded(data, coding) == b"".join(LINE % number * 500 for number in range(40))
 
 
 @pytest.mark.parametrize("coding", [None, "gzip", "zstd"])
@@ -73,22 +77,14 @@ async def test_a_line_does_not_wait_for_many_more(coding: str | None, monkeypatc
 
     body = await OpenBodies().open(some_lines(), coding)
     first = await anext(aiter(body.chunks(lambda: None)))
-    if coding == "gzip":
-        first = zlib.decompressobj(31).decompress(first)
-    if coding == "zstd":
-        first = zstandard.ZstdDecompressor().decompressobj().decompress(first)
-    assert first == LINE % 0
+    assert decoded(first, coding) == LINE % 0
 
 
 @pytest.mark.parametrize("coding", [None, "gzip", "zstd"])
 async def test_what_comes_before_an_empty_piece_is_sent_at_once(coding: str | None):
     body = await OpenBodies().open(iter([LINE % 0, LINE % 1, b"", LINE % 2]), coding)
     first = await anext(aiter(body.chunks(lambda: None)))
-    if coding == "gzip":
-        first = zlib.decompressobj(31).decompress(first)
-    if coding == "zstd":
-        first = zstandard.ZstdDecompressor().decompressobj().decompress(first)
-    assert first == LINE % 0 + LINE % 1
+    assert decoded(first, coding) == LINE % 0 + LINE % 1
 
 
 async def test_others_run_between_pieces():
@@ -140,10 +136,51 @@ async def test_a_stop_of_the_server_is_the_last_line_also_of_one_that_waits():
     assert json.loads(last)["problem"]["type"] == "urn:keylane:problem:overloaded"
 
 
+def slow_lines(pause: float) -> Iterator[bytes]:
+    yield LINE % 0
+    pause_s(pause)
+    yield LINE % 1
+
+
+@pytest.mark.parametrize("coding", [None, "gzip", "zstd"])
+async def test_bytes_come_while_a_piece_takes_long_and_change_no_line(
+    coding: str | None, monkeypatch: pytest.MonkeyPatch
+):
+    """A proxy would end the connection, and the client ask for the same lane again and again."""
+    monkeypatch.setattr(lines, "HEARTBEAT_S", 0.02)
+    body = await OpenBodies().open(slow_lines(0.2), coding)
+    chunks = [chunk async for chunk in body.chunks(lambda: None)]
+    assert len(chunks) > 3
+    data = b"".join(chunks)
+    if coding == "gzip":
+        data = gzip.decompress(data)
+    if coding == "zstd":
+        data = zstandard.ZstdDecompressor().decompressobj().decompress(data)
+    assert [json.loads(line) for line in data.splitlines()] == [{"key": "0000000"}, {"key": "0000001"}]
+
+
+async def test_a_token_that_expires_while_a_piece_takes_long_ends_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(lines, "HEARTBEAT_S", 0.02)
+    body = await OpenBodies().open(slow_lines(60))
+    found = (await read(body, lambda: ChangeEvent(PROBLEM, '{"status": 401}'))).splitlines()
+    assert [json.loads(line) for line in found] == [{"key": "0000000"}, {"problem": {"status": 401}}]
+
+
+async def test_a_body_that_is_closed_while_a_piece_takes_long_ends_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(lines, "HEARTBEAT_S", 0.02)
+    body = await OpenBodies().open(slow_lines(60))
+    chunks = body.chunks(lambda: None)
+    await anext(chunks)
+    running = body._running
+    assert running is not None
+    body.close()
+    await becomes(lambda: running.dead)
+
+
 async def test_a_token_that_has_expired_is_the_last_line(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(lines, "HEARTBEAT_S", 0.0)
 
-    body = await OpenBodies().open(some_lines(1_000_000))
+    body = await OpenBodies().open(iter([LINE % number for number in range(9)]))
     found = (await read(body, lambda: ChangeEvent(PROBLEM, '{"status": 401}'))).splitlines()
     assert (len(found), json.loads(found[-1])) == (2, {"problem": {"status": 401}})
 

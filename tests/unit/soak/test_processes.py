@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
-from tests.soak.processes import (
+from tests.soak.sampler import (
     AGE,
     COUNT,
+    DISK,
     FDS,
+    FILES,
     HEAP_COMMITTED,
     HEAP_LIVE,
     METASPACE,
@@ -18,10 +20,10 @@ from tests.soak.processes import (
     RSS,
     THREADS,
     measure,
+    measure_folder,
     parse_heap,
+    read_series,
 )
-from tests.soak.sampler import read_series
-from tests.soak.state import DISK, FILES, measure_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -3,21 +3,23 @@ from __future__ import annotations
 import pytest
 from tests.soak.pictures import draw_all
 from tests.soak.plan import GROWING
-from tests.soak.processes import (
+from tests.soak.report import GROWING_KEY, judge_minutes, judge_samples
+from tests.soak.sampler import (
     CONNECTIONS,
     DRIVER,
     FDS,
     HEAP_LIVE,
+    KEYS,
     LOAD,
     METASPACE,
     NATIVE,
+    RECORDS,
     RSS,
     SPARK,
+    USED_MEMORY,
     WORKER,
 )
-from tests.soak.report import GROWING_KEY, judge_minutes, judge_samples
 from tests.soak.slopes import EXPLAINED, GROWS, STEADY
-from tests.soak.state import KEYS, RECORDS, USED_MEMORY
 
 from keylane_build.sizing.workload import bytes_per_key
 

@@ -23,48 +23,39 @@ from keylane_spark.schemas.avro_cursors import Cursors, compile_skip
 from keylane_spark.schemas.avro_events import AvroEvents
 from keylane_spark.schemas.event_schemas import EventSchemas, framed_judge
 
-ROW = {
-    "type": "record",
-    "name": "Value",
-    "fields": [
-        {"name": "id", "type": "long"},
-        {"name": "name", "type": ["null", "string"], "default": None},
-        {"name": "ok", "type": ["null", "boolean"]},
-        {
-            "name": "price",
-            "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}],
-        },
-        {"name": "mass", "type": ["null", "double", "float"]},
-        {"name": "tags", "type": {"type": "array", "items": ["null", "string"]}},
-        {"name": "sizes", "type": {"type": "map", "values": "int"}},
-        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["a", "b"]}},
-        {"name": "code", "type": {"type": "fixed", "name": "Code", "size": 3}},
-    ],
-}
-ENVELOPE = {
-    "type": "record",
-    "name": "Envelope",
-    "namespace": "shop.public.items",
-    "fields": [
-        {"name": "before", "type": ["null", ROW], "default": None},
-        {"name": "after", "type": ["null", "Value"], "default": None},
-        {
-            "name": "source",
-            "type": {"type": "record", "name": "Source", "fields": [{"name": "db", "type": "string"}]},
-        },
-        {"name": "transaction", "type": ["null", "string"], "default": None},
-        {"name": "op", "type": "string"},
-        {"name": "ts_ms", "type": ["null", "long"], "default": None},
-    ],
-}
-FLAT = {
-    "type": "record",
-    "name": "Row",
-    "fields": [
-        {"name": "op", "type": "string"},
-        {"name": "__deleted", "type": ["null", "string"], "default": None},
-    ],
-}
+
+def a_record(record: str = "", **fields: object) -> dict:
+    """The schema of a record, by default named after its fields; null is the default of what may be null."""
+    named = [
+        {"name": name, "type": kind} | ({"default": None} if isinstance(kind, list) else {})
+        for name, kind in fields.items()
+    ]
+    return {"type": "record", "name": record or f"R{'_'.join(fields)}", "fields": named}
+
+
+MAYBE_TEXT, MAYBE_FLAG = ["null", "string"], ["null", "boolean"]
+ROW = a_record(
+    "Value",
+    id="long",
+    name=MAYBE_TEXT,
+    ok=MAYBE_FLAG,
+    price=["null", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}],
+    mass=["null", "double", "float"],
+    tags={"type": "array", "items": MAYBE_TEXT},
+    sizes={"type": "map", "values": "int"},
+    kind={"type": "enum", "name": "Kind", "symbols": ["a", "b"]},
+    code={"type": "fixed", "name": "Code", "size": 3},
+)
+ENVELOPE = a_record(
+    "Envelope",
+    before=["null", ROW],
+    after=["null", "Value"],
+    source=a_record("Source", db="string"),
+    transaction=MAYBE_TEXT,
+    op="string",
+    ts_ms=["null", "long"],
+) | {"namespace": "shop.public.items"}
+FLAT = a_record("Row", op="string", __deleted=MAYBE_TEXT)
 A_ROW = st.fixed_dictionaries(
     {
         "id": st.integers(-(2**63), 2**63 - 1),
@@ -163,8 +154,7 @@ def test_an_unwrapped_event_is_judged_by_deleted_and_not_by_a_column_called_op()
 
 @pytest.mark.parametrize("text", ["string", {"type": "string", "connect.name": "io.debezium.data.Json"}])
 def test_a_document_of_mongodb_is_judged_by_what_it_is(text):
-    fields = [{"name": "after", "type": ["null", text]}, {"name": "op", "type": "string"}]
-    schema = {"type": "record", "name": "Envelope", "fields": fields}
+    schema = a_record(after=["null", text], op="string")
     values = [("{}", "c"), ("[]", "u"), ('{"a":', "r"), (None, "u"), (None, "d"), ("{}", "d")]
     encoded = [encode(schema, {"after": after, "op": op}) for after, op in values]
     for times in (1, 10):
@@ -179,12 +169,6 @@ def test_a_schema_without_op_has_no_events(schema):
     assert AvroEvents(schema).judge(column(event("c"))).tolist() == [INVALID]
 
 
-def a_record(**fields: object) -> dict:
-    named = [{"name": name, "type": kind} for name, kind in fields.items()]
-    return {"type": "record", "name": f"R{'_'.join(fields)}", "fields": named}
-
-
-MAYBE_TEXT, MAYBE_FLAG = ["null", "string"], ["null", "boolean"]
 OP = {"type": "enum", "name": "Op", "symbols": ["c", "d", "x"]}
 EMPTY_ROW = {"type": "record", "name": "Empty", "fields": []}
 FORMS = {
@@ -254,9 +238,7 @@ def test_a_block_that_claims_a_billion_empty_items_ends_soon():
 
 def test_a_size_below_zero_moves_no_cursor_back():
     cursors = Cursors(column(b"\2\2\7", b"\2\2\2x"), 0)
-    schema = {"type": "record", "name": "R", "fields": [{"name": each, "type": "int"} for each in "ab"]}
-    schema["fields"].append({"name": "c", "type": "string"})
-    compile_skip(json.dumps(schema), ())(cursors, np.arange(2))
+    compile_skip(json.dumps(a_record(a="int", b="int", c="string")), ())(cursors, np.arange(2))
     assert (cursors.lost.tolist(), cursors.at.tolist()) == ([True, False], [3, 7])
 
 
@@ -282,9 +264,8 @@ def test_an_event_with_a_few_other_bytes_is_judged_among_many_as_alone(op, chang
 
 @pytest.mark.parametrize("levels", [1, 40, 60, 399, 401, 1_000, 100_000])
 def test_a_value_that_is_nested_in_itself_is_judged_among_many_as_alone(levels):
-    node = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
-    fields = [{"name": "after", "type": node}, {"name": "op", "type": "string"}]
-    events = AvroEvents(json.dumps({"type": "record", "name": "Envelope", "fields": fields}))
+    node = a_record("Node", next=["null", "Node"])
+    events = AvroEvents(json.dumps(a_record(after=node, op="string")))
     value = join(7, b"\2" * (levels - 2) + b"\0" + b"\2c") if levels > 1 else join(7, b"\0\2c")
     wanted = SET if levels < MOST_LEVELS else INVALID
     assert events.judge(column(value)).tolist() == [wanted]

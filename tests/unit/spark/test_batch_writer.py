@@ -79,6 +79,9 @@ class NotedLanes:
     def flush(self) -> None:
         self.calls.append(("flush",))
 
+    def abandon(self) -> None:
+        self.calls.append(("abandon",))
+
     def named(self, name):
         return [call for call in self.calls if call[0] == name]
 
@@ -114,10 +117,14 @@ def keys_of(partition: int, count: int, layout: Layout = LAYOUT) -> list[bytes]:
     return found
 
 
-def a_writer(layout: Layout = LAYOUT, **ranges) -> tuple[NotedLanes, BatchWriter]:
+def a_writer(
+    layout: Layout = LAYOUT, framed: FramedReaders | None = None, end: int = 10_000_000, **more
+) -> tuple[NotedLanes, BatchWriter]:
+    """A writer of six partitions up to `end`; `framed`: what reads values of a registry."""
     lanes = NotedLanes()
-    places = {("orders", partition): OffsetRange(0, 10_000_000, 77, 88) for partition in range(6)}
-    return lanes, BatchWriter(lanes, {"orders": layout}, places | ranges)
+    ranges = {("orders", partition): OffsetRange(0, end, 77, 88) for partition in range(6)}
+    given = {} if framed is None else {"framed": framed}
+    return lanes, BatchWriter(lanes, {"orders": layout}, ranges, **given, **more)
 
 
 def batch_of(*rows, layout: Layout = LAYOUT, **columns) -> tuple[NotedLanes, BatchWriter]:
@@ -227,10 +234,7 @@ def test_a_partition_with_an_event_whose_schema_is_not_read_is_held_back_and_the
     def away(_):
         raise RegistryUnavailable("schema 7: away")
 
-    layout = Layout("orders", 3, options=Options(envelope="debezium"))
-    lanes = NotedLanes()
-    ranges = {("orders", partition): OffsetRange(0, 10, 77, 88) for partition in range(2)}
-    writer = BatchWriter(lanes, {"orders": layout}, ranges, FramedReaders(judge=away))
+    lanes, writer = a_writer(EVENTS, FramedReaders(judge=away), end=10)
     (key,) = keys_of(0, 1)
     event = b'{"op":"c","after":{}}'
     writer.write(("orders", 0), some_rows((key, event)))
@@ -250,11 +254,8 @@ def test_of_partitions_that_are_written_at_once_only_that_with_an_unread_schema_
             raise RegistryUnavailable("schema 7: away")
         return np.zeros(len(values), np.int8)
 
-    layout = Layout("orders", 3, options=Options(envelope="debezium"))
-    lanes = NotedLanes()
     sources = [("orders", partition) for partition in range(3)]
-    ranges = {source: OffsetRange(0, 10, 77, 88) for source in sources}
-    writer = BatchWriter(lanes, {"orders": layout}, ranges, FramedReaders(judge=judge))
+    lanes, writer = a_writer(EVENTS, FramedReaders(judge=judge), end=10)
     for source in sources:
         (key,), schema = keys_of(source[1], 1), 7 if source[1] == 1 else 6
         writer.write(source, some_rows((key, b"\0\0\0\0%c" % schema)))
@@ -292,11 +293,7 @@ def test_a_partition_with_a_value_with_fields_whose_schema_is_not_read_is_held_b
         return Decoded(values.to_pylist(), [None] * len(values))
 
     options = Options(index=1, value_format="registry", fields=(("status", "text"),))
-    lanes = NotedLanes()
-    ranges = {("orders", partition): OffsetRange(0, 10, 77, 88) for partition in range(2)}
-    writer = BatchWriter(
-        lanes, {"orders": Layout("orders", 3, options=options)}, ranges, FramedReaders(decode=decode)
-    )
+    lanes, writer = a_writer(Layout("orders", 3, options=options), FramedReaders(decode=decode), end=10)
     (key,), (stray,) = keys_of(0, 1), keys_of(2, 1)
     writer.write(("orders", 0), some_rows((stray, b"\0\0\0\0\x07"), (key, b'{"status":"open"}')))
     writer.write(("orders", 1), some_rows((keys_of(1, 1)[0], b'{"status":"open"}')))
@@ -592,9 +589,7 @@ def with_results(rows: Rows, *wanted: bool | None) -> Rows:
 
 def test_a_partition_whose_transform_fails_moves_its_watermark_to_the_record_and_takes_no_later_rows():
     first, second = keys_of(0, 2)
-    lanes = NotedLanes()
-    ranges = {("orders", partition): OffsetRange(0, 100, 77, 88) for partition in range(2)}
-    writer = BatchWriter(lanes, {"orders": LAYOUT}, ranges, transforms={"orders": STOPPING})
+    lanes, writer = a_writer(end=100, transforms={"orders": STOPPING})
     rows = some_rows((first, b"a"), (second, b"b"), (first, b"c"), (second, b"d"), first_offset=4)
     writer.write(("orders", 0), with_results(rows, True, False, None, True))
     writer.write(("orders", 0), with_results(some_rows((first, b"e"), first_offset=8), True))

@@ -9,7 +9,7 @@ import hiredis
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.support.lanes import Event, Folder, chunks, columns, encode, fold
 
@@ -58,6 +58,8 @@ TIMED_LOGS = st.lists(
     st.tuples(st.sampled_from([b"a", b"b", b"c", b"d"]), VALUES, st.integers(-1, 9)), min_size=1, max_size=50
 ).map(lambda rows: [Timed(7 + offset, *row) for offset, row in enumerate(rows)])
 
+REPLACED = [Timed(7, b"a", b"x", 50), Timed(8, b"a", b"y", 40), Timed(9, b"b", b"z", 45)]
+GONE_BACK = [Timed(7, b"a", b"x", 50), Timed(8, b"b", b"y", 60), Timed(9, b"a", None, 40)]
 CUTS = st.lists(st.integers(0, 50), max_size=6)
 LIMITS = st.tuples(st.integers(1, 9), st.integers(30, 900))
 
@@ -100,7 +102,10 @@ def plain_fold(events, options: Options) -> list[bytes]:
         own = [event for event in events if event.key == key]
         kept = own[-1:]
         if options.history_count is not None:
-            kept = {*kept, *sorted(own, key=lambda e: (e.timestamp_ms, e.offset))[-options.history_count :]}
+            kept = {
+                *kept,
+                *sorted(own, key=lambda e: (max(0, e.timestamp_ms), e.offset))[-options.history_count :],
+            }
         elif options.has_history:
             kept = own
         elif options.insert_once:
@@ -135,6 +140,8 @@ def test_after_each_chunk_the_state_is_the_fold_of_the_log_up_to_there(events, m
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "first value"])
 @given(log=TIMED_LOGS, cuts=CUTS, limits=LIMITS)
+@example(log=REPLACED, cuts=[1, 2], limits=(9, 999))
+@example(log=GONE_BACK, cuts=[1, 2], limits=(9, 999))
 def test_a_chunk_carries_what_a_plain_fold_of_its_records_keeps(kind, log, cuts, limits):
     options = KINDS[kind]
     begin = 0
@@ -207,21 +214,10 @@ def test_chunks_of_many_lanes_are_encoded_at_once_as_each_is_alone(lanes):
         assert chunk.invalid_fields == field_entries(own.records.values, options)[1]
 
 
-def test_a_key_whose_time_went_back_carries_the_highest_time_of_what_it_replaces():
-    log = [Timed(7, b"a", b"x", 50), Timed(8, b"b", b"y", 60), Timed(9, b"a", None, 40)]
-    (folded,) = in_batches(log, [1, 2], Options(), 9, 999)
-    assert arguments_of(encode(folded, Delivery(b""))) == [
-        b"b",
-        codec.encode_record(b"y", 8, 60),
-        b"a",
-        codec.encode_record(None, 9, 40, order_ms=50),
-    ]
-
-
-def test_a_chunk_over_several_batches_has_the_newest_time_of_what_it_has_replaced():
-    log = [Timed(7, b"a", b"x", 50), Timed(8, b"a", b"y", 40), Timed(9, b"b", b"z", 45)]
-    (folded,) = in_batches(log, [1, 2], Options(), 9, 999)
-    assert (len(folded.records), folded.newest_timestamp_ms) == (2, 50)
+def test_of_records_without_a_time_a_history_has_the_last_ones_by_their_offsets():
+    log = [Timed(offset, b"a", b"%d" % offset, time) for offset, time in enumerate((0, 0, -1, -1))]
+    (folded,) = in_batches(log, [], Options(history_count=2), 9, 999)
+    assert folded.records.offsets.tolist() == [2, 3]
 
 
 def test_the_same_key_in_two_lanes_is_two_keys():
@@ -288,28 +284,6 @@ def test_whatever_an_envelope_has_it_is_the_codec_s_own_bytes(rows, source):
             zip(values, headers, left, times, orders, is_left, fields, strict=True)
         )
     ]
-
-
-def test_payloads_are_the_codec_s_own_bytes():
-    event = Event(1 << 40, b"k\x00\xff", b"v\r\n")
-    (chunk,) = chunks(columns([event]), b"prefix:")
-    assert arguments_of(chunk) == [
-        b"prefix:k\x00\xff",
-        codec.encode_record(b"v\r\n", event.offset, event.timestamp_ms),
-    ]
-
-
-def test_a_tombstone_is_a_payload_with_its_flag():
-    (chunk,) = chunks(columns([Event(7, b"k", None)]), b"")
-    assert arguments_of(chunk) == [b"k", codec.encode_record(None, 7, Event(7, b"k", None).timestamp_ms)]
-    assert chunk.has_tombstones
-
-
-def test_a_key_written_a_hundred_thousand_times_is_one_write():
-    events = [Event(offset, b"hot", b"%d" % offset) for offset in range(100_000)]
-    (chunk,) = chunks(columns(events), b"")
-    assert (chunk.count, chunk.end_offset) == (1, 100_000)
-    assert arguments_of(chunk)[1].endswith(b"99999")
 
 
 def test_different_keys_fill_chunks_of_two_thousand():

@@ -1,12 +1,15 @@
-"""The job's image as an executor on Kubernetes: Spark's variables become the backend's command."""
+"""Processes of executors: the image's command on Kubernetes, and the daemon that forks Python workers."""
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 
 import pytest
 
-from keylane_spark.engine import executor
+from keylane_spark.engine import executor, session
 
 SPARK = {
     "SPARK_DRIVER_URL": "spark://CoarseGrainedScheduler@keylane-job-0.keylane-job:7078",
@@ -48,3 +51,25 @@ def test_the_process_becomes_the_executor(monkeypatch):
     monkeypatch.setattr(os, "execvpe", lambda *arguments: became.append(arguments))
     executor.run(SPARK)
     assert became == [("java", executor.command(SPARK), SPARK)]
+
+
+SCRIPT = f"""
+import gc, importlib, json, psutil, sys
+importlib.import_module({session.WORKER_DAEMON!r}).load()
+loaded, threads = set(sys.modules), psutil.Process().num_threads()
+import pandas, pyarrow.pandas_compat, pyspark.worker
+import keylane_spark.stream.log_ranges, keylane_spark.stream.openings, keylane_spark.stream.spark_reader
+print(json.dumps([threads, gc.get_freeze_count(), sorted(set(sys.modules) - loaded)]))
+"""
+
+
+def test_the_daemon_has_loaded_what_workers_import_and_runs_no_thread_that_a_fork_would_lose():
+    # As Spark sets it for its workers: OpenBLAS then has no threads of its own.
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True
+    )
+    threads, frozen, missing = json.loads(done.stdout)
+    assert threads == 1
+    assert frozen > 10_000
+    assert missing == []

@@ -147,6 +147,11 @@ def connect_schema(name: str) -> dict:
     return {"type": "struct", "fields": [*fields, {"type": "string", "field": "status"}], "field": "after"}
 
 
+def a_record(record: str, **fields: object) -> dict:
+    """The schema of a record in Avro."""
+    return {"type": "record", "name": record, "fields": [{"name": n, "type": t} for n, t in fields.items()]}
+
+
 def rows_of(value: str) -> str:
     return f'{{"at":{value},"in":{{"at":{value}}},"on":20758,"status":"open"}}'
 
@@ -180,19 +185,11 @@ def test_a_number_is_the_time_that_its_schema_of_a_registry_says():
     name, value = "io.debezium.time.MicroTimestamp", f"{AT_MS}000"
     at = {"type": "long", "connect.version": 1, "connect.name": name}
     days = {"type": "int", "connect.name": "io.debezium.time.Date"}
-    inner = {"type": "record", "name": "In", "fields": [{"name": "at", "type": ["null", at]}]}
-    fields_of_row = [("at", at), ("in", inner), ("on", ["null", days]), ("status", "string")]
-    row = {"type": "record", "name": "Value", "fields": [{"name": n, "type": t} for n, t in fields_of_row]}
-    envelope = {
-        "type": "record",
-        "name": "Envelope",
-        "namespace": "a.b",
-        "fields": [
-            {"name": "before", "type": ["null", row]},
-            {"name": "after", "type": ["null", "Value"]},
-            {"name": "op", "type": "string"},
-        ],
-    }
+    row = a_record(
+        "Value", at=at, **{"in": a_record("In", at=["null", at])}, on=["null", days], status="string"
+    )
+    envelope = a_record("Envelope", before=["null", row], after=["null", "Value"], op="string")
+    envelope["namespace"] = "a.b"
     number = {"type": "integer", "title": name}
     properties = {
         "at": {"oneOf": [{"type": "null"}, number]},
@@ -207,16 +204,8 @@ def test_a_number_is_the_time_that_its_schema_of_a_registry_says():
     )
     decode = FramedValues(RegistryDecoders(registry), FakeTime().clock).decode
     options = replace(AT, value_format="registry")
-    event = join(
-        7,
-        encoder(json.dumps(envelope))(
-            {
-                "before": None,
-                "after": {"a.b.Value": document | {"in": {"at": {"long": int(value)}}, "on": {"int": 20758}}},
-                "op": "c",
-            }
-        ),
-    )
+    after = {"a.b.Value": document | {"in": {"at": {"long": int(value)}}, "on": {"int": 20758}}}
+    event = join(7, encoder(json.dumps(envelope))({"before": None, "after": after, "op": "c"}))
     found, invalid = field_entries(
         pa.array([event], pa.binary()), replace(options, envelope="debezium"), decode
     )
@@ -230,17 +219,13 @@ def test_a_number_is_the_time_that_its_schema_of_a_registry_says():
 @pytest.mark.parametrize(
     ("kind", "value", "ms"),
     [
-        ("time_s", "1793491200", "1793491200000"),
-        ("time_s", "-1", "-1000"),
-        ("time_us", f"{AT_MS}000", f"{AT_MS}"),
-        ("time_us", f'"{AT_MS}001"', f"{AT_MS}.001"),
-        ("time_us", "0", "0"),
-        ("time_ns", f"{AT_MS}000001", f"{AT_MS}.000001"),
-        ("time_days", "20758", "1793491200000"),
-        ("time_days", "-1", "-86400000"),
+        ("time_s", "1793491200", "1793491200000"), ("time_s", "-1", "-1000"),
+        ("time_us", f"{AT_MS}000", f"{AT_MS}"), ("time_us", f'"{AT_MS}001"', f"{AT_MS}.001"),
+        ("time_us", "0", "0"), ("time_ns", f"{AT_MS}000001", f"{AT_MS}.000001"),
+        ("time_days", "20758", "1793491200000"), ("time_days", "-1", "-86400000"),
         ("time_us", '"2026-11-01T00:00:00.123Z"', f"{AT_MS}"),
     ],
-)
+)  # fmt: skip
 def test_a_time_in_another_unit_has_the_form_of_its_milliseconds(kind, value, ms, few, monkeypatch):
     monkeypatch.setattr(fields, "FEW_DOCUMENTS", few)
     options = replace(OPTIONS, fields=(("at", kind),), indexes=())

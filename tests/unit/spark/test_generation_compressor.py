@@ -27,7 +27,7 @@ class NotedStore:
 
     stored: dict[int, bytes] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
-    is_away: bool = False
+    away: frozenset[str] = frozenset()
     has_turn: bool = True
 
     def read(self, *_: object) -> dict[int, bytes]:
@@ -48,14 +48,14 @@ class NotedStore:
 
     def _note(self, what: str) -> None:
         self.asked.append(what)
-        if self.is_away:
+        if what in self.away:
             raise StateUnavailable("Redis is away")
 
 
 class Process:
     """A process that compresses the values of a generation."""
 
-    def __init__(self, *dictionaries: bytes, **store: bool) -> None:
+    def __init__(self, *dictionaries: bytes, **store: object) -> None:
         self.time = FakeTime()
         self.store = NotedStore({hash_id(each): each for each in dictionaries}, **store)
         self.said: list[str] = []
@@ -134,7 +134,7 @@ def test_who_has_no_turn_waits_for_the_first_dictionary_once():
 
 
 def test_a_store_that_is_away_is_asked_every_thirty_seconds_and_values_need_no_dictionary():
-    process = Process(is_away=True)
+    process = Process(away={"read"})
     for _ in range(20):
         assert process.compress(*orders(200)) <= {0}
     assert process.asked() == ["read"]
@@ -142,8 +142,14 @@ def test_a_store_that_is_away_is_asked_every_thirty_seconds_and_values_need_no_d
         "topic 'orders', generation 1: dictionaries can't be read or stored: Redis is away"
     ]
     process.time.move(30)
-    process.store.is_away = False
+    process.store.away = frozenset()
     assert process.compress(*orders(200)) == set(process.store.stored)
+
+
+def test_a_dictionary_that_can_not_be_stored_is_not_used():
+    process = Process(away={"add"})
+    assert process.compress(*orders(200)) <= {0}
+    assert process.asked() == ["read", "turn", "add"]
 
 
 def test_values_of_which_no_dictionary_is_worth_it_are_left_alone_for_ten_minutes():

@@ -1,4 +1,4 @@
-"""A query ends when a partition has another leader, or follows it: its lanes are compared with its log."""
+"""A query ends when a partition has another leader, or follows it; sessions with leaders; what is said."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.servers.own import eventually
 from tests.support.fakes import FakeTime
 
 from keylane.adapters.kafka.admin import KafkaAdmin
@@ -15,6 +16,8 @@ from keylane.adapters.kafka.options import Connection
 from keylane.errors import LogUnavailable, StateUnavailable, TopicChanged
 from keylane_spark.log.kafka_admin import JobKafka, LogEnd
 from keylane_spark.log.leader_session import LeaderAnswers
+from keylane_spark.log.log_watch import LogWatch
+from keylane_spark.stream.away_leaders import AwayLeaders, numbered
 from keylane_spark.stream.leaders import Follow, Leaders, Observe
 
 if TYPE_CHECKING:
@@ -218,3 +221,110 @@ def test_a_partition_without_a_leader_does_not_end_at_0(monkeypatch):
     monkeypatch.setattr(KafkaAdmin, "request_once", lambda *_, **__: [None])
     with pytest.raises(LogUnavailable, match="has no leader"):
         JobKafka(Connection("nowhere:1")).end_offsets({"orders": 1})
+
+
+def noted(*steps: tuple[float, dict[tuple[str, int], str]]) -> list[str]:
+    """What is said of leaders that are away, each step so many seconds after the one before."""
+    time, said = FakeTime(), list[str]()
+    leaders = AwayLeaders(time.clock, said.append)
+    for seconds, away in steps:
+        time.move(seconds)
+        leaders.note(away)
+    return said
+
+
+def test_leaders_that_go_away_and_come_back_are_a_line_each():
+    away = {("orders", 3): "broker 2 is gone", ("orders", 1): "broker 2 is gone", ("users", 0): "no leader"}
+    assert noted((0, {}), (0, away), (1, away), (1, away), (5, {}), (1, {})) == [
+        (
+            "no leader answers for partitions 1, 3 of topic 'orders': "
+            "their lanes wait, and all others go on: broker 2 is gone"
+        ),
+        (
+            "no leader answers for partitions 0 of topic 'users': their lanes wait, and all others go on: "
+            "no leader"
+        ),
+        "leaders answer again for partitions 1, 3 of topic 'orders'",
+        "leaders answer again for partitions 0 of topic 'users'",
+    ]
+
+
+def test_an_election_that_is_soon_over_is_no_line():
+    away = {("orders", 3): "not the leader"}
+    assert noted((0, away), (0.5, away), (0.1, {}), (5, away)) == []
+
+
+def test_leaders_that_come_back_one_by_one_are_named_when_they_do():
+    both = {("orders", 0): "gone", ("orders", 1): "gone"}
+    said = noted((0, both), (1, both), (1, {("orders", 1): "gone"}), (1, {}))
+    assert said[1:] == [
+        "leaders answer again for partitions 0 of topic 'orders'",
+        "leaders answer again for partitions 1 of topic 'orders'",
+    ]
+
+
+def test_of_many_partitions_the_first_are_named():
+    assert numbered([*range(25)]).endswith("18, 19 and 5 more")
+    assert numbered([4]) == "4"
+
+
+FORMER, PRESENT, AWAY = ({("t", 0): LogEnd(5, 1)}, {("t", 0): LogEnd(7, 2)}, {("t", 1): "it has no leader"})
+
+
+@dataclass
+class Session:
+    """A session whose leaders answer so. `is_closed`: it is not used any more."""
+
+    found: dict = field(default_factory=dict)
+    away: dict = field(default_factory=dict)
+    failure: Exception | None = None
+    is_closed: bool = False
+
+    def ends(self, *, committed: bool) -> LeaderAnswers:  # noqa: ARG002
+        return LeaderAnswers(self.found, self.away)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Watch(LogWatch):
+    """Opens these sessions, one after the other; the last one again and again."""
+
+    def __init__(self, *sessions: Session) -> None:
+        super().__init__(lambda: None, {"t": 2}, ["t"])  # type: ignore[arg-type,return-value]
+        self.sessions = list(sessions)
+
+    def _new_session(self) -> Session:  # type: ignore[override]
+        return self.sessions.pop(0) if len(self.sessions) > 1 else self.sessions[0]
+
+
+@pytest.mark.parametrize("away", [{}, AWAY])
+def test_a_doubt_replaces_a_session_by_one_in_which_as_many_answer(away):
+    """A former leader answers as well as the present one: only another session knows who leads."""
+    watch = Watch(Session(FORMER, away), Session(PRESENT, away))
+    assert watch._open().found == FORMER
+    watch.doubt()
+    eventually(lambda: watch.ends().ends == PRESENT)
+    watch.close()
+
+
+def test_without_a_doubt_only_one_in_which_more_answer_replaces_a_session():
+    sessions = [Session(FORMER, AWAY), Session(PRESENT, AWAY)]
+    watch = Watch(*sessions)
+    watch.ends()
+    eventually(lambda: sessions[1].is_closed)
+    assert watch.ends().ends == FORMER
+    watch.sessions = [Session(PRESENT)]
+    eventually(lambda: watch.ends().away == {})
+    assert sessions[0].is_closed
+    watch.close()
+
+
+def test_a_doubt_keeps_a_session_in_which_more_answer():
+    sessions = [Session(FORMER), Session(PRESENT, AWAY)]
+    watch = Watch(*sessions)
+    watch._open()
+    watch.doubt()
+    eventually(lambda: sessions[1].is_closed)
+    assert watch.ends().ends == FORMER
+    watch.close()

@@ -23,6 +23,7 @@ from tests.support.record_batches import (
     a_batch,
 )
 
+from keylane.model.keys import LARGEST_KEY
 from keylane_spark.log import compression, record_batches
 from keylane_spark.log.record_batches import (
     AbortedTransaction,
@@ -33,7 +34,7 @@ from keylane_spark.log.record_batches import (
     parse_batches,
     parse_together,
 )
-from keylane_spark.rows.records import LARGEST_KEY, Rows
+from keylane_spark.rows.records import Rows
 
 END = 2**62
 HEAD_BYTES = 61

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.support.transform_examples import DELETED, Example, examples
 
 from keylane.errors import BadConfig, WriterError
 from keylane_spark.config.transforms import Transform
@@ -41,6 +42,11 @@ def refuse_bad(batch):
 def exits_at_bad(batch):
     if b"bad" in batch.column("value").to_pylist():
         raise SystemExit(3)
+    return upper(batch)
+
+def interrupts_at_bad(batch):
+    if b"bad" in batch.column("value").to_pylist():
+        raise KeyboardInterrupt
     return upper(batch)
 
 def half(batch):
@@ -186,6 +192,15 @@ def test_what_a_function_raises_that_is_no_exception_is_its_failure_too(transfor
     assert (found.failed_offsets.tolist(), found.why) == ([11], "SystemExit: 3")
 
 
+def test_an_interrupt_that_a_function_raises_is_its_failure_unless_somebody_looks_on(transform):
+    """In the job it would end the query of all topics, again and again."""
+    rows, interrupting = some_rows(b"a", b"bad", b"c"), transform("interrupts_at_bad", "skip")
+    found = transform_rows(rows, NONE, 0, interrupting)
+    assert (values_of(found), found.why) == ({10: b"A", 12: b"C"}, "KeyboardInterrupt:")
+    with pytest.raises(KeyboardInterrupt):
+        transform_rows(rows, NONE, 0, replace(interrupting, has_onlooker=True))
+
+
 @pytest.mark.parametrize(
     ("function", "why"), [("half", "ValueError: half of a pair: \\ud83d"), ("wordless", "Wordless")]
 )
@@ -288,3 +303,23 @@ def test_a_module_is_read_once_whatever_becomes_of_its_file(tmp_path, monkeypatc
     (tmp_path / f"{made.code.name.partition(':')[0]}.py").write_text("def upper(batch): return None")
     assert values_of(transform_rows(some_rows(b"a"), NONE, 0, made)) == {10: b"A"}
     assert read_code(made.code.name) == made.code
+
+
+FUNCTIONS = [each for each in examples() if each.function]
+
+
+@pytest.mark.parametrize("example", FUNCTIONS, ids=lambda example: example.function)
+def test_each_function_of_the_page_returns_what_it_shows(example: Example, tmp_path, monkeypatch):
+    module = f"page_{example.function}"
+    (tmp_path / f"{module}.py").write_text(example.code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    code = read_code(f"{module}:{example.function}")
+    rows = some_rows(*(before for before, _ in example.pairs))
+    found = transform_rows(rows, NONE, 0, TopicTransform(Transform(function=code.name), "stop", code))
+    after = [None if after == DELETED else after.encode() for _, after in example.pairs]
+    assert list(values_of(found).values()) == after
+
+
+def test_the_page_has_an_example_of_each_kind():
+    assert {each.function for each in FUNCTIONS} == {"decode", "enrich", "masked"}
+    assert {each.topic for each in examples() if each.topic} == {"customers", "orders", "users", "payments"}

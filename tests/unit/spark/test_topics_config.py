@@ -18,22 +18,32 @@ from keylane_spark.config.topics import TopicConfig
 from keylane_spark.config.views import ViewConfig
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from keylane_spark.config.table import ConfigTable
 
 
-def test_a_topic_needs_its_name_alone(tmp_path):
-    path = tmp_path / "keylane.toml"
-    path.write_text("[topics.flights]\n")
-    config = load(path)
+@pytest.fixture
+def file(tmp_path):
+    """Write keylane.toml; return its path."""
+
+    def write(text: str, encoding: str = "utf-8") -> Path:
+        (path := tmp_path / "keylane.toml").write_text(text, encoding)
+        return path
+
+    return write
+
+
+def test_a_topic_needs_its_name_alone(file):
+    config = load(file("[topics.flights]\n"))
     assert config.topics["flights"].partitioner == "murmur2"
     assert config.topics["flights"].partition_by == "key"
     assert config.topics["flights"].stripes == 1
     assert config.job.fetch_max_wait_ms == 5
 
 
-def test_retention_and_options_become_those_of_the_layout(tmp_path):
-    path = tmp_path / "keylane.toml"
-    path.write_text(
+def test_retention_and_options_become_those_of_the_layout(file):
+    path = file(
         "[topics.a]\nttl = '30d'\nhistory_count = 100\nhistory_age = '90 m'\nindex = true\nindex_parts = 16\n"
         "headers = true\nguarded = true\nmax_value_bytes = 1000\ntombstone_marker = '0s'\n"
         "value_format = 'registry'\nenvelope = 'debezium'\n"
@@ -106,9 +116,8 @@ def test_retention_and_options_become_those_of_the_layout(tmp_path):
         ("[topics.a]\nstripes = 0\npartitions = 0\n", [":2: topics.a.stripes", ":3: topics.a.partitions"]),
     ],
 )
-def test_a_fault_names_line_and_field(tmp_path, text, faults):
-    path = tmp_path / "keylane.toml"
-    path.write_text(text)
+def test_a_fault_names_line_and_field(file, text, faults):
+    path = file(text)
     with pytest.raises(BadConfig) as raised:
         load(path)
     for fault in faults:
@@ -127,17 +136,15 @@ def test_a_fault_names_line_and_field(tmp_path, text, faults):
     ],
     ids=["list", "number", "arrays", "field", "table", "long"],
 )
-def test_a_value_of_any_type_depth_and_length_is_a_fault_with_a_sentence(tmp_path, text):
-    path = tmp_path / "keylane.toml"
-    path.write_text(text)
+def test_a_value_of_any_type_depth_and_length_is_a_fault_with_a_sentence(file, text):
+    path = file(text)
     with pytest.raises(BadConfig, match=re.escape(str(path))) as raised:
         load(path)
     assert len(str(raised.value)) < len(str(path)) + 3_000
 
 
-def test_of_thousands_of_faults_the_first_are_named(tmp_path):
-    path = tmp_path / "keylane.toml"
-    path.write_text("".join(f"[topics.t{number}]\nindex = 1\n" for number in range(5_000)))
+def test_of_thousands_of_faults_the_first_are_named(file):
+    path = file("".join(f"[topics.t{number}]\nindex = 1\n" for number in range(5_000)))
     with pytest.raises(InvalidConfigFile) as raised:
         load(path)
     assert len(raised.value.faults) == MOST_FAULTS + 1
@@ -145,15 +152,13 @@ def test_of_thousands_of_faults_the_first_are_named(tmp_path):
     assert raised.value.faults[-1] == (str(path), f"and {5_000 - MOST_FAULTS:,} more faults")
 
 
-def test_a_file_may_begin_with_a_byte_order_mark(tmp_path):
-    path = tmp_path / "keylane.toml"
-    path.write_text("[topics.a]\nindex = true\n", encoding="utf-8-sig")
+def test_a_file_may_begin_with_a_byte_order_mark(file):
+    path = file("[topics.a]\nindex = true\n", encoding="utf-8-sig")
     assert load(path).topics["a"].index
 
 
-def test_fields_are_named_by_dotted_keys_and_imply_an_index(tmp_path):
-    path = tmp_path / "keylane.toml"
-    path.write_text(
+def test_fields_are_named_by_dotted_keys_and_imply_an_index(file):
+    path = file(
         "[topics.a.fields]\nstatus = 'text'\ncustomer.id = 'number'\ncustomer.since = 'time'\n"
         "[topics.a.indexes]\nboth = ['status', 'customer.id']\n"
     )
@@ -177,26 +182,23 @@ def test_a_missing_file_is_named_by_its_path(tmp_path):
         ('forget_topics = ["no topic"]', "'no topic' is not a valid name"),
     ],
 )
-def test_what_is_served_can_not_be_forgotten(tmp_path, job, reason):
-    path = tmp_path / "keylane.toml"
-    path.write_text(
+def test_what_is_served_can_not_be_forgotten(file, job, reason):
+    path = file(
         f'[job]\n{job}\n[topics.orders]\n[views.daily]\ntopic = "orders"\ncolumns = {{ n = "count()" }}\n'
     )
     with pytest.raises(BadConfig, match=reason):
         load(path)
 
 
-def test_forgotten_topics_and_views_have_their_names_in_redis(tmp_path):
-    path = tmp_path / "keylane.toml"
-    path.write_text('[job]\nforget_topics = ["old"]\nforget_views = ["daily"]\n[topics.orders]\n')
+def test_forgotten_topics_and_views_have_their_names_in_redis(file):
+    path = file('[job]\nforget_topics = ["old"]\nforget_views = ["daily"]\n[topics.orders]\n')
     config = load(path)
     assert config.forgotten == ["old", "~daily"]
     assert config.state_names == {"orders"}
 
 
-def test_a_topic_says_how_it_is_created(tmp_path):
-    path = tmp_path / "keylane.toml"
-    path.write_text(
+def test_a_topic_says_how_it_is_created(file):
+    path = file(
         "[job]\ncreate_topics = true\n[topics.a]\n[topics.b]\npartitions = 3\n"
         '[topics.b.kafka]\n"cleanup.policy" = "compact"\n"retention.ms" = 60000\n"preallocate" = true\n'
     )

@@ -14,10 +14,13 @@ BASE = "[topics.t]\n[views.v]\ntopic = 't'\n"
 COLUMNS = "[views.v.columns]\nn = 'count()'\n"
 
 
+def config_of(tmp_path, text: str):
+    (path := tmp_path / "keylane.toml").write_text(text)
+    return load(path)
+
+
 def view_of(tmp_path, text: str):
-    path = tmp_path / "keylane.toml"
-    path.write_text(text)
-    return load(path).views["v"]
+    return config_of(tmp_path, text).views["v"]
 
 
 def test_a_view_needs_a_topic_and_a_column(tmp_path):
@@ -87,12 +90,11 @@ TABLE = "[topics.t]\nenvelope = 'debezium'\n[views.v]\ntopic = 't'\n"
 
 
 def test_a_view_over_change_events_is_of_rows(tmp_path):
-    path = tmp_path / "keylane.toml"
-    path.write_text(TABLE.replace("debezium'", "debezium'\nvalue_format = 'registry'") + COLUMNS)
-    view = load(path).definition("v")
+    config = config_of(tmp_path, TABLE.replace("debezium'", "debezium'\nvalue_format = 'registry'") + COLUMNS)
+    view = config.definition("v")
     assert view == Definition("t", (Column("n", "count"),), value_format="registry", envelope="debezium")
     assert view.has_rows
-    assert load(path).needs_registry
+    assert config.needs_registry
 
 
 @pytest.mark.parametrize(
@@ -117,14 +119,11 @@ KEYED = "[topics.t]\n[views.v]\ntopic = 't'\nof = 'keys'\n"
 
 
 def test_a_view_of_keys_has_rows_and_an_earlier_view_is_stored_as_before(tmp_path):
-    path = tmp_path / "keylane.toml"
-    path.write_text(KEYED + COLUMNS)
-    view = load(path).definition("v")
+    view = config_of(tmp_path, KEYED + COLUMNS).definition("v")
     assert view == Definition("t", (Column("n", "count"),), of="keys")
     assert view.has_rows
     assert Definition.from_json(view.to_json()) == view
-    path.write_text(KEYED.replace("of = 'keys'", "of = 'log'") + COLUMNS)
-    view = load(path).definition("v")
+    view = config_of(tmp_path, KEYED.replace("of = 'keys'", "of = 'log'") + COLUMNS).definition("v")
     assert not view.has_rows
     assert "of" not in json.loads(view.to_json())
 
@@ -155,9 +154,5 @@ def test_what_is_not_exact_over_keys_is_refused_with_the_reason(tmp_path, text, 
 
 
 def test_a_table_s_view_is_stored_as_before_whether_it_names_its_keys_or_not(tmp_path):
-    path = tmp_path / "keylane.toml"
-    texts = []
-    for of in ("", "of = 'keys'\n"):
-        path.write_text(TABLE + of + COLUMNS)
-        texts.append(load(path).definition("v").to_json())
-    assert texts[0] == texts[1]
+    views = [config_of(tmp_path, TABLE + of + COLUMNS).definition("v") for of in ("", "of = 'keys'\n")]
+    assert views[0].to_json() == views[1].to_json()

@@ -61,19 +61,11 @@ def test_a_missing_field_and_null_have_no_entry_and_are_not_invalid():
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("amount", "twelve"),
-        ("amount", True),
-        ("amount", [1]),
-        ("amount", {}),
-        ("open", "true"),
-        ("open", 1),
-        ("placed", "yesterday"),
-        ("placed", False),
-        ("tags", [1, 2]),
-        ("tags", 7),
+        ("amount", "twelve"), ("amount", True), ("amount", [1]), ("amount", {}), ("open", "true"),
+        ("open", 1), ("placed", "yesterday"), ("placed", False), ("tags", [1, 2]), ("tags", 7),
         ("tags", [str(number) for number in range(65)]),
     ],
-)
+)  # fmt: skip
 def test_a_value_of_another_type_has_no_entry_and_is_invalid(name, value):
     assert entries({name: value}) == ([], 1)
     others, invalid = entries(DOCUMENT | {name: value})

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
-from tests.steady.results import Result, Tally, pytest_arguments, read_xml
+from tests.servers.own import eventually
+from tests.steady.results import Result, Tally, busy, pytest_arguments, read_xml
+from tests.support.project_files import ROOT
 
 LOG = Path("1.log")
 A, B = "tests/unit/test_a.py::test_one", "tests/unit/test_b.py::test_two[a b]"
@@ -119,3 +123,30 @@ def test_pytest_gets_its_words_through_make_and_the_shell_as_they_were(tmp_path:
     command = ["make", "--no-print-directory", f"PYTEST_ARGS={pytest_arguments(4, Path('a b.xml'), words)}"]
     printed = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
     assert printed.splitlines() == ["--order-seed", "4", "--junitxml", "a b.xml", *words]
+
+
+STARTS_AND_SAYS = """
+import os, time
+from tests.steady.results import busy
+with busy(1, os.getpid()) as [one]:
+    print(one.pid, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_neighbours_use_the_processor_and_end_with_the_block():
+    with busy(2, os.getpid()) as running:
+        found = [psutil.Process(process.pid) for process in running]
+        eventually(lambda: all(sum(process.cpu_times()[:2]) > 0.2 for process in found))
+    assert [process.returncode for process in running] == [-signal.SIGKILL] * 2
+
+
+def test_neighbours_end_with_a_process_that_was_killed():
+    with subprocess.Popen(
+        [sys.executable, "-c", STARTS_AND_SAYS], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        neighbour = psutil.Process(int(parent.stdout.readline()))
+        parent.kill()
+        parent.wait()
+        eventually(lambda: not neighbour.is_running() or neighbour.status() == psutil.STATUS_ZOMBIE)

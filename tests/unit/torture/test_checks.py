@@ -6,11 +6,10 @@ import dataclasses
 from types import SimpleNamespace
 
 import pytest
-from tests.torture.acknowledged import Acknowledged
 from tests.torture.checks import Facts, check_seen
 from tests.torture.faults.world import Trouble
 from tests.torture.leftovers import KnownKeys, explains
-from tests.torture.oracle import KeyLog, Logged
+from tests.torture.oracle import Acknowledged, KeyLog, Logged
 from tests.torture.readers import count_by_source
 from tests.torture.reading import Seen
 from tests.torture.schedule import Shape

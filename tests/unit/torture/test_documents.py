@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 from tests.torture.configurations import DATED, DOCUMENTS, LATE, PICKY
-from tests.torture.documents import Expected, Windows, _differences, document, expected
 from tests.torture.oracle import KeyLog, Logged
+from tests.torture.views import Expected, Windows, _differences, document, expected
 
 AT_MS, KEY = 1_700_000_000_000, b"k"
 

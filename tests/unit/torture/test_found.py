@@ -6,7 +6,6 @@ import json
 import random
 
 import pytest
-from tests.torture.acknowledged import Acknowledged
 from tests.torture.checks import Facts, check_seen
 from tests.torture.found import (
     FIELDS,
@@ -17,7 +16,7 @@ from tests.torture.found import (
     document_with_fields,
     draw_question,
 )
-from tests.torture.oracle import KeyLog, Logged
+from tests.torture.oracle import Acknowledged, KeyLog, Logged
 from tests.torture.reading import Seen
 from tests.torture.schedule import Shape
 from tests.unit.torture.test_checks import AStack

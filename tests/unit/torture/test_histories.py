@@ -11,10 +11,9 @@ from tests.torture.configurations import (
     configuration_named,
     configuration_of,
 )
-from tests.torture.history import describe_step, read_history, write_history
+from tests.torture.history import describe_step, read_history, shrink, write_history
 from tests.torture.run import Outcome
 from tests.torture.schedule import Event, Schedule, draw
-from tests.torture.shrinking import shrink
 
 from keylane_spark.config.config_file import load
 

@@ -7,11 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.torture.acknowledged import Acknowledged
 from tests.torture.checks import Facts, check_seen
 from tests.torture.configurations import STANDARD
 from tests.torture.found import Question, Scan
-from tests.torture.oracle import KeyLog, Logged
+from tests.torture.oracle import Acknowledged, KeyLog, Logged
 from tests.torture.reading import Seen
 from tests.torture.rights import Rights, StackIssuer
 from tests.torture.schedule import Schedule

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.replies import Reply
 from tests.torture.oracle import KeyLog, Logged
-from tests.torture.results import OF_SERVER, Result, Sent, results_of
-from tests.torture.written import Queued, check_written
+from tests.torture.written import OF_SERVER, Queued, Result, Sent, check_written, results_of
 
 from keylane.model.records import Position
 

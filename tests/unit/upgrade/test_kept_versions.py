@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.upgrade.record import SETTING
-from tests.upgrade.stored_keys import StoredKey
-from tests.upgrade.versions import versions
+from tests.upgrade.versions import StoredKey, versions
 
 from keylane.produce import message_codec
 from keylane.state import codec

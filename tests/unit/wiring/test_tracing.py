@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import subprocess
 import sys
 import threading
 
@@ -79,20 +78,6 @@ def test_packages_that_are_not_installed_are_said_and_stop_nothing(monkeypatch: 
     assert open_tracing(ENDPOINT, "tested", said.append) is None
     [sentence] = said
     assert "opentelemetry.sdk.resources is not installed: pip install 'keylane[otel]'" in sentence
-
-
-@pytest.mark.parametrize(
-    "module",
-    [
-        "keylane_server.worker",
-        "keylane_spark.__main__",
-        "keylane_spark.stream.tasks",
-    ],
-)
-def test_a_process_without_these_variables_imports_nothing_of_opentelemetry(module):
-    code = f"import sys, {module}; print([name for name in sys.modules if name.startswith('opentelemetry')])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
 
 
 def test_the_environments_name_of_the_service_comes_first(monkeypatch: pytest.MonkeyPatch):

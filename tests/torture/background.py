@@ -1,0 +1,97 @@
+"""Threads that act again and again while a schedule runs, and rest while it is judged."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from abc import ABC, abstractmethod
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tests.servers.own import CLOCK
+from tests.torture.sources import LAYOUT_TTL_S
+
+from keylane.adapters.kafka.admin import KafkaAdmin, ReaderSettings
+from keylane.adapters.kafka.reader import KafkaReader
+from keylane.ports import WaitBudget
+from keylane.query.changes import ChangeReader
+from keylane.query.decoding import ValueDecoder
+from keylane.query.lane_snapshot import LOG_TIMEOUT_MS
+from keylane.query.layouts import Layouts
+from keylane.query.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.torture.stack import TortureStack
+
+    from keylane.ports import Clock
+
+
+class Background(ABC):
+    """`what` it is, in faults. `broken`: why it has ended."""
+
+    def __init__(self, what: str) -> None:
+        self.broken: list[str] = []
+        self._what = what
+        self._counts: Counter[str] = Counter()
+        self._goes_on, self._is_idle, self._stop = (threading.Event() for _ in range(3))
+        self._is_idle.set()
+        self._thread = threading.Thread(target=self._run, daemon=True, name=what)
+
+    def begin(self) -> None:
+        """Act from now on."""
+        self._is_idle.clear()
+        self._goes_on.set()
+        if self._thread.ident is None:
+            self._thread.start()
+
+    def rest(self, within_s: float = 60) -> None:
+        """Act no more; whoever called may use what it acts with."""
+        self._goes_on.clear()
+        if not self._is_idle.wait(within_s) and not self.broken:
+            self.broken.append(f"the {self._what} have not come to rest within {within_s:.0f} s")
+
+    def counts(self) -> Counter[str]:
+        """How often it did what since the last call."""
+        taken, self._counts = self._counts, Counter()
+        return taken
+
+    def close(self) -> None:
+        self._stop.set()
+        self._goes_on.set()
+        if self._thread.ident is not None:
+            self._thread.join(20)
+
+    @abstractmethod
+    def _act(self) -> None:
+        """Do one thing."""
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                if self._goes_on.is_set():
+                    self._act()
+                else:
+                    self._is_idle.set()
+                    self._goes_on.wait()
+        except Exception as error:  # noqa: BLE001 - any other error is a finding
+            self.broken.append(f"the {self._what} broke: {error!r}")
+            self._is_idle.set()
+
+
+@contextlib.contextmanager
+def change_reader(stack: TortureStack, clock: Clock = CLOCK) -> Iterator[ChangeReader]:
+    """Yield a reader of changes with connections of its own. No topic has a schema."""
+    state = stack.reader_state()
+    log = KafkaReader(KafkaAdmin(ReaderSettings(stack.kafka.bootstrap, LOG_TIMEOUT_MS)))
+    store = Store(state, Layouts(state, clock, LAYOUT_TTL_S), clock)
+    try:
+        yield ChangeReader(store, lambda: log, lambda **_: ValueDecoder(_no_schemas, WaitBudget(0, clock)))
+    finally:
+        log.close()
+        state.close()
+
+
+def _no_schemas():
+    raise AssertionError("no topic has a schema")

@@ -1,0 +1,56 @@
+"""The job's process and its signals: nothing that a transform starts keeps it, or is kept by it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+THREAD = """
+import threading, time
+from keylane_spark import __main__ as job
+
+def main(_):
+    threading.Thread(target=time.sleep, args=(1000,)).start()
+    {end}
+
+job.main = main
+print("said", end="")
+job.run()
+"""
+
+
+@pytest.mark.parametrize(("end", "code"), [("return 5", 5), ("raise ValueError('a bug')", 1)])
+def test_a_thread_that_never_ends_does_not_keep_a_job_that_has_ended(end, code):
+    command = [sys.executable, "-c", THREAD.format(end=end)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (code, "said")
+    assert ("ValueError: a bug" in done.stderr) == (code == 1)
+
+
+POOL = """
+import multiprocessing, threading
+from keylane_spark import __main__ as job
+
+def transform():
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        print(pool.map(abs, [-1, 2]), flush=True)
+    print("ended", flush=True)
+
+def until_ended(*_):
+    thread = threading.Thread(target=transform)
+    thread.start()
+    thread.join()
+    return 0
+
+job.until_ended = until_ended
+job.run([])
+"""
+
+
+def test_a_pool_of_processes_in_a_transform_ends():
+    done = subprocess.run(
+        [sys.executable, "-c", POOL], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "[1, 2]\nended\n")

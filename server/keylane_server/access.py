@@ -75,7 +75,7 @@ class TokenAuthorizer:
         """When the caller's token expires; None for one that does not."""
         if not math.isfinite(access.until_s):
             return None
-        return Deadline.after_ms(access.until_s * 1000 - self._clock.now_ms(), self._clock)
+        return Deadline.at_ms(access.until_s * 1000, self._clock)
 
     def reload(self) -> None:
         """Read the policy where that is due, as a request. Raises SettingsError, SettingsUnavailable."""

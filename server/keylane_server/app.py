@@ -340,10 +340,11 @@ class ServerApp:
         """Begin what answers the request: in a greenlet, or in another process."""
         if complete.body and _takes_long(complete):
             return self._applications.body_parser.respond(complete, request.target)
-        if request.is_long_poll and self._authorizer:
+        is_long_poll = request.is_long_poll
+        if is_long_poll and self._authorizer:
             complete = complete._replace(deadline=self._authorizer.end_of(request.access))
         answer = partial(self._applications.respond, complete, request.target)
-        if request.is_long_poll:
+        if is_long_poll:
             return _run_while_wanted(answer, receive, bounds)
         return begin_awaited(answer, bounds=bounds)[1]
 

@@ -117,8 +117,7 @@ class LineBody(StreamedBody):
     def leave(self) -> None:
         """End the body where it is: its client has gone."""
         self._is_left = True
-        if self._running is not None:
-            self._running.cancel()
+        self._cancel()
 
     def end(self, last: Response[str]) -> None:
         """End the body with a problem."""
@@ -126,8 +125,7 @@ class LineBody(StreamedBody):
 
     def close(self) -> None:
         """Let go of what makes the pieces: it ends now."""
-        if self._running is not None:
-            self._running.cancel()
+        self._cancel()
         self.pieces = iter(())
         self._bodies.close(self)
 
@@ -200,6 +198,10 @@ class LineBody(StreamedBody):
 
     def _end_by(self, line: bytes) -> None:
         self._last = self._last or line
+        self._cancel()
+
+    def _cancel(self) -> None:
+        """End the making of the piece that is awaited."""
         if self._running is not None:
             self._running.cancel()
 

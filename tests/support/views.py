@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Producer
-from tests.servers.own import PATIENCE_S
+from tests.servers import own
 from tests.support.builders import an_event, load_handler
 
 from keylane.query.span import Span
@@ -112,33 +111,22 @@ def produce(
     kafka: str, topic: str, events: Iterable[Event | tuple[bytes | None, bytes | None]]
 ) -> list[Event]:
     """Write events, or plain keys and values; returns the events with their offsets."""
-    producer = Producer({"bootstrap.servers": kafka, "linger.ms": 5})
-    written = []
-
-    def report(event: Event | None) -> Callable[..., None]:
-        def take(error: object, message: Any) -> None:
-            assert error is None
-            if event is not None:
-                fields = (event.user, event.at_ms, event.cents, event.state, event.version)
-                written.append(Event(*fields, message.partition(), message.offset()))
-
-        return take
-
-    for event in events:
-        if isinstance(event, Event):
-            producer.produce(
-                topic,
-                event.value,
-                event.user.encode(),
-                event.partition,
-                timestamp=event.at_ms,
-                on_delivery=report(event),
-            )
-        else:
-            producer.produce(topic, event[1], event[0], 0, on_delivery=report(None))
-        producer.poll(0)
-    assert producer.flush(60) == 0
-    return written
+    given = list(events)
+    messages = own.produce(
+        kafka,
+        topic,
+        (
+            (each.user.encode(), each.value, each.partition, each.at_ms)
+            if isinstance(each, Event)
+            else (*each, 0)
+            for each in given
+        ),
+    )
+    return [
+        replace(each, partition=message.partition(), offset=message.offset())
+        for each, message in zip(given, messages, strict=True)
+        if isinstance(each, Event)
+    ]
 
 
 class Query:
@@ -230,7 +218,7 @@ class StoredLane:
 
 def eventually_equal(read: Callable[[], Any], wanted: Any) -> None:
     """Poll until `read` returns what is wanted; otherwise fail with the difference."""
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + own.PATIENCE_S
     while (found := read()) != wanted:
         if time.monotonic() > until:
             assert found == wanted, "see above"

@@ -2,30 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
-from typing import TYPE_CHECKING
-
-from tests.servers.own import CLOCK
-from tests.torture.sources import LAYOUT_TTL_S
-
-from keylane.adapters.kafka.admin import KafkaAdmin, ReaderSettings
-from keylane.adapters.kafka.reader import KafkaReader
-from keylane.ports import WaitBudget
-from keylane.query.changes import ChangeReader
-from keylane.query.decoding import ValueDecoder
-from keylane.query.lane_snapshot import LOG_TIMEOUT_MS
-from keylane.query.layouts import Layouts
-from keylane.query.store import Store
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.torture.stack import TortureStack
-
-    from keylane.ports import Clock
 
 
 class Background(ABC):
@@ -78,20 +57,3 @@ class Background(ABC):
         except Exception as error:  # noqa: BLE001 - any other error is a finding
             self.broken.append(f"the {self._what} broke: {error!r}")
             self._is_idle.set()
-
-
-@contextlib.contextmanager
-def change_reader(stack: TortureStack, clock: Clock = CLOCK) -> Iterator[ChangeReader]:
-    """Yield a reader of changes with connections of its own. No topic has a schema."""
-    state = stack.reader_state()
-    log = KafkaReader(KafkaAdmin(ReaderSettings(stack.kafka.bootstrap, LOG_TIMEOUT_MS)))
-    store = Store(state, Layouts(state, clock, LAYOUT_TTL_S), clock)
-    try:
-        yield ChangeReader(store, lambda: log, lambda **_: ValueDecoder(_no_schemas, WaitBudget(0, clock)))
-    finally:
-        log.close()
-        state.close()
-
-
-def _no_schemas():
-    raise AssertionError("no topic has a schema")

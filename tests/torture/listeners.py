@@ -8,9 +8,9 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.servers.own import CLOCK
-from tests.torture.background import Background, change_reader
+from tests.torture.background import Background
 from tests.torture.configurations import COMPACTED, RETAINED, SIDE
-from tests.torture.sources import TERMS, read_key
+from tests.torture.sources import TERMS, change_reader, read_key
 
 from keylane.api.reads.change_sources import KeyChanges, TopicChanges
 from keylane.api.reads.changes import LAST_OFFSETS, LAST_POSITION, ChangesRequest, any_key

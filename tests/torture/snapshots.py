@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.servers.own import CLOCK
-from tests.torture.background import Background, change_reader
+from tests.torture.background import Background
 from tests.torture.checks import ReaderCheck
 from tests.torture.oracle import is_same, show
 from tests.torture.reading import Seen
-from tests.torture.sources import TERMS
+from tests.torture.sources import TERMS, change_reader
 
 from keylane.errors import KeylaneError
 from keylane.model.records import Answer

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from tests.servers.own import CLOCK
 
+from keylane.adapters.kafka.admin import KafkaAdmin, ReaderSettings
+from keylane.adapters.kafka.reader import KafkaReader
 from keylane.errors import KeylaneError, PositionNotReached, Unavailable
 from keylane.model.records import Answer
+from keylane.ports import WaitBudget
+from keylane.query.changes import ChangeReader
+from keylane.query.decoding import ValueDecoder
 from keylane.query.find import find
 from keylane.query.finder import FindScan
 from keylane.query.history import read_as_of, read_history
 from keylane.query.history_entries import HistoryScan
 from keylane.query.join import read_joined
+from keylane.query.lane_snapshot import LOG_TIMEOUT_MS
 from keylane.query.latest import Wait, read_latest
 from keylane.query.layouts import Layouts
 from keylane.query.multi_get import read_logged, read_many
@@ -25,12 +32,13 @@ from keylane.query.views import WindowScan, read_windows
 from keylane.state.lanes import lane_of_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tests.torture.found import Question
+    from tests.torture.stack import TortureStack
 
     from keylane.model.records import HistoryEntry, Position
-    from keylane.ports import State
+    from keylane.ports import Clock, State
     from keylane.query.store import Watermarks
 
 T = TypeVar("T")
@@ -203,3 +211,20 @@ def _absent(watermarks: Watermarks, key: bytes) -> Answer:
     """The answer that a page gives for a key which is not in it."""
     lane = lane_of_key(watermarks.layout, key)
     return Answer(watermarks.layout, lane.partition, None, watermarks.by_lane[lane])
+
+
+@contextlib.contextmanager
+def change_reader(stack: TortureStack, clock: Clock = CLOCK) -> Iterator[ChangeReader]:
+    """Yield a reader of changes with connections of its own. No topic has a schema."""
+    state = stack.reader_state()
+    log = KafkaReader(KafkaAdmin(ReaderSettings(stack.kafka.bootstrap, LOG_TIMEOUT_MS)))
+    store = Store(state, Layouts(state, clock, LAYOUT_TTL_S), clock)
+    try:
+        yield ChangeReader(store, lambda: log, lambda **_: ValueDecoder(_no_schemas, WaitBudget(0, clock)))
+    finally:
+        log.close()
+        state.close()
+
+
+def _no_schemas():
+    raise AssertionError("no topic has a schema")

@@ -313,10 +313,14 @@ class Deadline(NamedTuple):
         """Return the deadline that many milliseconds from now."""
         return cls(clock.monotonic_s() + milliseconds / 1000, clock)
 
+    @classmethod
+    def at_ms(cls, moment_ms: float, clock: Clock) -> Self:
+        """Return the deadline at that moment, in ms since 1970."""
+        return cls.after_ms(moment_ms - clock.now_ms(), clock)
+
     def or_at_ms(self, moment_ms: float) -> Self:
-        """Return this deadline, or that moment, in ms since 1970, if it comes earlier."""
-        left_s = (moment_ms - self.clock.now_ms()) / 1000
-        return self._replace(at_s=min(self.at_s, self.clock.monotonic_s() + left_s))
+        """Return this deadline, or that at a moment, in ms since 1970, if it comes earlier."""
+        return min(self, self.at_ms(moment_ms, self.clock), key=lambda each: each.at_s)
 
     @property
     def remaining_s(self) -> float:

@@ -4,7 +4,8 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from keylane.api.http.common_parameters import RAW, has_base64_keys, parse_key
+from keylane.api.http.common_parameters import IF_NONE_MATCH, RAW, has_base64_keys, parse_key
+from keylane.api.http.conditions import IF_MATCH, IF_UNMODIFIED_SINCE
 from keylane.api.http.parameters import matching
 from keylane.api.http.preferences import ASYNC_APPLIED, wants_async
 from keylane.api.http.rendering import JSON
@@ -23,9 +24,8 @@ SCHEMA = matching(
     f"({LATEST}|[1-9][0-9]{{0,9}})",
     f"neither {LATEST} nor the id of a schema",
 )
-_CONDITIONS = {
-    each.lower(): each for each in ("If-Match", "If-None-Match", "If-Unmodified-Since")
-}  # If-Modified-Since is of reads alone (RFC 9110, 13.1.3)
+# If-Modified-Since is of reads alone (RFC 9110, 13.1.3).
+_CONDITIONS = {each.key: each.name for each in (IF_MATCH, IF_NONE_MATCH, IF_UNMODIFIED_SINCE)}
 
 
 class WriteKeyRequest(NamedTuple):

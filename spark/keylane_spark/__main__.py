@@ -27,6 +27,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from keylane.adapters.aws import references
@@ -79,10 +80,7 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
     parser.add_argument("--config", type=Path, default=Path("keylane.toml"), help="default: keylane.toml")
     given = parser.parse_args(arguments)
     signals = Signals()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: signals.end())
-    signal.signal(signal.SIGHUP, lambda *_: signals.read_again())
-    os.register_at_fork(after_in_child=_forget_handlers)
+    signals.handle()
     return until_ended(given.config, environment, signals)
 
 
@@ -92,12 +90,30 @@ def _forget_handlers() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
+def _do_each(asked: SimpleQueue[Callable[[], None]]) -> NoReturn:
+    while True:
+        asked.get()()
+
+
 class Signals:
     """The requests to the process. `stop` ends the job; `asked` says that the process is to end, too."""
 
     def __init__(self) -> None:
         self.stop, self.asked = threading.Event(), threading.Event()
         self._again = threading.Event()
+
+    def handle(self) -> None:
+        """Do as the signals of this process ask, from now on.
+
+        A handler runs between any two steps of the main thread, which may be one that holds an event's lock:
+        a handler that set the event would wait for ever. It only asks; another thread does.
+        """
+        asked: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: asked.put(self.end))
+        signal.signal(signal.SIGHUP, lambda *_: asked.put(self.read_again))
+        os.register_at_fork(after_in_child=_forget_handlers)
+        threading.Thread(target=_do_each, args=(asked,), name="signals", daemon=True).start()
 
     def end(self) -> None:
         """End the job, and the process."""
@@ -329,20 +345,20 @@ def _write(line: str) -> None:
 def run(arguments: list[str] | None = None) -> NoReturn:
     """Run `main`, and end the process with its code.
 
-    Python waits for threads, and a transform may have started one for good: a job that has ended, and whose
-    process has not, nobody starts again.
+    Python's own end waits for threads, of which a transform may have started one for good, and for locks that
+    threads of libraries may hold: a job that has ended, and whose process has not, nobody starts again.
     """
     try:
         code = main(arguments)
+    except SystemExit as error:  # of arguments
+        code = error.code if isinstance(error.code, int) else 1
     except Exception:  # noqa: BLE001 (a bug: it must end the process, too)
         traceback.print_exc()
         code = 1
-    if any(not each.daemon for each in threading.enumerate() if each is not threading.current_thread()):
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError):
-                stream.flush()
-        os._exit(code)
-    sys.exit(code)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -129,8 +129,21 @@ class RunningJob:
             self.process.terminate()
             try:
                 self.process.wait(PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                pytest.fail(f"it does not end:\n{self._standing()}")
             finally:
                 self.kill()
+
+    def _standing(self) -> str:
+        """Where the threads of its JVM and of its own process stand, by their log: this ends the process."""
+        before, process = len(self.lines), psutil.Process(self.process.pid)
+        for each in process.children(recursive=True):
+            if each.name() == "java":
+                each.send_signal(signal.SIGQUIT)
+                eventually(lambda: any("JNI global refs" in line for line in self.lines[before:]))
+        process.send_signal(signal.SIGABRT)  # see PYTHONFAULTHANDLER
+        self.process.wait(PATIENCE_S)
+        return "\n".join(self.lines[before:])
 
 
 def epoch_of(job: RunningJob) -> int:
@@ -155,6 +168,7 @@ def start(
         "KEYLANE_REDIS_NODES": redis_cluster,
         "KEYLANE_JARS": str(JARS),
         "KEYLANE_CHECKPOINT": str(folder / f"checkpoint-{next(NUMBERS)}"),
+        "PYTHONFAULTHANDLER": "1",
     }
     return RunningJob(folder, addresses | environment, module, command)
 

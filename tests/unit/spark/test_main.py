@@ -304,6 +304,22 @@ def test_a_job_that_waits_ends_at_the_signal_with_its_exit_code(tmp_path):
         assert process.wait(20) == 3
 
 
+SIGNAL_IN_A_LOOK = """
+import signal
+from keylane_spark.__main__ import Signals
+
+signals = Signals()
+signals.handle()
+with signals.stop._cond:  # as each look at the event has it for some steps
+    signal.raise_signal(signal.SIGTERM)
+assert signals.stop.wait(20) and signals.asked.wait(20)
+"""
+
+
+def test_a_signal_between_any_two_steps_of_the_job_does_not_hold_it_up():
+    subprocess.run([sys.executable, "-c", SIGNAL_IN_A_LOOK], timeout=60, check=True)
+
+
 def test_the_wait_is_longer_than_a_new_task_may_take_to_get_healthy():
     [container] = template("infra/pipeline.yaml")["Resources"]["Task"]["Properties"]["ContainerDefinitions"]
     check = container["HealthCheck"]

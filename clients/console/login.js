@@ -82,12 +82,19 @@ async function exchange(given, nonce) {
   keep({ token: text, sub: claims.sub, issuer: how.issuer, until: isId ? claims.exp * 1000 : Date.now() + (found.expires_in ?? 3600) * 1000 });
 }
 
+const renewed = () => (renewing ??= exchange({ grant_type: "refresh_token", refresh_token: renewal }).catch(() => {}).finally(() => (renewing = null)));
+
 /** Before each request: renew a token that ends soon; without the means, and after its end, there is none. */
 export async function renew() {
   if (!session || Date.now() < session.until - 30_000) return;
-  if (renewal) renewing ??= exchange({ grant_type: "refresh_token", refresh_token: renewal }).catch(() => {}).finally(() => (renewing = null));
-  await renewing;
+  if (renewal) await renewed();
   if (session && Date.now() >= session.until) keep(null);
+}
+
+/** Whether there is another token than one that the service has refused: it may have ended on the way. */
+export async function isReplaced(refused) {
+  if (session?.token === refused && renewal) await renewed();
+  return session !== null && session.token !== refused;
 }
 
 async function finish(given) {

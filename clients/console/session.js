@@ -1,7 +1,7 @@
 /** Requests to the API. Its address and the credentials that were entered are in this module's memory alone. */
 
 import { parse } from "./json.js";
-import { QUIET, renew, token } from "./login.js";
+import { isReplaced, QUIET, renew, token } from "./login.js";
 
 const own = new URL("..", document.baseURI).href.replace(/\/$/, "");
 const connection = { base: own, token: "", apiKey: "" };
@@ -61,19 +61,18 @@ const noAnswer = () => new Failed({ type: "page:no-answer", title: "No answer ca
 /** Send a request; resolves to its status, headers and text whatever the status. Raises Failed without an answer. */
 export async function send(method, path, { query, headers = {}, body, signal } = {}) {
   const started = performance.now();
-  const ask = async () =>
-    fetch(urlOf(path, query), {
-      method,
-      body,
-      signal,
-      // The first type asks for Keylane's own documents, also where the service has others for clients of REST Proxy.
-      headers: { Accept: "application/vnd.keylane+json, */*", ...(await credentials()), ...headers },
-      ...QUIET,
-    });
+  let sent = "";
+  const ask = async () => {
+    const given = await credentials();
+    sent = bearer();
+    // The first type asks for Keylane's own documents, also where the service has others for clients of REST Proxy.
+    return fetch(urlOf(path, query), { method, body, signal, headers: { Accept: "application/vnd.keylane+json, */*", ...given, ...headers }, ...QUIET });
+  };
   let response, bytes;
   try {
     // A browser drops what is under way when the machine's network changes. A read can be sent again.
     response = await ask().catch((error) => (method === "GET" && error.name !== "AbortError" ? ask() : Promise.reject(error)));
+    if (response.status === 401 && !connection.token && (await isReplaced(sent))) response = await ask();
     bytes = new Uint8Array(await response.arrayBuffer());
   } catch (error) {
     if (error.name === "AbortError") throw error;

@@ -60,7 +60,8 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def tab(browser: Browser, server: StandingServer, issuer: LoginIssuer) -> Iterator[ConsoleTab]:
-    issuer.answer, issuer.claims, issuer.refuses, issuer.life_s, issuer.renews = {}, {}, "", 600.0, True
+    issuer.answer, issuer.claims, issuer.refuses = {}, {}, ""
+    issuer.life_s, issuer.said_s, issuer.renews = 600.0, None, True
     issuer.asked.clear()
     opened = ConsoleTab(browser, server.url)
     yield opened
@@ -169,6 +170,22 @@ def test_a_token_that_ends_is_renewed_without_a_word(tab, issuer, topic):
     tab.open("key", topic=topic, key="ann")
     expect(page.locator("#value")).to_contain_text("Bern")
     expect(page.get_by_role("button", name="Log out")).to_be_visible()
+
+
+def test_a_token_that_the_service_refuses_before_its_end_is_renewed_without_a_word(
+    tab, server, issuer, topic
+):
+    """It ends on the way, or by another clock than the browser's."""
+    issuer.life_s, issuer.said_s = 1.0, 600.0
+    page = log_in(tab, topic)
+    session = json.loads(page.evaluate("sessionStorage.getItem('keylane.session')"))
+    given = {"Authorization": f"Bearer {session['token']}"}
+    eventually(lambda: httpx.get(f"{server.url}/topics/{topic}/keys/ann", headers=given).status_code == 401)
+    issuer.life_s = 600.0
+    tab.open("key", topic=topic, key="bob")
+    tab.open("key", topic=topic, key="ann")
+    expect(page.locator("#value")).to_contain_text("Bern")
+    assert issuer.asked[-1]["grant_type"] == "refresh_token"
 
 
 def test_a_token_that_ends_without_the_means_to_renew_it_asks_for_a_login(tab, issuer, topic):

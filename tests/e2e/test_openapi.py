@@ -27,7 +27,7 @@ from keylane.api.reads import many as read_many
 from keylane.api.reads.explore import LAST_PARTITION
 
 SEED = int(os.environ.get("KEYLANE_SEED", "5"))
-EXAMPLES = 30
+EXAMPLES = 10
 LONGEST_S = 5
 LONGEST_WAIT_S = 60
 """More than the product's longest time limit here, so that its own answer is seen."""

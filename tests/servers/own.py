@@ -39,6 +39,8 @@ READY_WITHIN_S = 180
 """For a server that starts while a machine is busy."""
 PATIENCE_S = 200
 """How long a test waits for what has to come about: five times what the slowest takes at load 10."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 0.2
+"""Between two looks: what takes long is looked at less often, for each look takes a part of a core."""
 K = TypeVar("K", bound=Kafka)
 S = TypeVar("S", Kafka, RedisCluster)
 
@@ -53,10 +55,11 @@ def eventually(condition: Callable[[], bool], within_s: float = PATIENCE_S) -> N
 
     A bound of its own is for what takes longer than others: no test is quicker by a short one.
     """
-    end_s = time.monotonic() + within_s
+    end_s, pause_s = time.monotonic() + within_s, FIRST_PAUSE_S
     while not condition():
         assert time.monotonic() < end_s, f"the condition did not hold within {within_s} s"
-        time.sleep(0.02)
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 1.1, LONGEST_PAUSE_S)
 
 
 SHORT_LIVED_JVMS = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}

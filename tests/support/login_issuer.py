@@ -23,13 +23,15 @@ class LoginIssuer(HttpDouble):
     """A browser that is sent to /authorize comes back at once with a code.
 
     `answer`: parameters that replace those of the redirect, None removes one. `claims`: those of id tokens.
-    `refuses`: /token answers with this error. `life_s`: of access tokens. `renews`: whether there are refresh
+    `refuses`: /token answers with this error. `life_s`: of access tokens; `said_s`: the same,
+    as it says it, None for what is so. `renews`: whether there are refresh
     tokens, each for one use.
     """
 
     def __init__(self) -> None:
         self.key = SigningKey("ES256")
         self.subject, self.life_s, self.renews, self.refuses = "ann", 600.0, True, ""
+        self.said_s: float | None = None
         self.answer: dict[str, str | None] = {}
         self.claims: dict[str, Any] = {}
         self.asked: list[dict[str, str]] = []
@@ -96,7 +98,8 @@ class LoginIssuer(HttpDouble):
         access = {**common, "aud": AUDIENCE, "exp": now_s + self.life_s, "jti": secrets.token_hex(4)}
         identity = {**common, "aud": CLIENT, "exp": now_s + self.life_s, "nonce": nonce, **self.claims}
         found: dict[str, Any] = {"access_token": self.key.token(access), "token_type": "Bearer"}
-        found |= {"expires_in": self.life_s, "id_token": self.key.token(identity)}
+        said_s = self.life_s if self.said_s is None else self.said_s
+        found |= {"expires_in": said_s, "id_token": self.key.token(identity)}
         if self.renews:
             found["refresh_token"] = secrets.token_urlsafe(8)
             self._refresh_tokens.add(found["refresh_token"])

@@ -73,7 +73,7 @@ class Odd(NamedTuple):
 
 
 DIRECT = [
-    pytest.param(("direct", 20_000), id="direct, driver"),
+    pytest.param(("direct", 20_000), id="direct, driver", marks=pytest.mark.long),
     pytest.param(("direct", 0), id="direct, tasks"),
 ]
 BY_SPARK = [

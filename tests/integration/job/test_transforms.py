@@ -102,7 +102,7 @@ class Transformed:
         return self.job.wait_for(words.replace("TOPIC", repr(self.names[kind])))
 
 
-@pytest.fixture(scope="module", params=["direct", "spark"])
+@pytest.fixture(scope="module", params=["direct", pytest.param("spark", marks=pytest.mark.long)])
 def transformed(request, kafka, redis_cluster, tmp_path_factory) -> Iterator[Transformed]:
     folder: Path = tmp_path_factory.mktemp("transforms")
     names = {kind: f"transforms-{kind}-{next(NUMBERS)}" for kind in TABLES}

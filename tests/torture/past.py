@@ -78,7 +78,16 @@ def check_as_of(now: Seen, key_log: KeyLog, contained: list[Logged]) -> Iterator
 
 
 def _may_be_back(key_log: KeyLog, logged: Logged, newest: Logged | None) -> bool:
-    """Whether a record may be the latest one, though a key's newest record as of a time deletes it."""
+    """Whether a record may be the latest one, though the key's newest record as of a time is another one.
+
+    A tombstone of another partition deletes that, and is forgotten before this one comes. Of those of other
+    partitions than the key's own the answer's watermark does not say which were read.
+    """
     if not key_log.shape.is_forgetful or newest is None:
         return False
-    return newest.value is None and logged.partition != newest.partition
+    return any(
+        each.value is None and key_log.as_of_rank(each) >= key_log.as_of_rank(newest)
+        for partition, records in key_log.records.items()
+        if partition != logged.partition
+        for each in records
+    )

@@ -444,6 +444,19 @@ def test_a_late_stray_may_be_the_record_as_of_a_time_where_its_tombstones_marker
     assert (faults(read, log=log) == []) is is_right
 
 
+THIRD = next(each for each in range(PARTITIONS) if each not in (HOME, OTHER))
+
+
+@pytest.mark.parametrize(("value", "is_right"), [(None, True), (b"c", False)])
+def test_a_late_stray_may_be_the_record_as_of_a_time_where_a_stray_tombstone_was_read_and_forgotten(
+    value, is_right
+):
+    records = (OTHER, 3, 5, b"s"), (HOME, 0, 20, b"a"), (THIRD, 1, 21, value)
+    log = with_options(ALog(*records), mixed=True, marker_ms=500, history_count=3)
+    read = seen(1, 1, 3, partition=OTHER, log=log)._replace(exact=False, as_of_ms=25)
+    assert (faults(read, log=log) == []) is is_right
+
+
 def viewed(at_s: float, count: int | None = None) -> Seen:
     """What a view without windows counts of the key."""
     found = {} if count is None else {(None, None): count}

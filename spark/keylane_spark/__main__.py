@@ -17,6 +17,7 @@ if __name__ == "__main__":  # The imports take a second, and the file is read af
 
 import argparse
 import contextlib
+import multiprocessing
 import os
 import sys
 import tempfile
@@ -350,14 +351,14 @@ def run(arguments: list[str] | None = None) -> NoReturn:
     """
     try:
         code = main(arguments)
-    except SystemExit as error:  # of arguments
-        code = error.code if isinstance(error.code, int) else 1
     except Exception:  # noqa: BLE001 (a bug: it must end the process, too)
         traceback.print_exc()
         code = 1
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
+    for process in multiprocessing.active_children():  # of a transform: no one else ends them
+        process.terminate()
     os._exit(code)
 
 

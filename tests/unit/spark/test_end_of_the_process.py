@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import psutil
 import pytest
+from tests.servers.own import eventually
 
 THREAD = """
 import threading, time
@@ -27,6 +29,30 @@ def test_a_thread_that_never_ends_does_not_keep_a_job_that_has_ended(end, code):
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (code, "said")
     assert ("ValueError: a bug" in done.stderr) == (code == 1)
+
+
+PROCESSES = """
+import multiprocessing, time
+from keylane_spark import __main__ as job
+
+def main(_):
+    for _ in range(2):
+        multiprocessing.get_context("fork").Process(target=time.sleep, args=(1000,)).start()
+    print(*(each.pid for each in multiprocessing.active_children()))
+    return 0
+
+job.main = main
+job.run()
+"""
+
+
+def test_processes_that_a_transform_has_started_end_with_the_job():
+    done = subprocess.run(
+        [sys.executable, "-c", PROCESSES], capture_output=True, text=True, timeout=60, check=True
+    )
+    left = [int(each) for each in done.stdout.split()]
+    assert len(left) == 2
+    eventually(lambda: not any(psutil.pid_exists(each) for each in left))
 
 
 POOL = """

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import psutil
 import redis
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
@@ -380,9 +380,21 @@ def records_of(bootstrap: str, topic: str, partition: int) -> list[tuple[bytes, 
 
 
 def messages_of(bootstrap: str, topic: str, partition: int) -> list[Message]:
+    """Return all records of a partition, which may be without a leader at first: its broker has stood still."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "tests", "enable.auto.commit": False})
+    bounds: list[tuple[int, int]] = []
+
+    def has_leader() -> bool:
+        try:
+            bounds.append(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10))
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION:
+                raise
+        return bool(bounds)
+
     try:
-        begin, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
+        eventually(has_leader)
+        [(begin, end)] = bounds
         consumer.assign([TopicPartition(topic, partition, begin)])
         messages: list[Message] = []
         while len(messages) < end - begin:

@@ -380,7 +380,7 @@ def records_of(bootstrap: str, topic: str, partition: int) -> list[tuple[bytes, 
 
 
 def messages_of(bootstrap: str, topic: str, partition: int) -> list[Message]:
-    """Return all records of a partition, which may be without a leader at first: its broker has stood still."""
+    """Return all records of a partition; it may have no leader at first, as after its broker stood still."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "tests", "enable.auto.commit": False})
     bounds: list[tuple[int, int]] = []
 

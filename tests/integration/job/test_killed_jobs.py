@@ -293,6 +293,7 @@ def are_compressed(nodes: str, view: str) -> bool:
     return sum(map(bool, flags)) > len(names) / 2
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)  # three starts of Spark and of four views, on a machine that does other things too
 def test_rows_groups_and_windows_are_those_of_their_logs_though_the_job_is_killed_again_and_again(
     kafka: str, redis_cluster: str, query: Query, start: Callable[[str], jobs.RunningJob]

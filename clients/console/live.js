@@ -4,9 +4,8 @@
  * until another record arrives. An absent key has no tag to wait with, so the read waits for its lane's next record.
  */
 
-import { QUIET } from "./login.js";
 import { sleep, untilWanted } from "./polling.js";
-import { credentials, Failed, keyPath, send, settings, urlOf } from "./session.js";
+import { ask, Failed, keyPath, send, settings, urlOf } from "./session.js";
 
 const WAIT_S = 20;
 const BUSY_LANE_MS = 250;
@@ -34,9 +33,8 @@ const formatQuery = (format) => (format === "base64" ? { key_format: "base64" } 
 
 /** Open the stream; resolves to its reader, or to null where the service has none. */
 async function openStream({ topic, key, format }, signal) {
-  const headers = { ...(await credentials()), Accept: "text/event-stream" };
-  const options = { headers, signal, ...QUIET };
-  const response = await fetch(urlOf(keyPath(topic, key, "changes"), formatQuery(format)), options);
+  const options = { headers: { Accept: "text/event-stream" }, signal };
+  const response = await ask(urlOf(keyPath(topic, key, "changes"), formatQuery(format)), options);
   const isStream = response.ok && response.headers.get("Content-Type")?.startsWith("text/event-stream");
   if (!isStream) await response.body?.cancel();
   return isStream ? response.body.getReader() : null;

@@ -58,21 +58,27 @@ export function urlOf(path, query = {}) {
 
 const noAnswer = () => new Failed({ type: "page:no-answer", title: "No answer came", detail: `${connection.base} did not answer, or the browser does not allow this page to ask it.` });
 
+/** As fetch, with the credentials; once more with another token, where the service has refused that of a login. */
+export async function ask(url, { headers, ...options } = {}) {
+  const once = async () => {
+    const given = await credentials();
+    return [bearer(), await fetch(url, { ...options, headers: { ...given, ...headers }, ...QUIET })];
+  };
+  const [sent, response] = await once();
+  if (response.status !== 401 || connection.token || !(await isReplaced(sent))) return response;
+  return (await once())[1];
+}
+
 /** Send a request; resolves to its status, headers and text whatever the status. Raises Failed without an answer. */
 export async function send(method, path, { query, headers = {}, body, signal } = {}) {
   const started = performance.now();
-  let sent = "";
-  const ask = async () => {
-    const given = await credentials();
-    sent = bearer();
-    // The first type asks for Keylane's own documents, also where the service has others for clients of REST Proxy.
-    return fetch(urlOf(path, query), { method, body, signal, headers: { Accept: "application/vnd.keylane+json, */*", ...given, ...headers }, ...QUIET });
-  };
+  // The first type asks for Keylane's own documents, also where the service has others for clients of REST Proxy.
+  const options = { method, body, signal, headers: { Accept: "application/vnd.keylane+json, */*", ...headers } };
+  const asked = () => ask(urlOf(path, query), options);
   let response, bytes;
   try {
     // A browser drops what is under way when the machine's network changes. A read can be sent again.
-    response = await ask().catch((error) => (method === "GET" && error.name !== "AbortError" ? ask() : Promise.reject(error)));
-    if (response.status === 401 && !connection.token && (await isReplaced(sent))) response = await ask();
+    response = await asked().catch((error) => (method === "GET" && error.name !== "AbortError" ? asked() : Promise.reject(error)));
     bytes = new Uint8Array(await response.arrayBuffer());
   } catch (error) {
     if (error.name === "AbortError") throw error;
@@ -101,7 +107,7 @@ export async function get(path, options = {}) {
 
 /** GET whose body is read as it comes; resolves to its reader. Raises Failed. */
 export async function readerOf(path) {
-  const response = await fetch(urlOf(path), { headers: await credentials(), ...QUIET }).catch(() => Promise.reject(noAnswer()));
+  const response = await ask(urlOf(path)).catch(() => Promise.reject(noAnswer()));
   if (response.ok) return response.body.getReader();
   throw new Failed(problemFrom({ status: response.status, text: await response.text() }));
 }

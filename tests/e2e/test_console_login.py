@@ -172,8 +172,13 @@ def test_a_token_that_ends_is_renewed_without_a_word(tab, issuer, topic):
     expect(page.get_by_role("button", name="Log out")).to_be_visible()
 
 
+READ_AS_A_STREAM = """(path) => import('./session.js').then((own) => own.readerOf(path))
+    .then((reader) => reader.read()).then(({ value }) => new TextDecoder().decode(value))"""
+
+
+@pytest.mark.parametrize("is_stream", [False, True], ids=["a request", "a stream"])
 def test_a_token_that_the_service_refuses_before_its_end_is_renewed_without_a_word(
-    tab, server, issuer, topic
+    tab, server, issuer, topic, is_stream
 ):
     """It ends on the way, or by another clock than the browser's."""
     issuer.life_s, issuer.said_s = 1.0, 600.0
@@ -182,9 +187,12 @@ def test_a_token_that_the_service_refuses_before_its_end_is_renewed_without_a_wo
     given = {"Authorization": f"Bearer {session['token']}"}
     eventually(lambda: httpx.get(f"{server.url}/topics/{topic}/keys/ann", headers=given).status_code == 401)
     issuer.life_s = 600.0
-    tab.open("key", topic=topic, key="bob")
-    tab.open("key", topic=topic, key="ann")
-    expect(page.locator("#value")).to_contain_text("Bern")
+    if is_stream:
+        assert "Bern" in page.evaluate(READ_AS_A_STREAM, f"/topics/{topic}/keys/ann")
+    else:
+        tab.open("key", topic=topic, key="bob")
+        tab.open("key", topic=topic, key="ann")
+        expect(page.locator("#value")).to_contain_text("Bern")
     assert issuer.asked[-1]["grant_type"] == "refresh_token"
 
 

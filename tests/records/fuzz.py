@@ -57,8 +57,8 @@ ANY_TIME = {
 GO_ZERO_MS = -6_795_364_578_871_345_152
 ODD_TIMES_MS = (GO_ZERO_MS, -(2**62), 2**63 - 1, 2**53, 9_223_372_036_854_776, -62_135_596_800_001, 1)
 ODD_SHARE = 0.1
-HUGE_EXPONENT = re.compile(rb"[eE][+-]?0*[1-9]\d{4}")
 """Of records with such a time."""
+HUGE_EXPONENT = re.compile(rb"[eE][+-]?0*[1-9]\d{4}")
 FRESH_KEY = next(key for number in range(100) if partition_for(key := b"fresh-%d" % number, 2) == 1)
 
 

@@ -23,9 +23,8 @@ class LoginIssuer(HttpDouble):
     """A browser that is sent to /authorize comes back at once with a code.
 
     `answer`: parameters that replace those of the redirect, None removes one. `claims`: those of id tokens.
-    `refuses`: /token answers with this error. `life_s`: of access tokens; `said_s`: the same,
-    as it says it, None for what is so. `renews`: whether there are refresh
-    tokens, each for one use.
+    `refuses`: /token answers with this error. `life_s`: of access tokens; `said_s`: what it says
+    of that, None for the truth. `renews`: whether there are refresh tokens, each for one use.
     """
 
     def __init__(self) -> None:

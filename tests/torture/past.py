@@ -85,9 +85,11 @@ def _may_be_back(key_log: KeyLog, logged: Logged, newest: Logged | None) -> bool
     """
     if not key_log.shape.is_forgetful or newest is None:
         return False
+    if newest.value is None and newest.partition != logged.partition:
+        return True
     return any(
-        each.value is None and key_log.as_of_rank(each) >= key_log.as_of_rank(newest)
+        each.value is None and key_log.as_of_rank(each) > key_log.as_of_rank(newest)
         for partition, records in key_log.records.items()
-        if partition != logged.partition
+        if partition not in {logged.partition, key_log.own_partition}
         for each in records
     )

@@ -447,11 +447,13 @@ def test_a_late_stray_may_be_the_record_as_of_a_time_where_its_tombstones_marker
 THIRD = next(each for each in range(PARTITIONS) if each not in (HOME, OTHER))
 
 
-@pytest.mark.parametrize(("value", "is_right"), [(None, True), (b"c", False)])
+@pytest.mark.parametrize(
+    ("partition", "value", "is_right"), [(THIRD, None, True), (THIRD, b"c", False), (HOME, None, False)]
+)
 def test_a_late_stray_may_be_the_record_as_of_a_time_where_a_stray_tombstone_was_read_and_forgotten(
-    value, is_right
+    partition, value, is_right
 ):
-    records = (OTHER, 3, 5, b"s"), (HOME, 0, 20, b"a"), (THIRD, 1, 21, value)
+    records = (OTHER, 3, 5, b"s"), (HOME, 0, 20, b"a"), (partition, 1, 21, value)
     log = with_options(ALog(*records), mixed=True, marker_ms=500, history_count=3)
     read = seen(1, 1, 3, partition=OTHER, log=log)._replace(exact=False, as_of_ms=25)
     assert (faults(read, log=log) == []) is is_right

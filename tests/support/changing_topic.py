@@ -27,7 +27,7 @@ from keylane.query.decoding import ValueDecoder
 from keylane.query.layouts import Layouts
 from keylane.query.store import ReadTerms, Store
 from keylane.state import codec
-from keylane.state.lanes import lane_of_key, lanes_of_topic
+from keylane.state.lanes import given_key, lane_at, lane_of_key, lanes_of_topic, strays_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,7 +72,9 @@ class ChangingTopic:
             for each in lanes_of_topic(self.layout)
             if (each.partition, each.stripe) == (partition, stripe)
         )
-        self.state.entries[lane.watermark_key] = codec.encode_watermark(a_watermark(next_offset, **fields))
+        gave_strays = given_key(self.layout, lane) in self.state.hashes
+        mark = a_watermark(next_offset, gave_strays=gave_strays, **fields)
+        self.state.entries[lane.watermark_key] = codec.encode_watermark(mark)
 
     def apply_all(self, **fields: int) -> None:
         """Move the watermarks of all lanes to the ends of the log."""
@@ -85,11 +87,28 @@ class ChangingTopic:
         partition = routing.partition_for(key, PARTITIONS) if source is None else source
         self.append(partition, key)
         offset = self.log[partition].high - 1
+        if source is not None:
+            lane, first = lane_of_key(self.layout, key), lane_at(self.layout, source, 0)
+            for name, member in (
+                (strays_key(self.layout, lane), b"%d" % source),
+                (given_key(self.layout, first), str(lane).encode()),
+            ):
+                self.state.hashes.setdefault(name, {})[member] = b"%d" % (offset + 1)
         fields = entries_of(value, self.options)
         self.state.entries |= value_entry(
             self.layout, key, value, offset=offset, source_partition=source, fields=fields
         )
         self.apply_all()
+
+    def held(self, key: bytes) -> tuple[bytes | None, dict[bytes, bytes]]:
+        """Return a key's record, and what its lane has of strays."""
+        taken = self.state.hashes.get(strays_key(self.layout, lane_of_key(self.layout, key)), {})
+        return self.state.entries.get(value_key(self.layout, key)), dict(taken)
+
+    def hold(self, key: bytes, held: tuple[bytes | None, dict[bytes, bytes]]) -> None:
+        """Have what `held` returned, as after a failover that lost writes; the lane's watermark stays."""
+        self.state.entries[value_key(self.layout, key)], taken = held
+        self.state.hashes[strays_key(self.layout, lane_of_key(self.layout, key))] = dict(taken)
 
     def create_again(self) -> None:
         """Replace log and state, as Kafka and the job do, by those of a topic of the same name."""

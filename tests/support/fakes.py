@@ -139,6 +139,7 @@ class FakeState:
             b"GET": entries.get,
             b"GETRANGE": lambda key, first, last: self.entries.get(key, b"")[int(first) : int(last) + 1],
             b"HGETALL": lambda key: [word for pair in self.hashes.get(key, {}).items() for word in pair],
+            b"HMGET": lambda key, *names: [self.hashes.get(key, {}).get(name) for name in names],
             b"HGET": lambda key, name: (
                 None if entries.get(key, b"") is None else self.hashes.get(key, {}).get(name)
             ),

@@ -22,7 +22,7 @@ from keylane.query.layouts import Layouts
 from keylane.query.snapshot import SnapshotScan, TopicSnapshot
 from keylane.query.store import ReadTerms, Store
 from keylane.state import codec
-from keylane.state.lanes import Lane, lane_of_key, lanes_of_topic, strays_key
+from keylane.state.lanes import Lane, given_key, lane_at, lane_of_key, lanes_of_topic, strays_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -163,6 +163,10 @@ class WrittenTopic:
                 name = strays_key(self.layout, lane)
                 self.state.hashes[name] = {b"%d" % q: b"%d" % end for q, end in self.strays[lane].items()}
                 self._mark(lane)
+                given = self.state.hashes.setdefault(
+                    given_key(self.layout, lane_at(self.layout, partition, 0)), {}
+                )
+                given[str(lane).encode()] = b"%d" % max(to, int(given.get(str(lane).encode(), 0)))
         for lane in own:
             for offset, record in records:
                 if lane_of_key(self.layout, record.key) == lane and offset >= self.applied[lane]:
@@ -245,6 +249,7 @@ class WrittenTopic:
         mark = a_watermark(
             self.applied[lane],
             has_strays=bool(self.strays[lane]),
+            gave_strays=given_key(self.layout, lane) in self.state.hashes,
             complete_as_of_ms=self.complete_as_of_ms,
         )
         self.state.entries[lane.watermark_key] = codec.encode_watermark(mark)

@@ -117,8 +117,6 @@ class StreamCheck:
         key_log = facts.log.of(self.topic, key)
         due = key_log.newest_of(*below)
         assert due is not None
-        if due.partition != key_log.own_partition and has_lost_writes(facts, now.ended_s):
-            return  # a failover took the stray back, and nothing says so until it is read again
         where = f"{self.topic}/{key.decode()}: a stream announced {below[0]}:{below[1]}"
         if key not in self.held:
             yield f"{where}, and {show(due)} was never sent"
@@ -132,10 +130,6 @@ def _show_heard(now: Heard, event: ChangeEvent, found: Logged | None) -> str:
     return f"{show(found)} from {now.began_s:.3f} to {now.ended_s:.3f} by connection {now.connection}" + (
         f" ({answer.layout.generation} {answer.layout.stripes} {answer.watermark})" if answer else ""
     )
-
-
-def has_lost_writes(facts: Facts, by_s: float) -> bool:
-    return any(facts.has_lost(shard, by_s) for shard in range(facts.stack.cluster.shards))
 
 
 def _older(key_log: KeyLog, found: Logged | None, known: Logged, now: Heard) -> str | None:

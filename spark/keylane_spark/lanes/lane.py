@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from keylane.adapters.redis.resp import encode_words
 from keylane.model.records import Layout, Options
@@ -180,8 +180,17 @@ class LaneStart:
         )
 
 
-def lost_strays(starts: Mapping[LaneTarget, LaneStart]) -> Iterator[tuple[LaneTarget, int, int]]:
-    """Lanes that lack strays they were given: lane, source partition, offset from which to read it again.
+class LostStrays(NamedTuple):
+    """What a lane lacks of a partition's records: those of [begin, end), as far as they are the lane's."""
+
+    lane: LaneTarget
+    source_partition: int
+    begin: int
+    end: int
+
+
+def lost_strays(starts: Mapping[LaneTarget, LaneStart]) -> Iterator[LostStrays]:
+    """Lanes that lack strays they were given.
 
     A failover of a lane's shard may lose acknowledged strays. The partition that they came from lies in
     another shard, and its watermark does not show the loss. Lanes that are not opened are not looked at.
@@ -194,4 +203,4 @@ def lost_strays(starts: Mapping[LaneTarget, LaneStart]) -> Iterator[tuple[LaneTa
                 continue
             has = starts[lane].taken.get(source.partition, 0)
             if has < to:
-                yield lane, source.partition, has
+                yield LostStrays(lane, source.partition, has, to)

@@ -45,6 +45,11 @@ class Chunk:
     ordered: OrderedWrites | None = None
     invalid_fields: int = 0
 
+    @classmethod
+    def empty(cls, end_offset: int) -> Chunk:
+        """A chunk of records that nothing is stored of."""
+        return cls(end_offset, 0, 0, has_tombstones=False, arguments=memoryview(b""))
+
 
 class Delivery(NamedTuple):
     """How a lane gets a chunk. `key_prefix` precedes each key in Redis.

@@ -117,7 +117,7 @@ class LanesOpener:
 
     def _read_again(self, starts: Mapping[LaneTarget, LaneStart], found: _LanesFound) -> None:
         """Read partitions again from where a lane has lost strays of them."""
-        for lane, source_partition, offset in lost_strays(starts):
+        for lane, source_partition, offset, _ in lost_strays(starts):
             source = lane.topic, source_partition
             self.say(f"lane {lane} has lost strays: partition {source_partition} is read again from {offset}")
             found.positions[source] = min(found.positions[source], max(offset, self.oldest[source]))

@@ -30,7 +30,9 @@ from keylane_spark.engine.session import REFUSALS
 from keylane_spark.engine.value_errors import is_about_a_value
 from keylane_spark.lanes.cluster import Cluster
 from keylane_spark.lanes.index_sizes import IndexSizes
+from keylane_spark.lanes.lane import lost_strays
 from keylane_spark.lanes.layout_store import TOTALS_SLOT
+from keylane_spark.rows.chunks import Chunk
 from keylane_spark.rows.headers import HeaderValues
 from keylane_spark.stream.batch_query import STOP_S, batch_ends
 from keylane_spark.stream.batch_reports import BatchReports
@@ -110,6 +112,7 @@ class TopicQuery(ReadingQuery):
         self._check_topics = on_change.check_topics
         counts = Counter(topic for topic, _ in (*opening.positions, *opening.unread))
         self._planned: Mapping[TopicPartition, int] = {}
+        self._lost_strays = list(lost_strays(opening.starts))
         follow = partial(self._follow_leaders, on_change.follow) if on_change.follow else None
         self._leaders = Leaders(context, counts, opening.leader_epochs, follow)
         self._reader = self._choose_reader()
@@ -124,6 +127,7 @@ class TopicQuery(ReadingQuery):
     def start(self) -> None:
         """Start the query. Raises what the first heartbeat meets."""
         session.use_pool(self._context.spark, self._name)
+        self._note_read_again()
         if self._context.config.job.reader == "spark":
             self._start_spark_source()
         else:
@@ -241,6 +245,7 @@ class TopicQuery(ReadingQuery):
         # Tasks move watermarks to their last rows; only here it is known that all rows are written.
         batch.finish(planned.moved)
         self.reach(batch.covered, batch.results)
+        self._note_read_again()
         if self._planner is not None:
             self._planner.note_batch(planned.moved, batch.left)
         self._totals.add(self._writer.layouts, tallies, later=TOTALS_SLOT in self.parked)
@@ -249,6 +254,22 @@ class TopicQuery(ReadingQuery):
         self._reports.report(batch_id, batch, took_s, lag)
         if traces is not None and self._context.spans is not None:
             self._context.spans.report(began_ms, self._context.clock.now_ms(), tallies, traces.found)
+
+    def _note_read_again(self) -> None:
+        """Note in lanes that had lost strays that they have again what the log still has of these.
+
+        Readers wait for that, and the next opening would read the partition again: its last strays may have
+        been removed from the log since.
+        """
+        left = []
+        for lost in self._lost_strays:
+            if self._positions.get((lost.lane.topic, lost.source_partition), 0) < lost.end:
+                left.append(lost)
+            else:
+                self._lanes.put_strays(lost.lane, Chunk.empty(lost.end), lost.source_partition)
+        if len(left) < len(self._lost_strays):
+            self._lanes.flush()
+        self._lost_strays = left
 
     def _plan(self, batch_id: int) -> Mapping[TopicPartition, int] | None:
         """The batch's end offsets, as soon as there is one; None where the query ends."""

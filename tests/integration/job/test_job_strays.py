@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
-from tests.servers.own import create_topic, eventually
+from tests.servers.own import create_topic, eventually, remove_records
 from tests.support import jobs
 from tests.support import lanes as t
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from keylane.model.records import Watermark
 
 PARTITIONS = 3
-TABLES = {"failed-over": "", "deleted": 'tombstone_marker = "1s"', "long": ""}
+TABLES = {"failed-over": "", "compacted": "", "removed": "", "deleted": 'tombstone_marker = "1s"', "long": ""}
 """Of the topics of one job, by what happens to their records: each test has one of them."""
 
 
@@ -99,6 +99,26 @@ def test_strays_that_a_failover_of_their_shard_took_back_are_read_again(topics, 
     t.fail_over(redis_cluster, lane)
     topic.job.wait_for(f"lane {lane} has lost strays: partition 2 is read again from 1")
     eventually(lambda: topic.held()[0] == b"second")
+
+
+@pytest.mark.parametrize("kind", ["compacted", "removed"])
+def test_a_lane_has_lost_no_strays_any_more_once_what_is_left_of_them_was_read_again(
+    topics, kafka, redis_cluster, kind
+):
+    """The last of them was a deletion, say, which the log has no more; else readers would wait for it."""
+    topic = topics[kind]
+    lane, source = topic.lanes[1], topic.lanes[2]
+    topic.put(2, (topic.key, b"a stray"), (topic.keys_of(2, 1)[0], b"its own"))
+    eventually(lambda: topic.held()[0] == b"a stray" and topic.is_complete(2, 2))
+    with t.client(redis_cluster) as client:
+        taken = lane.key_prefix[:-2] + b"s:1.0"
+        assert client.hgetall(taken) == {b"2": b"1"}
+        client.hset(source.key_prefix[:-2] + b"o:2.0", "1.0", 2)
+        if kind == "removed":
+            remove_records(kafka, topic.name, {2: 2})
+        t.fail_over(redis_cluster, lane)
+        topic.job.wait_for(f"lane {lane} has lost strays: partition 2 is read again from 1")
+        eventually(lambda: client.hgetall(taken) == {b"2": b"2"})
 
 
 def test_a_partition_whose_shard_was_emptied_brings_back_no_deleted_key(topics):

@@ -201,10 +201,10 @@ def test_a_lane_that_has_lost_strays_is_named_with_what_must_be_read_again(redis
         client.set(target.key_prefix + b"a", before[0])
         client.hset(name, mapping=before[1])
         starts = t.writer(redis_cluster, 3).open([(lane, 0) for lane in (target, source, other)])
-        assert list(lost_strays(starts)) == [(target, 7, 10)]
+        assert list(lost_strays(starts)) == [(target, 7, 10, 30)]
         client.delete(name, target.watermark_key)
         starts = t.writer(redis_cluster, 4).open([(lane, 0) for lane in (target, source, other)])
-        assert list(lost_strays(starts)) == [(target, 7, 0)]
+        assert list(lost_strays(starts)) == [(target, 7, 0, 30)]
 
 
 def test_what_was_given_and_taken_never_goes_back_by_a_repeated_call(redis_cluster, lane, lanes):

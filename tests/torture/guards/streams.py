@@ -30,8 +30,8 @@ MUTANTS = (
     rare_mutant(
         "values behind the stream",
         _SOURCES,
-        "read_changed(reader.store, request.topic, found, request.terms, self._seen)",
-        "read_changed(reader.store, request.topic, found, request.terms, self._seen)[0], set()",
+        "request.topic, found, request.terms, self._seen, ends.giving\n        )",
+        "request.topic, found, request.terms, self._seen, ends.giving\n        )[0], set()",
         test="tests/integration/redis/test_stale_replicas.py::test_a_change_that_a_stale_replica_lacks_is_sent_once_the_primary_answers",
     ),
     # A stray counts as sent whatever its key's lane answered.
@@ -41,6 +41,46 @@ MUTANTS = (
         "answer, behind = answers[key], unsure.get(key, frozenset())",
         "answer, behind = answers[key], frozenset[int]()",
         test=f"{_SOURCE_UNITS}::test_a_stray_s_change_is_read_from_its_primary_and_sent_once_that_answers",
+    ),
+    # A stray that a failover took back counts as sent, by what the key's lane has instead.
+    rare_mutant(
+        "strays that were lost, in streams",
+        _CHANGES,
+        "if watermark is not None and has_taken(parse_strays(strays), given.get(lane, {})):",
+        "if watermark is not None:",
+        test=f"{_SOURCE_UNITS}::test_a_change_waits_where_a_failover_has_taken_strays_of_its_lane_back",
+    ),
+    # A record of the lane's own partition is sent where a stray that is newer was lost.
+    rare_mutant(
+        "strays that were lost, beside records of their lane's partition",
+        _CHANGES,
+        "is_mixed = each.lane in given",
+        "is_mixed = False",
+        test=f"{_SOURCE_UNITS}::test_a_change_waits_where_a_failover_has_taken_strays_of_its_lane_back",
+    ),
+    # Which strays a partition gave is taken from a lane that has gone back, too.
+    rare_mutant(
+        "what a partition gave has gone back",
+        _CHANGES,
+        "return None if is_behind else given",
+        "return given",
+        test=f"{_SOURCE_UNITS}::test_a_stream_stays_where_it_is_while_the_partition_that_gave_strays_has_gone_back",
+    ),
+    # A snapshot begins at a position, and lacks strays below it that a failover took back.
+    rare_mutant(
+        "strays that were lost before a snapshot",
+        "layers/keylane/python/keylane/query/snapshot.py",
+        "given = read_given(reading, giving, known) if giving else {}",
+        "given: dict[Lane, dict[int, int]] = {}",
+        test=f"{_UNITS}::test_strays_that_a_failover_took_back_before_their_lane_was_scanned_are_in_it",
+    ),
+    # A lane lacks strays for ever of which the log has none any more.
+    rare_mutant(
+        "strays that were read again",
+        "spark/keylane_spark/stream/topic_query.py",
+        "self._lanes.put_strays(lost.lane, Chunk.empty(lost.end), lost.source_partition)",
+        "pass",
+        test="tests/integration/job/test_job_strays.py::test_a_lane_has_lost_no_strays_any_more_once_what_is_left_of_them_was_read_again",
     ),
     # A replica that is behind what the stream has sent takes a key back.
     rare_mutant(

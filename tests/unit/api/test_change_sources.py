@@ -76,6 +76,38 @@ def test_a_stray_s_change_is_read_from_its_primary_and_sent_once_that_answers(to
     assert (changes(events), events[-1].id) == ([(key, True)], "0:1,1:2@7")
 
 
+@pytest.mark.parametrize("source", [None, 1], ids=["its own", "a stray"])
+def test_a_change_waits_where_a_failover_has_taken_strays_of_its_lane_back(
+    topic: ChangingTopic, source: int | None
+):
+    """What the lane has is older than what the key had, and nothing is sent once that has been read again."""
+    stream, key = topic.stream(), topic.key_in(0)
+    before = topic.held(key)
+    topic.put(key, b'"new"', source=1)
+    assert changes(stream.wait(1)) == [(key, True)]
+    topic.put(key, b'"new"', source=source)
+    newest = topic.held(key)
+    topic.hold(key, before)
+    assert not stream.wait(0.1)
+    topic.hold(key, newest)
+    assert changes(stream.wait(1)) == [(key, True)]
+
+
+def test_a_stream_stays_where_it_is_while_the_partition_that_gave_strays_has_gone_back(topic: ChangingTopic):
+    """Its first lane does not say of these strays whether it gave them."""
+    stream, key = topic.stream(), topic.key_in(0)
+    topic.put(key, b'"first"', source=1)
+    assert changes(stream.wait(1)) == [(key, False)]
+    topic.put(key, b'"new"', source=1)
+    ends = topic.ends()
+    topic.kafka.before_read = lambda: topic.apply(1, 0, ends[1] - 1)
+    assert not stream.wait(0)
+    topic.kafka.before_read = lambda: None
+    topic.apply_all()
+    events = stream.wait(1)
+    assert (changes(events), events[-1].id) == ([(key, True)], "0:1,1:3@7")
+
+
 @pytest.fixture
 def stream(topic: ChangingTopic) -> TopicChanges:
     """A stream that has begun."""

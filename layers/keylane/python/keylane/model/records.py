@@ -275,6 +275,7 @@ class Watermark(NamedTuple):
     `superseded`: a newer generation has taken over. `incomplete`: retention removed records before the lane
     saw them. `has_strays`: the lane has met records of other partitions, and compares before it writes.
     `missed_deletions`: compaction may have removed tombstones before the lane saw them; it is incomplete too.
+    `gave_strays`: of a partition's first lane: other lanes have records of the partition.
     """
 
     next_offset: int
@@ -286,6 +287,7 @@ class Watermark(NamedTuple):
     has_strays: bool = False
     log_end: int = 0
     missed_deletions: bool = False
+    gave_strays: bool = False
 
     @property
     def lag(self) -> int:

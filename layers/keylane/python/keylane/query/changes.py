@@ -4,16 +4,17 @@ A change is reported once the state has it, so whoever reads the key after that 
 is reported is read after that, too: a replica that answers may be behind the watermark that was seen before.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from keylane.errors import OffsetOutOfRange, StateUnavailable
 from keylane.model.records import Answer, Position
 from keylane.ports import Call, Deadline, LogReader
 from keylane.query.decoding import ValueDecoder
+from keylane.query.lane_scan import parse_strays, read_strays
 from keylane.query.multi_get import LaneRecords, read_logged
 from keylane.query.store import Reading, ReadTerms, Store, begin_reading, read_current
-from keylane.state.lanes import Lane, decode_values, keys_by_lane, lanes_of_topic
+from keylane.state.lanes import Lane, decode_values, given_key, keys_by_lane, lane_at, lanes_of_topic
 
 BATCH_RECORDS = 500
 """Of one partition: what a batch has of each is read from the state, too."""
@@ -56,11 +57,13 @@ class ChangedKeys(NamedTuple):
 class TopicPosition(NamedTuple):
     """How far the state is, or a listener: of each partition the offset below which it has everything.
 
-    `incarnation`: of the topic. The positions of another one are those of other records.
+    `incarnation`: of the topic. The positions of another one are those of other records. `giving`: of the
+    state: partitions of which other lanes have records.
     """
 
     incarnation: int
     next_offsets: Mapping[int, int]
+    giving: frozenset[int] = frozenset()
 
 
 def read_position(store: Store, topic: str, timeout_ms: float) -> TopicPosition:
@@ -69,7 +72,9 @@ def read_position(store: Store, topic: str, timeout_ms: float) -> TopicPosition:
     Raises UnknownTopic, LaneBuilding for a lane that has not begun, StateUnavailable, CorruptState.
     """
     reading = read_watermarks(store, topic, timeout_ms)
-    return TopicPosition(reading.layout.incarnation, reading.watermarks.next_offsets)
+    watermarks = reading.watermarks
+    giving = frozenset(lane.partition for lane, each in watermarks.by_lane.items() if each.gave_strays)
+    return TopicPosition(reading.layout.incarnation, watermarks.next_offsets, giving)
 
 
 def read_watermarks(store: Store, topic: str, timeout_ms: float) -> Reading:
@@ -128,30 +133,68 @@ def find_changed_keys(
     return ChangedKeys(keys, next_offsets, lost, frozenset(repeated))
 
 
+def read_given(
+    reading: Reading, giving: Iterable[int], lanes: Collection[Lane]
+) -> dict[Lane, dict[int, int]]:
+    """Return up to which offset these partitions gave strays to each lane, without those that got none.
+
+    Notes the watermarks of the partitions' first lanes: what a partition gave below that is in the answer.
+    Raises StateUnavailable, CorruptState.
+    """
+    layout = reading.layout
+    firsts = [lane_at(layout, partition, 0) for partition in giving]
+    names = [str(lane).encode() for lane in lanes]
+    calls = [
+        Call(first.slot, words)
+        for first in firsts
+        for words in ((b"GET", first.watermark_key), (b"HMGET", given_key(layout, first), *names))
+    ]
+    replies = iter(reading.store.state.run(calls, reading.deadline, primary_only=True))
+    given: dict[Lane, dict[int, int]] = {}
+    for first, watermark, noted in zip(firsts, replies, replies, strict=True):
+        reading.watermarks.note(first, watermark)
+        for lane, to in zip(lanes, noted, strict=True):
+            if to is not None:
+                given.setdefault(lane, {})[first.partition] = int(to)
+    return given
+
+
 def read_changed(
-    store: Store, topic: str, found: ChangedKeys, terms: ReadTerms, seen: dict[Lane, int]
+    store: Store,
+    topic: str,
+    found: ChangedKeys,
+    terms: ReadTerms,
+    seen: dict[Lane, int],
+    giving: frozenset[int] = frozenset(),
 ) -> tuple[dict[bytes, Answer], set[int]]:
     """Return what is under the keys, and the partitions whose changes may be missing from it.
 
     A partition's changes are in an answer if its lane's watermark is at the partition's next offset. A stray
-    is in another lane, whose watermark says nothing of it: that lane's primary has it. So it is asked, too,
-    where a replica is behind what was `seen` of its lane, or keys would go back to older records; `seen` gets
-    the lanes' next offsets. A key without a partition that the answer covers is left out. Raises as
-    `read_logged`.
+    is in another lane, whose watermark says nothing of it: that lane's primary has it, unless a failover has
+    taken it back. Then the lane has taken less than it was given by the partitions that are `giving`, as of
+    `TopicPosition`, until the job has read it again. Till then older records would be taken for its newest.
+
+    The primary is asked, too, where a replica is behind what was `seen` of its lane, or keys would go back to
+    older records; `seen` gets the lanes' next offsets. A key without a partition that the answer covers is
+    left out. Raises as `read_logged`.
     """
     if not found.keys:
         return {}, set()
+    given = _given_below(store, topic, found, terms, giving) if giving else {}
+    if given is None:
+        return {}, set(found.next_offsets)
     lanes, _ = read_logged(store, topic, list(found.keys), terms)
     answers: dict[bytes, Answer] = {}
     unsure: dict[bytes, frozenset[int]] = {}
     for each in lanes:
         answers |= each.rows()
         is_outdated = each.watermark.next_offset < seen.get(each.lane, 0)
-        reported = frozenset(() if is_outdated else (each.lane.partition,))
+        is_mixed = each.lane in given
+        reported = frozenset(() if is_outdated or is_mixed else (each.lane.partition,))
         unsure |= {key: rest for key in each.keys if (rest := found.keys[key] - reported)}
         if not is_outdated:
             seen[each.lane] = each.watermark.next_offset
-    for each in _read_from_primaries(store, topic, list(unsure), terms):
+    for each in _read_from_primaries(store, topic, list(unsure), terms, given):
         answers |= each.rows()
         for key in each.keys:
             del unsure[key]
@@ -169,28 +212,63 @@ def read_changed(
     return shown, missing
 
 
-def _read_from_primaries(
-    store: Store, topic: str, keys: Sequence[bytes], terms: ReadTerms
-) -> list[LaneRecords]:
-    """Return what the keys' primaries have; lanes whose primary does not answer are left out."""
+def _given_below(
+    store: Store, topic: str, found: ChangedKeys, terms: ReadTerms, giving: frozenset[int]
+) -> dict[Lane, dict[int, int]] | None:
+    """Return what lanes were given below the keys' changes; None where the state has gone back."""
     deadline = Deadline.after_ms(terms.timeout_ms, store.clock)
-    found, _ = read_current(begin_reading(store, topic, deadline), _read_primaries, keys)
+    begun = begin_reading(store, topic, deadline)
+    try:
+        given, reading = read_current(begun, _read_given_to, list(found.keys), giving)
+    except StateUnavailable:
+        return None
+    reached = reading.watermarks.next_offsets
+    is_behind = any(reached.get(each, 0) < found.next_offsets.get(each, 0) for each in giving)
+    return None if is_behind else given
+
+
+def _read_given_to(
+    reading: Reading, keys: Sequence[bytes], giving: frozenset[int]
+) -> dict[Lane, dict[int, int]]:
+    return read_given(reading, giving, keys_by_lane(reading.layout, keys))
+
+
+def _read_from_primaries(
+    store: Store,
+    topic: str,
+    keys: Sequence[bytes],
+    terms: ReadTerms,
+    given: Mapping[Lane, Mapping[int, int]],
+) -> list[LaneRecords]:
+    """Return what the keys' primaries have.
+
+    Lanes whose primary does not answer are left out, and those that lack strays that they were given.
+    """
+    deadline = Deadline.after_ms(terms.timeout_ms, store.clock)
+    found, _ = read_current(begin_reading(store, topic, deadline), _read_primaries, keys, given)
     return found
 
 
-def _read_primaries(reading: Reading, keys: Sequence[bytes]) -> list[LaneRecords]:
+def _read_primaries(
+    reading: Reading, keys: Sequence[bytes], given: Mapping[Lane, Mapping[int, int]]
+) -> list[LaneRecords]:
     found = []
     expand = reading.expander()
     for lane, own in keys_by_lane(reading.layout, keys).items():
         names = [*(lane.value_prefix + key for key in own), lane.watermark_key]
+        # First: what is read after that has at least these strays.
+        calls = [read_strays(reading.layout, lane), Call(lane.slot, (b"MGET", *names))]
         try:
-            *values, watermark = reading.store.state.read(
-                lane.slot, names, reading.deadline, primary_only=True
-            )
+            strays, (*values, watermark) = reading.store.state.run(calls, reading.deadline, primary_only=True)
         except StateUnavailable:
             continue
         reading.watermarks.note(lane, watermark)
-        if watermark is not None:
+        if watermark is not None and has_taken(parse_strays(strays), given.get(lane, {})):
             records = decode_values(lane, own, values, expand)
             found.append(LaneRecords(reading.layout, lane, reading.watermarks.by_lane[lane], own, records))
     return found
+
+
+def has_taken(taken: Mapping[int, int], given: Mapping[int, int]) -> bool:
+    """Return whether a lane has all strays that it was given; both by partition, as of `parse_strays`."""
+    return all(taken.get(source, 0) >= to for source, to in given.items())

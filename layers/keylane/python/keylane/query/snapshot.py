@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from keylane.errors import SnapshotOutdated
 from keylane.ports import Deadline
-from keylane.query import lane_scan
-from keylane.query.changes import TopicPosition, read_watermarks
+from keylane.query.changes import TopicPosition, read_given, read_watermarks
 from keylane.query.conditions import Asked, FieldQuestion, question_of
 from keylane.query.lane_snapshot import SHARE_OF_TIME, LaneCut, LaneRows, LaneSnapshot, Pace, SnapshotTerms
 from keylane.query.span import Span
@@ -118,9 +117,11 @@ class TopicSnapshot:
 
 
 def _ends(reading: Reading) -> dict[Lane, dict[int, int]]:
-    """Return how far each lane is, as `LaneSnapshot` has it."""
-    known = reading.watermarks.by_lane
-    taking = [lane for lane, watermark in known.items() if watermark.has_strays]
-    replies = reading.run([lane_scan.read_strays(reading.layout, lane) for lane in taking]) if taking else []
-    strays = dict(zip(taking, map(lane_scan.parse_strays, replies), strict=True))
-    return {lane: strays.get(lane, {}) | {lane.partition: each.next_offset} for lane, each in known.items()}
+    """Return how far each lane is to be, as `LaneSnapshot` has it.
+
+    Of strays, it is what the lane was given: a failover may have taken some back, until they are read again.
+    """
+    known = dict(reading.watermarks.by_lane)
+    giving = [lane.partition for lane, watermark in known.items() if watermark.gave_strays]
+    given = read_given(reading, giving, known) if giving else {}
+    return {lane: given.get(lane, {}) | {lane.partition: each.next_offset} for lane, each in known.items()}

@@ -65,6 +65,7 @@ WATERMARK_VERSION = 2
 SUPERSEDED = 0b01
 INCOMPLETE = 0b10
 HAS_STRAYS = 0b100
+GAVE_STRAYS = 0b1000
 MISSED_DELETIONS = 0b10_0000
 HEADER = struct.Struct(">BBQQ")
 _SOURCE = struct.Struct(">I")
@@ -399,6 +400,7 @@ def encode_watermark(watermark: Watermark) -> bytes:
         | (INCOMPLETE if watermark.incomplete else 0)
         | (MISSED_DELETIONS if watermark.missed_deletions else 0)
         | (HAS_STRAYS if watermark.has_strays else 0)
+        | (GAVE_STRAYS if watermark.gave_strays else 0)
     )
     return _WATERMARK.pack(
         WATERMARK_VERSION,
@@ -429,6 +431,7 @@ def decode_watermark(data: bytes) -> Watermark:
         has_strays=bool(flags & HAS_STRAYS),
         log_end=log_end,
         missed_deletions=bool(flags & MISSED_DELETIONS),
+        gave_strays=bool(flags & GAVE_STRAYS),
     )
 
 

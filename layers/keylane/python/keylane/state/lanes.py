@@ -117,6 +117,14 @@ def strays_key(layout: Layout, lane: Lane) -> bytes:
     return redis_keys.lane_key(lane.tag, layout.topic, layout.generation, b"s", str(lane).encode())
 
 
+def given_key(layout: Layout, lane: Lane) -> bytes:
+    """Return the key of what a partition's first lane notes: lane -> offset below which it was given strays.
+
+    A lane that has taken less of them has lost some with a failover, until they are read again.
+    """
+    return redis_keys.lane_key(lane.tag, layout.topic, layout.generation, b"o", str(lane).encode())
+
+
 def decode_watermark(redis_key: bytes, data: bytes) -> Watermark:
     """Decode the watermark record stored under `redis_key`. Raises CorruptState."""
     try:

@@ -147,7 +147,9 @@ class TopicChanges:
         before = since.next_offsets
         found = find_changed_keys(reader.log(), request.topic, before, ends.next_offsets, deadline)
         found = found._replace(keys={key: of for key, of in found.keys.items() if is_wanted(key)})
-        answers, missing = read_changed(reader.store, request.topic, found, request.terms, self._seen)
+        answers, missing = read_changed(
+            reader.store, request.topic, found, request.terms, self._seen, ends.giving
+        )
         # What may be missing from the answers is read once more: the stream stays before it.
         next_offsets = {
             partition: offset for partition, offset in found.next_offsets.items() if partition not in missing

@@ -171,7 +171,7 @@ class ReaderCheck:
         if known is not None and not self._in_trouble(self.facts.shards_of(now), before, now):
             floor = known if floor is None else max(floor, known, key=key_log.rank)
         position = now.waited_for
-        if position and not self._may_lack_strays(now, self.facts.shards_of(now)):
+        if position:
             awaited = key_log.newest_of(position.partition, position.offset + 1)
             floor = max((each for each in (floor, awaited) if each), key=key_log.rank, default=None)
         if key_log.shape.is_forgetful or floor is None:
@@ -191,7 +191,7 @@ class ReaderCheck:
             return
         floor = self.facts.floor(now, key_log)
         yield from _check_content(now, key_log, floor)
-        if now.waited_for is not None and not self._may_lack_strays(now, shards):
+        if now.waited_for is not None:
             yield from _check_waited(now, key_log)
         before, known = self.floors.get((now.topic, now.key), (now, None))
         if known is not None and not self._in_trouble(shards, before, now):
@@ -231,16 +231,6 @@ class ReaderCheck:
         if not self._in_trouble(shards, before, now):
             then = _show_watermark(now)
             yield f"{_where(now)}: the lane went back: {_show_watermark(before)}, then {then}"
-
-    def _may_lack_strays(self, now: Seen, shards: Iterable[int]) -> bool:
-        """Whether a failover may have taken the awaited stray from the key's lane.
-
-        The watermark that was waited for is in another shard, which does not see the loss.
-        """
-        assert now.answer
-        assert now.waited_for
-        is_stray = now.waited_for.partition != now.answer.partition
-        return is_stray and any(self.facts.has_lost(shard, now.ended_s) for shard in shards)
 
 
 def _check_claim(now: Seen, facts: Facts) -> Iterator[str]:

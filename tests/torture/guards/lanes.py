@@ -159,6 +159,24 @@ MUTANTS = (
         topics=("mixed",),
         test="tests/integration/lanes/test_strays.py::test_a_lane_that_has_lost_strays_is_named_with_what_must_be_read_again",
     ),
+    # A read that waits for a stray takes it for there where a failover has taken it back.
+    mutant(
+        "strays that were lost, in reads that wait",
+        "layers/keylane/python/keylane/query/latest.py",
+        "next_offset = reached_offset(begin_reading(store, topic, deadline), position.partition, [lane])",
+        "assert lane",
+        focus="lose-writes",
+        topics=("mixed",),
+        test="tests/unit/query/test_latest.py::test_a_stray_that_a_failover_took_back_is_waited_for_until_it_is_there_again",
+    ),
+    # So does a find.
+    rare_mutant(
+        "strays that were lost, in finds that wait",
+        "layers/keylane/python/keylane/query/find.py",
+        "if first is None or first.gave_strays:",
+        "if False:",
+        test="tests/unit/query/test_find_position.py::test_a_stray_that_a_failover_took_back_is_an_error_and_not_a_page_without_it",
+    ),
     # Between partitions only the numbers of the partitions decide.
     mutant(
         "order timestamps",

@@ -17,7 +17,7 @@ from keylane.query.finder import FindScan
 from keylane.query.layouts import Layouts
 from keylane.query.store import ReadTerms, Store
 from keylane.state import codec
-from keylane.state.lanes import lane_of_key, lanes_of_topic
+from keylane.state.lanes import given_key, lane_at, lane_of_key, lanes_of_topic, strays_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -130,6 +130,31 @@ def test_a_primary_that_was_behind_until_a_failover_is_an_error_and_not_a_page(
     monkeypatch.setattr(nodes, "_answer", fail_over)
     with pytest.raises(PositionNotReached):
         keys_found(nodes, layout, Position(0, 0))
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_a_stray_that_a_failover_took_back_is_an_error_and_not_a_page_without_it(
+    nodes: NodesOfLanes, layout: Layout, when: str, monkeypatch: pytest.MonkeyPatch
+):
+    lane, first = lane_of_key(layout, key_in(layout, 0)), lane_at(layout, 1, 0)
+    nodes.entries[first.watermark_key] = codec.encode_watermark(a_watermark(1, gave_strays=True))
+    nodes.hashes[given_key(layout, first)] = {str(lane).encode(): b"1"}
+    taken = nodes.hashes[strays_key(layout, lane)] = {b"1": b"1"}
+    assert keys_found(nodes, layout, Position(1, 0)) == []
+    nodes.scripts.clear()
+    answer = nodes._answer
+
+    def fail_over(call: Call, deadline: Deadline, *, primary_only: bool) -> Any:
+        if call.words[0] == b"EVALSHA_RO":
+            taken[b"1"] = b"0"
+        return answer(call, deadline, primary_only=primary_only)
+
+    monkeypatch.setattr(nodes, "_answer", fail_over)
+    if when == "before":
+        taken[b"1"] = b"0"
+    with pytest.raises(PositionNotReached):
+        keys_found(nodes, layout, Position(1, 0))
+    assert bool(nodes.scripts) == (when == "meanwhile")
 
 
 def test_a_position_is_there_once_all_stripes_of_its_partition_have_it(nodes: NodesOfLanes):

@@ -31,6 +31,7 @@ from keylane.errors import (
 )
 from keylane.model.records import Position, Record
 from keylane.state import codec, redis_keys
+from keylane.state.lanes import given_key, lane_at, lane_of_key, strays_key
 
 if TYPE_CHECKING:
     from keylane.model.records import Answer, Layout
@@ -375,5 +376,26 @@ def test_a_stray_that_a_replica_lacks_is_read_from_the_primary(layout: Layout):
     reader = Reader(a_lane(layout, KEY, b"stray"), watermark_entry(layout, KEY, a_watermark(8), other))
     reader.state.lagging = value_entry(layout, KEY, b"old")
     answer = reader.latest(layout.topic, KEY, min_position=Position(other, 7), position_ms=0)
+    assert answer.record
+    assert answer.record.value == b"stray"
+
+
+def test_a_stray_that_a_failover_took_back_is_waited_for_until_it_is_there_again(layout: Layout):
+    other = (routing.partition_for(KEY, 9) + 1) % 9
+    lane, first = lane_of_key(layout, KEY), lane_at(layout, other, 0)
+    reader = Reader(a_lane(layout, KEY, b"old"), watermark_entry(layout, KEY, a_watermark(9), other))
+    reader.state.hashes[given_key(layout, first)] = {str(lane).encode(): b"8"}
+    taken = reader.state.hashes[strays_key(layout, lane)] = {b"%d" % other: b"6"}
+    with pytest.raises(PositionNotReached, match="below 6"):
+        reader.latest(layout.topic, KEY, min_position=Position(other, 7), position_ms=50)
+    reader.time.pauses.clear()
+
+    def arrive() -> None:
+        if len(reader.time.pauses) == 3:
+            reader.state.entries |= value_entry(layout, KEY, b"stray", offset=7, source_partition=other)
+            taken[b"%d" % other] = b"8"
+
+    reader.time.on_pause = arrive
+    answer = reader.latest(layout.topic, KEY, min_position=Position(other, 7), position_ms=1_000)
     assert answer.record
     assert answer.record.value == b"stray"

@@ -4,17 +4,17 @@ A change is reported once the state has it, so whoever reads the key after that 
 is reported is read after that, too: a replica that answers may be behind the watermark that was seen before.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from keylane.errors import OffsetOutOfRange, StateUnavailable
 from keylane.model.records import Answer, Position
 from keylane.ports import Call, Deadline, LogReader
 from keylane.query.decoding import ValueDecoder
-from keylane.query.lane_scan import parse_strays, read_strays
 from keylane.query.multi_get import LaneRecords, read_logged
 from keylane.query.store import Reading, ReadTerms, Store, begin_reading, read_current
-from keylane.state.lanes import Lane, decode_values, given_key, keys_by_lane, lane_at, lanes_of_topic
+from keylane.query.strays import has_taken, parse_taken, read_given, read_taken
+from keylane.state.lanes import Lane, decode_values, keys_by_lane, lanes_of_topic
 
 BATCH_RECORDS = 500
 """Of one partition: what a batch has of each is read from the state, too."""
@@ -133,32 +133,6 @@ def find_changed_keys(
     return ChangedKeys(keys, next_offsets, lost, frozenset(repeated))
 
 
-def read_given(
-    reading: Reading, giving: Iterable[int], lanes: Collection[Lane]
-) -> dict[Lane, dict[int, int]]:
-    """Return up to which offset these partitions gave strays to each lane, without those that got none.
-
-    Notes the watermarks of the partitions' first lanes: what a partition gave below that is in the answer.
-    Raises StateUnavailable, CorruptState.
-    """
-    layout = reading.layout
-    firsts = [lane_at(layout, partition, 0) for partition in giving]
-    names = [str(lane).encode() for lane in lanes]
-    calls = [
-        Call(first.slot, words)
-        for first in firsts
-        for words in ((b"GET", first.watermark_key), (b"HMGET", given_key(layout, first), *names))
-    ]
-    replies = iter(reading.store.state.run(calls, reading.deadline, primary_only=True))
-    given: dict[Lane, dict[int, int]] = {}
-    for first, watermark, noted in zip(firsts, replies, replies, strict=True):
-        reading.watermarks.note(first, watermark)
-        for lane, to in zip(lanes, noted, strict=True):
-            if to is not None:
-                given.setdefault(lane, {})[first.partition] = int(to)
-    return given
-
-
 def read_changed(
     store: Store,
     topic: str,
@@ -257,18 +231,13 @@ def _read_primaries(
     for lane, own in keys_by_lane(reading.layout, keys).items():
         names = [*(lane.value_prefix + key for key in own), lane.watermark_key]
         # First: what is read after that has at least these strays.
-        calls = [read_strays(reading.layout, lane), Call(lane.slot, (b"MGET", *names))]
+        calls = [read_taken(reading.layout, lane), Call(lane.slot, (b"MGET", *names))]
         try:
             strays, (*values, watermark) = reading.store.state.run(calls, reading.deadline, primary_only=True)
         except StateUnavailable:
             continue
         reading.watermarks.note(lane, watermark)
-        if watermark is not None and has_taken(parse_strays(strays), given.get(lane, {})):
+        if watermark is not None and has_taken(parse_taken(strays), given.get(lane, {})):
             records = decode_values(lane, own, values, expand)
             found.append(LaneRecords(reading.layout, lane, reading.watermarks.by_lane[lane], own, records))
     return found
-
-
-def has_taken(taken: Mapping[int, int], given: Mapping[int, int]) -> bool:
-    """Return whether a lane has all strays that it was given; both by partition, as of `parse_strays`."""
-    return all(taken.get(source, 0) >= to for source, to in given.items())

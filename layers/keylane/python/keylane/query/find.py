@@ -13,6 +13,7 @@ from keylane.query.finder import MOST_SCANNED, Decode, FindScan, FoundRow, PageF
 from keylane.query.kept import read_kept
 from keylane.query.latest import FIRST_PAUSE_S, longest_pause_s
 from keylane.query.store import Found, Reading, ReadTerms, Store, Watermarks
+from keylane.query.strays import reached_offset
 from keylane.state.lanes import decode_watermark, lane_at, lanes_of_topic
 
 
@@ -76,8 +77,12 @@ def _read_at_position(
     # A replica may be behind the node that had the position and, as it may be a stray's, its watermark would
     # not say so: the primaries of all lanes have what was written before.
     found, reading = read_kept(store.of_primaries, topic, terms, read, scan, terms, decode)
-    reached = reading.watermarks.next_offsets.get(position.partition)
-    if reached is not None and reached <= position.offset:  # a replica that was behind is primary by now
+    marks = reading.watermarks
+    reached = marks.next_offsets.get(position.partition, position.offset + 1)
+    first = marks.by_lane.get(lane_at(reading.layout, position.partition, 0))
+    if first is None or first.gave_strays:
+        reached = min(reached, _reached(store, topic, position.partition, terms))
+    if reached <= position.offset:  # a replica that was behind is primary by now
         raise PositionNotReached(str(position), reached, waited_ms)
     return found, reading
 
@@ -123,7 +128,7 @@ def _within_scope(reading: Reading, scan: FindScan) -> tuple[FieldQuestion, Find
 
 
 def _wait_for(store: Store, topic: str, position: Position, wait_ms: float, terms: ReadTerms) -> int:
-    """Wait until all lanes of a position's partition have it: its strays are in their lanes before.
+    """Wait until all lanes have a position's partition up to it.
 
     Returns how many milliseconds it took. Raises PositionNotReached, BadRequest.
     """
@@ -131,14 +136,7 @@ def _wait_for(store: Store, topic: str, position: Position, wait_ms: float, term
         raise BadRequest(f"partition {position.partition} can't exist", "Keylane-Min-Position")
     began_s, pause_s = store.clock.monotonic_s(), FIRST_PAUSE_S
     while True:
-        deadline = Deadline.after_ms(terms.timeout_ms, store.clock)
-        layout = store.layouts.get(topic, deadline)
-        lanes = [lane_at(layout, position.partition, stripe) for stripe in range(layout.stripes)]
-        found = store.state.run([Call(lane.slot, (b"GET", lane.watermark_key)) for lane in lanes], deadline)
-        reached = min(
-            0 if data is None else decode_watermark(lane.watermark_key, data).next_offset
-            for lane, data in zip(lanes, found, strict=True)
-        )
+        reached = _reached(store, topic, position.partition, terms)
         waited_ms = round((store.clock.monotonic_s() - began_s) * 1000)
         if reached > position.offset:
             return waited_ms
@@ -146,3 +144,20 @@ def _wait_for(store: Store, topic: str, position: Position, wait_ms: float, term
             raise PositionNotReached(str(position), reached, waited_ms)
         store.clock.await_s(pause_s)
         pause_s = min(pause_s * 2, longest_pause_s(waited_ms / 1000))
+
+
+def _reached(store: Store, topic: str, partition: int, terms: ReadTerms) -> int:
+    """Return the offset below which a partition's lanes have its records, and others their strays of it."""
+    deadline = Deadline.after_ms(terms.timeout_ms, store.clock)
+    layout = store.layouts.get(topic, deadline)
+    lanes = [lane_at(layout, partition, stripe) for stripe in range(layout.stripes)]
+    found = store.state.run([Call(lane.slot, (b"GET", lane.watermark_key)) for lane in lanes], deadline)
+    marks = [
+        None if data is None else decode_watermark(lane.watermark_key, data)
+        for lane, data in zip(lanes, found, strict=True)
+    ]
+    reached = min(0 if mark is None else mark.next_offset for mark in marks)
+    # Strays are in their lanes before, unless a failover has taken some back.
+    if marks[0] is None or not marks[0].gave_strays:
+        return reached
+    return min(reached, reached_offset(Reading(store, layout, deadline), partition, lanes_of_topic(layout)))

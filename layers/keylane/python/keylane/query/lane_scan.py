@@ -13,6 +13,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from keylane.ports import Call
+from keylane.query.strays import parse_taken
 from keylane.state.lanes import probe_key, strays_key
 
 if TYPE_CHECKING:
@@ -108,17 +109,6 @@ def read_step(layout: Layout, lane: Lane, keys: Sequence[bytes]) -> Call:
     return _call(layout, lane, b"", b"", keys)
 
 
-def read_strays(layout: Layout, lane: Lane) -> Call:
-    """Return the call that reads of which partitions the lane has strays, for `parse_strays`."""
-    return Call(lane.slot, (b"HGETALL", strays_key(layout, lane)))
-
-
-def parse_strays(reply: Sequence[bytes]) -> dict[int, int]:
-    """Return source partition -> offset below which all strays of it are in the lane."""
-    offsets = map(int, reply)
-    return dict(zip(offsets, offsets, strict=True))
-
-
 def _call(layout: Layout, lane: Lane, cursor: bytes, prefix: bytes, keys: Sequence[bytes]) -> Call:
     before = lane.value_prefix
     words = (
@@ -137,4 +127,4 @@ def parse_step(reply: Sequence[Any], keys: Sequence[bytes] = ()) -> LaneStep:
     if len(reply) == 1:
         return LaneStep(reply[0], is_migrating=True)
     process, watermark, strays, cursor, found, values = reply
-    return LaneStep(process, watermark, parse_strays(strays), cursor, found or keys, values)
+    return LaneStep(process, watermark, parse_taken(strays), cursor, found or keys, values)

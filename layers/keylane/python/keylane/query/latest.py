@@ -9,7 +9,8 @@ from keylane.model.records import MAX_LANES, Answer, Layout, Position
 from keylane.ports import Deadline
 from keylane.query.lookup import answer_of, plan_lookup
 from keylane.query.store import Reading, ReadTerms, Store, begin_reading, check_age, read_current
-from keylane.state.lanes import decode_watermark, lane_in_partition
+from keylane.query.strays import reached_offset
+from keylane.state.lanes import decode_watermark, lane_in_partition, lane_of_key
 
 _MIN_POSITION = "Keylane-Min-Position"
 FIRST_PAUSE_S = 0.002
@@ -124,14 +125,17 @@ def _read_from(
     if is_stray:
         is_current = answer.watermark.complete_as_of_ms >= began.ms
         next_offset = _next_offset(store, topic, key, position.partition, deadline, is_current=is_current)
+    if is_stray and next_offset > position.offset:
+        # It is written before the watermarks of its own partition move: its lane's primary has it by now. A
+        # replica that lags behind may lack it, and its watermark would not say so.
+        answer = _read(begin_reading(store, topic, deadline), key, terms, primary_only=True)
+        # Unless a failover has taken it back.
+        lane = lane_of_key(answer.layout, key)
+        next_offset = reached_offset(begin_reading(store, topic, deadline), position.partition, [lane])
     if next_offset <= position.offset:
         waited_ms = round((store.clock.monotonic_s() - began.monotonic_s) * 1000)
         raise PositionNotReached(str(position), next_offset, waited_ms)
-    if not is_stray:
-        return answer
-    # A stray is written before the watermarks of its own partition move: its lane's primary has it by now. A
-    # replica that lags behind may lack it, and its watermark would not say so.
-    return _read(begin_reading(store, topic, deadline), key, terms, primary_only=True)
+    return answer
 
 
 def _next_offset(

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from keylane.errors import SnapshotOutdated
 from keylane.ports import Deadline
-from keylane.query.changes import TopicPosition, read_given, read_watermarks
+from keylane.query.changes import TopicPosition, read_watermarks
 from keylane.query.conditions import Asked, FieldQuestion, question_of
 from keylane.query.lane_snapshot import SHARE_OF_TIME, LaneCut, LaneRows, LaneSnapshot, Pace, SnapshotTerms
 from keylane.query.span import Span
 from keylane.query.store import begin_reading, least_offsets
+from keylane.query.strays import read_given
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -237,9 +237,11 @@ def test_part_of_a_value_and_a_hash_that_is_not_there_are_empty(held: Held, tag:
     state, put = held
     put({tag + b"1": b"value"})
     parts = run(
-        state, (b"GETRANGE", tag + b"1", b"0", b"1"), (b"GETRANGE", tag + b"2", b"0", b"1"), (b"HGETALL", tag)
+        state,
+        *((b"GETRANGE", tag + number, b"0", b"1") for number in (b"1", b"2")),
+        *((b"HGETALL", tag), (b"HMGET", tag, b"a", b"b")),
     )
-    assert parts == [b"va", b"", []]
+    assert parts == [b"va", b"", [], [None, None]]
 
 
 def test_calls_of_a_migrating_slot_are_answered_in_their_order(in_motion: Moving, tag: bytes):

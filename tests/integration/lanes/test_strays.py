@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -328,6 +330,14 @@ def test_a_read_that_waits_for_a_stray_gets_it_though_its_shard_is_slow(redis_cl
         finally:
             slow.command("CLIENT", "UNPAUSE")
         writing.result(60)
+    awaited = partial(reader.latest, key, min_position=Position(0, 1), position_ms=1_000)
+    assert awaited().record.value == b"stray"
+    with t.client(redis_cluster) as client:
+        name = LaneTarget.of(layout, 2, 0).key_prefix[:-2] + b"s:2.0"
+        for taken, is_there in ((1, False), (2, True)):  # as a failover leaves it, and as the job repairs it
+            assert client.hset(name, "0", taken) == 0
+            with nullcontext() if is_there else pytest.raises(PositionNotReached, match="below 1"):
+                awaited()
     assert reader.value(key, min_position=Position(0, 1), position_ms=30_000) == b"stray"
     for each in (reader, state, run):
         each.close()

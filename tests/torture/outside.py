@@ -99,6 +99,8 @@ def cut_rows_short(file: Path) -> None:
                 if cut:
                     os._exit(1)
                 yield batch
+            if cut:
+                os._exit(1)
 
         dump(self, unless_cut(), stream)
 

@@ -3,8 +3,8 @@ PY := python3
 BIN := .venv/bin
 TEST_STEPS := python java redis jars registry archive browser sam lint localstack
 PYTEST_ARGS ?=
-# Two keep two cores busy for three quarters of the time. Each takes up to 3 GB, with its servers.
-WORKERS ?= $(shell $(PY) -c 'import os; print(3 if os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") > 12e9 else 2)')
+# Two keep two cores busy for three quarters of the time. Each takes up to 4 GB, with its servers.
+WORKERS ?= $(shell $(PY) -c 'import os; print(3 if os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") > 15e9 else 2)')
 KEYLANE_ARGS ?=
 BENCH_ARGS ?=
 OLD ?= HEAD~1

@@ -10,6 +10,7 @@ import pytest
 from tests.support.builders import layout_entry
 from tests.support.changing_topic import ChangingTopic
 
+from keylane.api.reads.change_sources import LOG_TIMEOUT_MS
 from keylane.api.reads.changes import any_key
 from keylane.errors import StateUnavailable
 from keylane.model.changes import ABSENT, GAP, RECORD
@@ -88,7 +89,9 @@ def test_a_change_waits_where_a_failover_has_taken_strays_of_its_lane_back(
     topic.put(key, b'"new"', source=source)
     newest = topic.held(key)
     topic.hold(key, before)
-    assert not stream.wait(0.1)
+    assert not stream.wait(LOG_TIMEOUT_MS / 1000 - 1)
+    with pytest.raises(StateUnavailable, match="behind the changes"):
+        stream.wait(LOG_TIMEOUT_MS / 1000 + 1)
     topic.hold(key, newest)
     assert changes(stream.wait(1)) == [(key, True)]
 

@@ -18,6 +18,7 @@ from keylane.state.lanes import Lane
 PAUSE_OF_LANE_S = 0.0001
 """A topic with thousands of lanes is polled less often."""
 LOG_TIMEOUT_MS = 5_000
+_HELD_UP = "the replicas or brokers that answer are behind the changes, or a failover has taken some back"
 
 
 class KeyChanges:
@@ -99,19 +100,25 @@ class TopicChanges:
         self._position = self._read_position()
 
     def wait(self, bound_s: float) -> Sequence[ChangeEvent]:
-        """See `ChangeSource.wait`."""
+        """See `ChangeSource.wait`. Raises StateUnavailable, too, where changes are held up until its end."""
         clock = self._reader.store.clock
         until_s, pause_s = clock.monotonic_s() + bound_s, FIRST_POLL_PAUSE_S
+        held_s = until_s
         while True:
             ends = self._read_position()
             since = _within(self._position, ends)
             if _is_behind(since, ends):
+                held_s = min(held_s, clock.monotonic_s())
                 events, reached = self._changes(since, ends, any_key)
                 if reached != since:
                     self._position = reached
                     return events
+            else:
+                held_s = until_s
             left_s = until_s - clock.monotonic_s()
             if left_s <= 0:
+                if until_s - held_s >= LOG_TIMEOUT_MS / 1000:
+                    raise StateUnavailable(_HELD_UP)
                 return ()
             clock.await_s(min(pause_s, left_s))
             pause_s = min(pause_s * 2, LAST_POLL_PAUSE_S + PAUSE_OF_LANE_S * len(ends.next_offsets))
@@ -133,7 +140,7 @@ class TopicChanges:
             if reached != since:
                 return events, reached
             if not deadline.remaining_s:
-                raise StateUnavailable("the replicas or brokers that answer are behind the changes")
+                raise StateUnavailable(_HELD_UP)
             deadline.clock.pause_s(LAST_POLL_PAUSE_S)
 
     def _changes(

@@ -166,18 +166,21 @@ class ReaderCheck:
 
     def _check_unfound(self, now: Seen, question: Question) -> Iterator[str]:
         key_log = self.facts.log.of(now.topic, now.key)
-        floor = self.facts.floor(now, key_log)
+        due = [(self.facts.floor(now, key_log), f"its lane was at {_show_watermark(now)}")]
         before, known = self.floors.get((now.topic, now.key), (now, None))
         if known is not None and not self._in_trouble(self.facts.shards_of(now), before, now):
-            floor = known if floor is None else max(floor, known, key=key_log.rank)
+            due.append((known, f"it was read at {before.ended_s:.3f}, and this at {now.ended_s:.3f}"))
         position = now.waited_for
         if position:
             awaited = key_log.newest_of(position.partition, position.offset + 1)
-            floor = max((each for each in (floor, awaited) if each), key=key_log.rank, default=None)
-        if key_log.shape.is_forgetful or floor is None:
+            due.append((awaited, f"{position} was waited for"))
+        there = [(each, why) for each, why in due if each is not None]
+        if key_log.shape.is_forgetful or not there:
             return
+        floor, why = max(there, key=lambda each: key_log.rank(each[0]))
         if not may_be_unfound(question, key_log, floor, now.ended_ms + EXPIRY_MS):
-            yield f"{_where(now)}: the log has {show(floor)}, and {show_question(question)} has not found it"
+            asked = show_question(question)
+            yield f"{_where(now)}: the log has {show(floor)}, and {asked} has not found it: {why}"
 
     def check(self, now: Seen) -> Iterator[str]:
         assert now.answer

@@ -115,7 +115,7 @@ MUTANTS = (
         "primaries of a position",
         (
             Replacement(_FIND, "read_kept(store.of_primaries, topic", "read_kept(store, topic"),
-            Replacement(_FIND, "if reached is not None and reached <= position.offset:", "if False:"),
+            Replacement(_FIND, "if reached <= position.offset:  #", "if False:  #"),
         ),
         focus="stale-replica",
         topics=("rich",),
@@ -134,8 +134,8 @@ MUTANTS = (
     mutant(
         "all stripes of a position",
         _FIND,
-        "        reached = min(",
-        "        reached = max(",
+        "reached = min(0 if mark is None",
+        "reached = max(0 if mark is None",
         topics=("rich",),
         test=f"{_POSITIONS}::test_a_position_is_there_once_all_stripes_of_its_partition_have_it",
     ),

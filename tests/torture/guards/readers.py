@@ -41,8 +41,8 @@ MUTANTS = (
     mutant(
         "primary only",
         _LATEST,
-        "return _read(begin_reading(store, topic, deadline), key, terms, primary_only=True)",
-        "return _read(begin_reading(store, topic, deadline), key, terms)",
+        "answer = _read(begin_reading(store, topic, deadline), key, terms, primary_only=True)",
+        "answer = _read(begin_reading(store, topic, deadline), key, terms)",
         focus="stale-replica",
         topics=("mixed",),
         test="tests/unit/query/test_latest.py::test_a_stray_that_a_replica_lacks_is_read_from_the_primary",

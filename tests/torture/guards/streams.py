@@ -46,7 +46,7 @@ MUTANTS = (
     rare_mutant(
         "strays that were lost, in streams",
         _CHANGES,
-        "if watermark is not None and has_taken(parse_strays(strays), given.get(lane, {})):",
+        "if watermark is not None and has_taken(parse_taken(strays), given.get(lane, {})):",
         "if watermark is not None:",
         test=f"{_SOURCE_UNITS}::test_a_change_waits_where_a_failover_has_taken_strays_of_its_lane_back",
     ),

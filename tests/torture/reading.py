@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tests.servers.own import CLOCK
 from tests.torture.configurations import PLAIN, Configuration
 from tests.torture.found import Question, Scan, draw_question
-from tests.torture.sources import STORE, Found
+from tests.torture.sources import STORE, Found, as_of_both
 
 from keylane.errors import BadRequest, HistoryTooShort, KeylaneError
 from keylane.query.conditions import PREFIX, Asked
@@ -199,16 +199,17 @@ class Reads:
         noted = source.sample(known, min(MANY, len(known)))
         whole = self._timed("find", topic, known[0])
         rows: list[Seen] = []
-        absent: Mapping[bytes, Found] = {}
+        absent: dict[bytes, Found] = {}
         after = None
-        for number in range(_MOST_PAGES):
+        for _ in range(_MOST_PAGES):
             seen = self._timed("find", topic, known[0])
             try:
-                page = self._source.find(topic, question, [] if number else noted, limit, after)
+                page = self._source.find(topic, question, noted, limit, after)
             except KeylaneError as error:
                 return [whole()._replace(scan=Scan(question, rows, (), is_whole=False)), seen(error=error)]
             rows += [seen(found)._replace(key=key) for key, found in page.rows]
-            absent, after = absent or page.absent, page.next_after
+            absent |= {key: as_of_both(absent.get(key), found) for key, found in page.absent.items()}
+            after = page.next_after
             if after is None:
                 break
         keys = {row.key for row in rows}

@@ -199,6 +199,14 @@ def awaited(position: Position | None, ask: Callable[[], T]) -> T:
             time.sleep(_PAUSE_S)
 
 
+def as_of_both(before: Found | None, found: Found) -> Found:
+    """What a page says of a key, and the one before: each is as of its own watermarks, which may go back."""
+    if before is None:
+        return found
+    least = before.answer.watermark.least(found.answer.watermark)
+    return found._replace(answer=found.answer._replace(watermark=least))
+
+
 def read_key(store: Store, topic: str, key: bytes) -> Answer:
     """The latest record of a key; of the empty one, which no request can name, as streams read it."""
     if key:

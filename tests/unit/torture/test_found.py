@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 
@@ -19,6 +20,7 @@ from tests.torture.found import (
 from tests.torture.oracle import Acknowledged, KeyLog, Logged
 from tests.torture.reading import Seen
 from tests.torture.schedule import Shape
+from tests.torture.sources import Found, as_of_both
 from tests.unit.torture.test_checks import AStack
 
 from keylane import routing
@@ -139,3 +141,13 @@ def test_rows_out_of_order_and_a_row_that_comes_twice_are_told():
     assert "gives ['2', '1']" in fault
     (fault,) = logs.faults(OPEN, *in_order, in_order[1])
     assert "has a row twice" in fault
+
+
+def test_a_later_page_may_be_of_a_lane_that_is_behind_and_its_records_are_not_due():
+    """A replica that lacks the record may answer it: each page is as of its own watermarks."""
+    logs = Logs(a=[("open", 1)])
+    pages = [Found(logs.seen("a", None, next_offset).answer) for next_offset in (1, 0, 1)]
+    both = functools.reduce(as_of_both, pages, None)
+    absent = logs.seen("a", None)
+    assert logs.faults(OPEN, absent=(absent,))
+    assert logs.faults(OPEN, absent=(absent._replace(answer=both.answer),)) == []

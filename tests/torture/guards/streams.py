@@ -82,6 +82,22 @@ MUTANTS = (
         "pass",
         test="tests/integration/job/test_job_strays.py::test_a_lane_has_lost_no_strays_any_more_once_what_is_left_of_them_was_read_again",
     ),
+    # A topic of many partitions has more to read at once than a node returns.
+    rare_mutant(
+        "bytes of a stream's batch",
+        _CHANGES,
+        "if offset >= end or left_bytes <= 0:",
+        "if offset >= end:",
+        test=f"{_CHANGED_UNITS}::test_what_a_batch_has_of_all_partitions_is_bounded",
+    ),
+    # A stream ends for good where the values of its keys are larger than its records were.
+    rare_mutant(
+        "large values of a stream",
+        _SOURCES,
+        "if len(found.keys) == 1:\n                    raise",
+        "if found.keys:\n                    raise",
+        test=f"{_SOURCE_UNITS}::test_changes_of_values_that_a_node_does_not_return_at_once_come_in_parts",
+    ),
     # A replica that is behind what the stream has sent takes a key back.
     rare_mutant(
         "a stream's keys do not go back",

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.builders import layout_entry
-from tests.support.changing_topic import ChangingTopic
+from tests.support.changing_topic import PARTITIONS, ChangingTopic
 
+from keylane import routing
 from keylane.api.reads.change_sources import LOG_TIMEOUT_MS
 from keylane.api.reads.changes import any_key
-from keylane.errors import StateUnavailable
+from keylane.errors import StateUnavailable, TooLarge
 from keylane.model.changes import ABSENT, GAP, RECORD
 from keylane.model.keys import KEY_LIMIT_BYTES
 from keylane.query.changes import TopicPosition
@@ -109,6 +110,31 @@ def test_a_stream_stays_where_it_is_while_the_partition_that_gave_strays_has_gon
     topic.apply_all()
     events = stream.wait(1)
     assert (changes(events), events[-1].id) == ([(key, True)], "0:1,1:3@7")
+
+
+def test_changes_of_values_that_a_node_does_not_return_at_once_come_in_parts(topic: ChangingTopic):
+    """The records that were read are small, and the keys have large ones by now."""
+    stream, keys = topic.stream(), [b"key-%d" % number for number in range(20)]
+    for key in keys:
+        topic.append(routing.partition_for(key, PARTITIONS), key)
+    for key in keys:
+        topic.put(key, b'"new"' + b" " * 400)
+    topic.state.limit_bytes = 1_000
+    heard = [each for _ in range(60) for each in changes(stream.wait(0))]
+    assert {key for key, is_new in heard if is_new} == set(keys)
+    topic.put(keys[0], b'"new"' + b" " * 1_000)
+    with pytest.raises(TooLarge):
+        stream.wait(0)
+
+
+def test_the_partition_that_is_behind_the_most_is_read_first(topic: ChangingTopic):
+    stream = topic.stream()
+    topic.put(topic.key_in(0), b'"new"')
+    for _ in range(3):
+        topic.put(topic.key_in(1), b'"new"')
+    topic.kafka.reads.clear()
+    stream.wait(0)
+    assert [each.partition for each in topic.kafka.reads] == [1, 0]
 
 
 @pytest.fixture

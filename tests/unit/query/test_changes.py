@@ -8,9 +8,10 @@ import pytest
 from tests.support.builders import a_layout, a_watermark
 from tests.support.changing_topic import TERMS, ChangingTopic
 
-from keylane.errors import LaneBuilding, UnknownTopic
+from keylane.errors import LaneBuilding, LogUnavailable, UnknownTopic
 from keylane.model.keys import KEY_LIMIT_BYTES
 from keylane.model.records import Answer, Position, Record
+from keylane.query import changes
 from keylane.query.changes import BATCH_RECORDS, ChangedKeys, read_changed
 from keylane.state.lanes import lane_of_key
 
@@ -101,6 +102,32 @@ def test_a_batch_is_bounded(topic: ChangingTopic):
     topic.append(0, *(b"%d" % number for number in range(count)))
     found = topic.changed({0: 0}, {0: count})
     assert (len(found.keys), found.next_offsets) == (BATCH_RECORDS, {0: BATCH_RECORDS})
+
+
+def test_what_a_batch_has_of_all_partitions_is_bounded(topic: ChangingTopic, monkeypatch: pytest.MonkeyPatch):
+    topic.append(0, b"a", b"b")
+    topic.append(1, b"c")
+    monkeypatch.setattr(changes, "MOST_BYTES", 4)
+    found = topic.changed({0: 0, 1: 0}, {0: 2, 1: 1})
+    assert (list(found.keys), found.next_offsets) == ([b"a", b"b"], {0: 2, 1: 0})
+    assert list(topic.changed(found.next_offsets, {0: 2, 1: 1}).keys) == [b"c"]
+
+
+def test_a_partition_that_can_t_be_read_is_left_where_others_were_and_an_error_where_none_was(
+    topic: ChangingTopic,
+):
+    topic.append(0, b"a")
+    topic.append(1, b"b")
+
+    def fail_for_the_second() -> None:
+        if topic.kafka.reads[-1].partition == 1:
+            raise LogUnavailable("its leader is away")
+
+    topic.kafka.before_read = fail_for_the_second
+    found = topic.changed({0: 0, 1: 0}, {0: 1, 1: 1})
+    assert found == ChangedKeys(in_partitions(a=0), {0: 1, 1: 0}, [])
+    with pytest.raises(LogUnavailable):
+        topic.changed(found.next_offsets, {0: 1, 1: 1})
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,12 @@ A change is reported once the state has it, so whoever reads the key after that 
 is reported is read after that, too: a replica that answers may be behind the watermark that was seen before.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from __future__ import annotations
 
-from keylane.errors import OffsetOutOfRange, StateUnavailable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from keylane.errors import LogUnavailable, OffsetOutOfRange, StateUnavailable
 from keylane.model.records import Answer, Position
 from keylane.ports import Call, Deadline, LogReader
 from keylane.query.decoding import ValueDecoder
@@ -16,9 +18,14 @@ from keylane.query.store import Reading, ReadTerms, Store, begin_reading, read_c
 from keylane.query.strays import has_taken, parse_taken, read_given, read_taken
 from keylane.state.lanes import Lane, decode_values, keys_by_lane, lanes_of_topic
 
+if TYPE_CHECKING:
+    from keylane.model.kafka import LogBatch
+
 BATCH_RECORDS = 500
 """Of one partition: what a batch has of each is read from the state, too."""
 BATCH_BYTES = 1 << 20
+MOST_BYTES = 8 * BATCH_BYTES
+"""Of the log of all partitions: what a node may return at once is bounded."""
 
 
 class ChangeReader(NamedTuple):
@@ -93,44 +100,69 @@ def _read_watermarks(reading: Reading) -> None:
 
 
 def find_changed_keys(
-    log: LogReader, topic: str, since: Mapping[int, int], until: Mapping[int, int], deadline: Deadline
+    log: LogReader,
+    topic: str,
+    since: Mapping[int, int],
+    until: Mapping[int, int],
+    deadline: Deadline,
+    share: int = 1,
 ) -> ChangedKeys:
     """Return the keys of the log's records from `since` on and below `until`, or of the first of them.
 
-    A partition of which nothing was read, because the broker that answers is behind the state, stays where it
-    is. A partition that `since` lacks is read from its first record: it was added. Transactions that are not
-    committed, or were aborted, are read too: the state knows what counts. Raises LogUnavailable, LogRefused,
-    UnknownTopic.
+    Partitions are read in the order of `until`, those that can't be read in time the next time. A partition
+    of which nothing was read, because the broker that answers is behind the state, stays where it is. A
+    partition that `since` lacks is read from its first record: it was added. Transactions that are not
+    committed, or were aborted, are read too: the state knows what counts. `share`: what all bounds are
+    divided by. Raises LogUnavailable, LogRefused, UnknownTopic.
     """
-    from keylane.model.kafka import READ_UNCOMMITTED, LogRange  # noqa: PLC0415 (only the server has streams)
-
     keys: dict[bytes, frozenset[int]] = {}
     repeated: set[bytes] = set()
     next_offsets, lost = dict(since), []
-    for partition, end in until.items():
-        offset = since.get(partition, 0)
-        if offset >= end:
-            continue
-        wanted = LogRange(
-            topic, partition, offset, end, BATCH_RECORDS, BATCH_BYTES, isolation=READ_UNCOMMITTED
-        )
-        try:
-            batch = log.read(wanted, deadline)
-        except OffsetOutOfRange:
-            first = log.first_offset(topic, partition, deadline)
-            if first > offset:
-                next_offsets[partition] = min(first, end)
-                if partition in since:
-                    lost.append(Position(partition, offset))
-            continue
+    for partition, batch, is_lost in _read_parts(log, topic, since, until, deadline, share):
+        if is_lost and partition in since:
+            lost.append(Position(partition, since[partition]))
         # A record that is newer moves its key to the end: in this order they were written.
         for record in batch.records:
             if record.key is not None:
                 if record.key in keys:
                     repeated.add(record.key)
                 keys[record.key] = keys.pop(record.key, frozenset()) | {partition}
-        next_offsets[partition] = min(batch.next_offset, end)
+        next_offsets[partition] = min(batch.next_offset, until[partition])
     return ChangedKeys(keys, next_offsets, lost, frozenset(repeated))
+
+
+def _read_parts(
+    log: LogReader,
+    topic: str,
+    since: Mapping[int, int],
+    until: Mapping[int, int],
+    deadline: Deadline,
+    share: int,
+) -> Iterator[tuple[int, LogBatch, bool]]:
+    """Yield partitions with what was read of each, and whether it begins behind what retention removed."""
+    from keylane.model.kafka import READ_UNCOMMITTED, LogBatch, LogRange  # noqa: PLC0415 (only the server's)
+
+    limit, max_bytes = max(1, BATCH_RECORDS // share), BATCH_BYTES // share
+    left_bytes, has_read = MOST_BYTES // share, False
+    for partition, end in until.items():
+        offset = since.get(partition, 0)
+        if offset >= end or left_bytes <= 0:
+            continue
+        wanted = LogRange(topic, partition, offset, end, limit, max_bytes, isolation=READ_UNCOMMITTED)
+        try:
+            batch = log.read(wanted, deadline)
+        except OffsetOutOfRange:
+            first = log.first_offset(topic, partition, deadline)
+            if first > offset:
+                yield partition, LogBatch((), first), True
+            continue
+        except LogUnavailable:
+            if has_read:
+                return
+            raise
+        left_bytes -= sum(len(each.key or b"") + len(each.value or b"") for each in batch.records)
+        has_read = has_read or batch.next_offset > offset
+        yield partition, batch, False
 
 
 def read_changed(

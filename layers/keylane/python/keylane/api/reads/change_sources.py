@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from keylane.api.reads.changes import ChangesRequest, any_key, render_change, render_key_id, render_topic_id
 from keylane.api.reads.envelope import Envelopes
-from keylane.errors import StateUnavailable
+from keylane.errors import StateUnavailable, TooLarge
 from keylane.model.changes import GAP, KEY, TOPIC, ChangeEvent
 from keylane.model.records import Answer
 from keylane.ports import Deadline
@@ -151,12 +151,21 @@ class TopicChanges:
             return _begin_again(since, ends)
         reader, request = self._reader, self._request
         deadline = Deadline.after_ms(LOG_TIMEOUT_MS, reader.store.clock)
-        before = since.next_offsets
-        found = find_changed_keys(reader.log(), request.topic, before, ends.next_offsets, deadline)
-        found = found._replace(keys={key: of for key, of in found.keys.items() if is_wanted(key)})
-        answers, missing = read_changed(
-            reader.store, request.topic, found, request.terms, self._seen, ends.giving
-        )
+        before, share = since.next_offsets, 1
+        # Those that are behind the most come first: a batch may end before it has some of each.
+        until = dict(sorted(ends.next_offsets.items(), key=lambda each: before.get(each[0], 0) - each[1]))
+        while True:
+            found = find_changed_keys(reader.log(), request.topic, before, until, deadline, share)
+            found = found._replace(keys={key: of for key, of in found.keys.items() if is_wanted(key)})
+            try:
+                answers, missing = read_changed(
+                    reader.store, request.topic, found, request.terms, self._seen, ends.giving
+                )
+                break
+            except TooLarge:  # their present values may be far larger than those records
+                if len(found.keys) == 1:
+                    raise
+                share *= 4
         # What may be missing from the answers is read once more: the stream stays before it.
         next_offsets = {
             partition: offset for partition, offset in found.next_offsets.items() if partition not in missing

@@ -30,8 +30,8 @@ MUTANTS = (
     rare_mutant(
         "values behind the stream",
         _SOURCES,
-        "request.topic, found, request.terms, self._seen, ends.giving\n        )",
-        "request.topic, found, request.terms, self._seen, ends.giving\n        )[0], set()",
+        "request.terms, self._seen, ends.giving\n                )",
+        "request.terms, self._seen, ends.giving\n                )[0], set()",
         test="tests/integration/redis/test_stale_replicas.py::test_a_change_that_a_stale_replica_lacks_is_sent_once_the_primary_answers",
     ),
     # A stray counts as sent whatever its key's lane answered.
@@ -110,8 +110,8 @@ MUTANTS = (
     rare_mutant(
         "log behind the stream",
         _CHANGES,
-        "next_offsets[partition] = min(batch.next_offset, end)",
-        "next_offsets[partition] = min(batch.next_offset, end) if batch.records else end",
+        "min(batch.next_offset, until[partition])",
+        "min(batch.next_offset, until[partition]) if batch.records else until[partition]",
         test=f"{_CHANGED_UNITS}::test_a_broker_that_is_behind_the_state_has_nothing_passed_over",
     ),
     # A listener of a topic that is created again goes on at the old one's offsets, without a gap.

@@ -107,7 +107,7 @@ def test_a_batch_is_bounded(topic: ChangingTopic):
 def test_what_a_batch_has_of_all_partitions_is_bounded(topic: ChangingTopic, monkeypatch: pytest.MonkeyPatch):
     topic.append(0, b"a", b"b")
     topic.append(1, b"c")
-    monkeypatch.setattr(changes, "MOST_BYTES", 4)
+    monkeypatch.setattr(changes, "BATCH_BYTES", 4)
     found = topic.changed({0: 0, 1: 0}, {0: 2, 1: 1})
     assert (list(found.keys), found.next_offsets) == ([b"a", b"b"], {0: 2, 1: 0})
     assert list(topic.changed(found.next_offsets, {0: 2, 1: 1}).keys) == [b"c"]

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 BATCH_RECORDS = 500
 """Of one partition: what a batch has of each is read from the state, too."""
 BATCH_BYTES = 1 << 20
-MOST_BYTES = 8 * BATCH_BYTES
-"""Of the log of all partitions: what a node may return at once is bounded."""
+"""Of all partitions: what a node returns at once is bounded, and what is kept for listeners that are slow."""
 
 
 class ChangeReader(NamedTuple):
@@ -142,13 +141,13 @@ def _read_parts(
     """Yield partitions with what was read of each, and whether it begins behind what retention removed."""
     from keylane.model.kafka import READ_UNCOMMITTED, LogBatch, LogRange  # noqa: PLC0415 (only the server's)
 
-    limit, max_bytes = max(1, BATCH_RECORDS // share), BATCH_BYTES // share
-    left_bytes, has_read = MOST_BYTES // share, False
+    limit, left_bytes = max(1, BATCH_RECORDS // share), BATCH_BYTES // share
+    has_read = False
     for partition, end in until.items():
         offset = since.get(partition, 0)
         if offset >= end or left_bytes <= 0:
             continue
-        wanted = LogRange(topic, partition, offset, end, limit, max_bytes, isolation=READ_UNCOMMITTED)
+        wanted = LogRange(topic, partition, offset, end, limit, left_bytes, isolation=READ_UNCOMMITTED)
         try:
             batch = log.read(wanted, deadline)
         except OffsetOutOfRange:

@@ -213,7 +213,8 @@ class ChangeFeed:
             self.end += 1
             self.kept_bytes += len(data)
             self._streams.keep(len(data))
-            while self.kept_bytes > BUFFER_BYTES or len(self._kept) > BUFFER_EVENTS:
+            # One that is large by itself says nothing of who reads it.
+            while len(self._kept) > 1 and (self.kept_bytes > BUFFER_BYTES or len(self._kept) > BUFFER_EVENTS):
                 self.drop_oldest()
         for stream in list(self.listeners) if events else ():
             stream.notice()

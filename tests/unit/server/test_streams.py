@@ -201,7 +201,7 @@ async def test_a_listener_that_does_not_read_is_cut_off_with_a_problem(
     await anext(chunks)
     source.steps.append([event("first")])
     await anext(chunks)
-    source.steps.append([event("x" * 2_000)])
+    source.steps.append([event("x" * 2_000), event("y" * 2_000)])
     rest = b"".join([chunk async for chunk in chunks]).decode()
     assert "slow-reader" in rest
     assert "xxx" not in rest
@@ -210,6 +210,22 @@ async def test_a_listener_that_does_not_read_is_cut_off_with_a_problem(
     assert metrics.numbers == {**opened_of, ("StreamsCut",): 1}
     stream.close()
     assert metrics.numbers["StreamsOpen", "key"] == 0
+
+
+async def test_a_listener_that_reads_gets_an_event_that_is_larger_than_what_is_kept_for_slow_ones(
+    source: FakeSource, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(streams, "BUFFER_BYTES", 1_000)
+    shared = ChangeStreams(FakeMetrics())
+    stream = await opened(shared, source)
+    reading = asyncio.ensure_future(read(stream, "last"))
+    await becomes(lambda: stream in stream.feed.listeners)
+    await source.give([event("x" * 2_000)])
+    await source.give([event("last")])
+    text = await reading
+    assert "x" * 2_000 in text
+    assert "slow-reader" not in text
+    stream.close()
 
 
 async def test_at_the_end_of_the_server_all_streams_say_so(source: FakeSource):

@@ -77,7 +77,7 @@ DIRECT = [
     pytest.param(("direct", 0), id="direct, tasks"),
 ]
 BY_SPARK = [
-    pytest.param(("spark", 20_000), id="spark, driver"),
+    pytest.param(("spark", 20_000), id="spark, driver", marks=pytest.mark.long),
     pytest.param(("spark", 0), id="spark, tasks", marks=pytest.mark.long),
 ]
 

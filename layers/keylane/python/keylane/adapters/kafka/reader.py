@@ -39,8 +39,9 @@ _TIMESTAMP_TYPES = {TIMESTAMP_CREATE_TIME: "CreateTime", TIMESTAMP_LOG_APPEND_TI
 FETCH_BYTES = 1024 * 1024
 QUEUED_KIB = 8 * 1024
 """How much the consumer may prefetch: a request reads 4 MiB at most."""
-FETCH_WAIT_MS = 10
-"""How long a broker may hold a fetch at the end of a partition: a request waits for no new record."""
+FETCH_WAIT_MS = 0
+"""How long a broker may hold a fetch at the end of a partition: a request waits for no new record, and the
+next partition's would wait behind it. Ten milliseconds were ten for each partition of a stream."""
 LOOK_S = 0.25
 """How often to check whether a broker has rejected the consumer."""
 

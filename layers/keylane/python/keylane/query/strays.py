@@ -33,12 +33,12 @@ def parse_taken(reply: Sequence[bytes]) -> dict[int, int]:
 
 
 def read_given(
-    reading: Reading, giving: Iterable[int], lanes: Collection[Lane]
+    reading: Reading, giving: Iterable[int], lanes: Collection[Lane], *, primary_only: bool = False
 ) -> dict[Lane, dict[int, int]]:
     """Return up to which offset these partitions gave strays to each lane, without those that got none.
 
-    Notes the watermarks of the partitions' first lanes: what a partition gave below that is in the answer.
-    Raises StateUnavailable, CorruptState.
+    Notes the watermarks of the partitions' first lanes: what a partition gave below that is in the answer, of
+    a replica, too. Raises StateUnavailable, CorruptState.
     """
     layout = reading.layout
     firsts = [lane_at(layout, partition, 0) for partition in giving]
@@ -48,7 +48,7 @@ def read_given(
         for first in firsts
         for words in ((b"GET", first.watermark_key), (b"HMGET", given_key(layout, first), *names))
     ]
-    replies = iter(reading.store.state.run(calls, reading.deadline, primary_only=True))
+    replies = iter(reading.store.state.run(calls, reading.deadline, primary_only=primary_only))
     given: dict[Lane, dict[int, int]] = {}
     for first, watermark, noted in zip(firsts, replies, replies, strict=True):
         reading.watermarks.note(first, watermark)
@@ -69,6 +69,8 @@ def reached_offset(reading: Reading, partition: int, lanes: Collection[Lane]) ->
     The reading is for that alone. Raises as `read_given`.
     """
     given = read_given(reading, [partition], lanes)
+    if partition not in reading.watermarks.next_offsets:  # a replica may not know one that was added
+        given = read_given(reading, [partition], lanes, primary_only=True)
     reached = reading.watermarks.next_offsets.get(partition, 0)
     calls = [read_taken(reading.layout, lane) for lane in given]
     replies = reading.store.state.run(calls, reading.deadline, primary_only=True) if calls else []

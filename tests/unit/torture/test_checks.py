@@ -245,6 +245,7 @@ def test_a_stray_waited_for_is_there_whatever_a_failover_took_back():
     reads = mixed(1, 1, 0, waited_for=Position(OTHER, 3))
     assert faults(reads, log=MIXED_LOG)
     assert faults(reads, log=MIXED_LOG, troubles=(Trouble("lose-writes", 0, 0.1, 0.2),))
+    assert faults(reads, log=MIXED_LOG, troubles=(Trouble("lose-writes", 1, 0.1, 0.2),))
 
 
 SET_ONLY_LOG = ALog((OTHER, 3, 20, b"b"))

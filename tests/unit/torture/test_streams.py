@@ -308,5 +308,6 @@ def test_a_deleted_key_may_be_back_where_markers_do_not_last():
 def test_a_mapping_has_strays_though_a_failover_took_them_back():
     log = TwoKeys((KEY, b"a"))
     log.of("plain", KEY).records[1] = [Logged(1, 0, 9, b"stray", (), 9)]
+    assert faults_of_mapping(a_record(KEY, 0, "a"), end=1, log=log)
     lost = tuple(Trouble("lose-writes", shard, 0.0, 9.0) for shard in range(2))
     assert faults_of_mapping(a_record(KEY, 0, "a"), end=1, log=log, troubles=lost)

@@ -85,7 +85,8 @@ class SnapshotTerms(NamedTuple):
     """What all lanes of a snapshot are read with.
 
     `begin`: partition -> offset that the state had before the first of them was read. `ends`: how far each
-    lane was then, as `LaneSnapshot` has it. `is_wanted`: which records are rows, beside the key's prefix.
+    lane was then, and how far it was given strays, as `LaneSnapshot` has it. `is_wanted`: which records are
+    rows, beside the key's prefix.
     """
 
     store: Store

@@ -5,6 +5,7 @@ import logging
 import math
 from collections.abc import Mapping
 from concurrent.futures import Executor
+from typing import NamedTuple
 
 from keylane.access.grants import Need, grant_of
 from keylane.access.policy import Policy
@@ -29,10 +30,10 @@ from keylane_server.issued_tokens import LONGEST_REMEMBERED, IssuedAccess, Issue
 from keylane_server.received import Access, ReceivedRequest
 
 __all__ = ["NotAllowed", "NotAuthorized", "TokenAuthorizer"]
-GRANTED_LIMIT = 10_000
+GRANTED_LIMIT = 4_096
 """How many pairs of a token and what it was granted are remembered."""
-LONGEST_GRANTED = 1_024
-"""Of a header whose grants are remembered: spaces before the token count."""
+LONGEST_GRANTED = 2_048
+"""Of a header of which that is remembered: spaces before the token count."""
 LOOK_S = 5.0
 """After how long it is looked again whether the policy is due to be read again."""
 NO_RULE = "(none)"
@@ -44,6 +45,13 @@ _log = logging.getLogger("keylane.serve")
 
 class NotAllowed(Exception):
     """The token does not grant the request."""
+
+
+class _Granted(NamedTuple):
+    """What was decided on a token's request, and until when that counts, in ms since 1970; None: always."""
+
+    decision: Decision
+    until_ms: float | None
 
 
 class TokenAuthorizer:
@@ -61,8 +69,8 @@ class TokenAuthorizer:
         self.meter = meter
         self.is_audited = bool(ACCESS.read(environment, AUDIT))
         self._policy = Policy()
-        self._issued = IssuedTokens(clock)
-        self._granted: set[tuple[bytes, str, tuple[str, ...]]] = set()
+        self._granted: dict[tuple[bytes, str, tuple[str, ...]], _Granted] = {}
+        self._issued = IssuedTokens(clock, self._granted.clear)
         self._is_closed = False
         self._looking: asyncio.TimerHandle | None = None
 
@@ -121,24 +129,32 @@ class TokenAuthorizer:
         """Return what is known to be decided on a request by its token; None where `authorize` has to decide.
 
         The request is about these topics and has no query. What was granted is remembered until the policy is
-        read again, what a JWT permits as `IssuedTokens` remembers it. `count` follows an answer.
+        read again, or a JWT is to be verified again. `count` follows an answer.
         """
         if len(authorization) > LONGEST_REMEMBERED:
             return None
         asked = authorization, route.name, names
-        if asked in self._granted:
-            return _GRANTED
-        text = authorization.decode("latin-1")
-        if self._policy.issuers and (issued := self._issued.recall(text)) is not None:
-            return issued.decisions.get((route.name, names))
-        grant = grant_of(self._policy.grants, text) if self._policy.grants else None
-        if grant is None or not grant.allows(Need(route.permission.kind, names)):
+        known = self._granted.get(asked)
+        if known is not None and (known.until_ms is None or self._clock.now_ms() < known.until_ms):
+            return known.decision
+        granted = self._look_up(authorization, route, names)
+        if granted is None:
             return None
         if len(authorization) <= LONGEST_GRANTED:
             if len(self._granted) >= GRANTED_LIMIT:
                 self._granted.clear()
-            self._granted.add(asked)
-        return _GRANTED
+            self._granted[asked] = granted
+        return granted.decision
+
+    def _look_up(self, authorization: bytes, route: Route, names: tuple[str, ...]) -> _Granted | None:
+        text = authorization.decode("latin-1")
+        if self._policy.issuers and (issued := self._issued.recall(text)) is not None:
+            decision = issued.decisions.get((route.name, names))
+            return None if decision is None else _Granted(decision, issued.look_at_s * 1000)
+        grant = grant_of(self._policy.grants, text) if self._policy.grants else None
+        if grant is None or not grant.allows(Need(route.permission.kind, names)):
+            return None
+        return _Granted(_GRANTED, None)
 
     async def authorize(self, request: ReceivedRequest) -> Access:
         """Return who sends a request, by its token in Authorization or x-api-key.

@@ -18,6 +18,8 @@ from keylane.errors import IssuerUnavailable
 from keylane.wiring.authorizer import fetch_or_log, open_verifier
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from keylane.access.policy import Issuer, Policy
     from keylane.access.scopes import Scope
     from keylane.adapters.issuers.verifier import TokenVerifier
@@ -64,10 +66,14 @@ class IssuedAccess(NamedTuple):
 
 
 class IssuedTokens:
-    """The tokens of a policy's issuers. For the loop's thread; keys are fetched by threads of its own."""
+    """The tokens of a policy's issuers. For the loop's thread; keys are fetched by threads of its own.
 
-    def __init__(self, clock: Clock) -> None:
+    `forget` is called when what tokens permit counts no more: an issuer has other keys.
+    """
+
+    def __init__(self, clock: Clock, forget: Callable[[], None]) -> None:
         self._clock = clock
+        self._forget = forget
         self._policy: Policy | None = None
         self._verifier: TokenVerifier | None = None
         self._remembered: dict[bytes, IssuedAccess] = {}
@@ -149,6 +155,7 @@ class IssuedTokens:
             finally:
                 if verifier.end_fetch(issuer, keys):
                     self._remembered.clear()
+                    self._forget()
         finally:
             self._fetching.pop(issuer, None)
 

@@ -227,7 +227,7 @@ def test_a_long_text_of_a_client_is_not_kept(ask: Callable[[str], object], cache
 
 def test_a_token_behind_many_spaces_is_not_kept():
     found = object.__new__(access.TokenAuthorizer)
-    found._granted = set()
+    found._granted = {}
     token = b"x" * 20
     found._policy = Policy({hashlib.sha256(token).hexdigest(): Grant("caller", ("*",))})
     route, names = BY_NAME["get_key"], ("orders",)

@@ -129,6 +129,21 @@ def test_values_that_are_no_objects_and_large_integers_have_their_columns(run, t
     ]
 
 
+@pytest.mark.parametrize("numbers", [(2**53 + 1, 0.5), (0.5, 1, 2**53 + 1), (1, 2**53 + 1, 0.5)])
+def test_integers_that_a_double_would_change_are_text_beside_other_numbers(run, tmp_path, numbers):
+    path = tmp_path / "t.parquet"
+    exported(run, path, *(a_row(f"k{at}", {"n": number}) for at, number in enumerate(numbers)))
+    assert parquet.read_table(path).column("n").to_pylist() == [str(number) for number in numbers]
+
+
+def test_wide_and_other_integers_are_one_column(run, tmp_path):
+    path = tmp_path / "t.parquet"
+    exported(run, path, a_row("a", {"n": 1}), a_row("b", {"n": 2**63 - 1}), a_row("c", {"n": 2}))
+    table = parquet.read_table(path)
+    assert str(table.schema.field("n").type) == "int64"
+    assert table.column("n").to_pylist() == [1, 2**63 - 1, 2]
+
+
 def test_a_field_with_the_name_of_the_keys_column_is_refused_unless_it_is_the_key(run, tmp_path):
     path = tmp_path / "t.csv"
     with pytest.raises(BadArgument, match="--key"):

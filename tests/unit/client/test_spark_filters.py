@@ -76,7 +76,12 @@ def pushed(*filters: Filter, has_text_keys: bool = True) -> PushedFilters:
         (LessThanOrEqual(DELAY, 0.5), {"delay": ("..0.5000000000000001",)}),
         (EqualTo(DELAY, 0.5), {"delay": ("0.49999999999999994..0.5000000000000001",)}),
         (EqualTo(("value", "late"), True), {"late": ("true",)}),
-        (GreaterThanOrEqual(("value", "left"), NOON), {"left": ("2026-11-29T12:00:00Z..",)}),
+        (GreaterThanOrEqual(("value", "left"), NOON), {"left": ("2026-11-29T11:59:59.999999Z..",)}),
+        (LessThan(("value", "left"), NOON), {"left": ("..2026-11-29T12:00:00.000001Z",)}),
+        (
+            EqualTo(("value", "left"), NOON),
+            {"left": ("2026-11-29T11:59:59.999999Z..2026-11-29T12:00:00.000001Z",)},
+        ),
     ],
 )
 def test_a_condition_on_a_declared_field_is_asked_for(asked: Filter, texts: dict[str, tuple[str, ...]]):
@@ -103,6 +108,7 @@ def test_a_condition_on_a_declared_field_is_asked_for(asked: Filter, texts: dict
         EqualTo(DELAY, math.nan),
         EqualTo(DELAY, math.inf),
         EqualTo(DELAY, True),
+        EqualTo(("value", "left"), datetime.max.replace(tzinfo=UTC)),
         EqualTo(("value",), "x"),
         EqualTo(("offset",), 5),
         EqualNullSafe(DEST, "LAX"),

@@ -100,6 +100,12 @@ def asked(
     return request
 
 
+def recalled(
+    authorizer: TokenAuthorizer, token: str, topic: str = "orders", route: str = "get_key"
+) -> Decision | None:
+    return authorizer.recall(b"Bearer " + token.encode(), BY_NAME[route], (topic,))
+
+
 def test_a_listed_token_has_a_scope_where_the_body_names_the_topics():
     async def test(authorizer: TokenAuthorizer) -> None:
         request = asked(LISTED, "/mcp")
@@ -245,7 +251,7 @@ def test_what_was_decided_on_a_jwt_is_recalled_with_its_rows_for_the_same_route_
 
     async def test(authorizer: TokenAuthorizer) -> None:
         def recall(token: str, topic: str = "orders", route: str = route) -> Decision | None:
-            return authorizer.recall(b"Bearer " + token.encode(), BY_NAME[route], (topic,))
+            return recalled(authorizer, token, topic, route)
 
         token = KEY.token(claims())
         assert recall(token) is None
@@ -374,6 +380,7 @@ def test_keys_are_fetched_once_for_all_who_wait_and_once_a_minute_for_strangers(
         async def test(authorizer: TokenAuthorizer) -> None:
             token = KEY.token(claims(exp=time.time() + 1e6))
             await asyncio.gather(*(authorizer.authorize(asked(token)) for _ in range(20)))
+            assert recalled(authorizer, token) is not None
             assert issuer.asked == 1
             other = SigningKey("ES256", "key-2")
             for _ in range(5):
@@ -384,8 +391,10 @@ def test_keys_are_fetched_once_for_all_who_wait_and_once_a_minute_for_strangers(
             server.time.move(RETRY_S)
             await authorizer.authorize(asked(other.token(claims(exp=time.time() + 1e6))))
             assert issuer.asked == 2
+            # It was remembered, and its key was withdrawn.
+            assert recalled(authorizer, token) is None
             with pytest.raises(NotAuthorized, match="kid"):
-                await authorizer.authorize(asked(token))  # remembered, and its key was withdrawn
+                await authorizer.authorize(asked(token))
 
         server.run(test)
 
@@ -399,8 +408,10 @@ def test_a_withdrawn_key_is_forgotten_when_keys_are_due_whenever_its_token_was_v
             await authorizer.authorize(asked(early))
             server.time.move(KEYS_TTL_S - 1)
             await authorizer.authorize(asked(late))
+            assert recalled(authorizer, late) is not None
             issuer.publish(SigningKey("ES256", "key-2"))
             server.time.move(1)
+            assert recalled(authorizer, late) is None
             with pytest.raises(NotAuthorized, match="kid"):
                 await authorizer.authorize(asked(late))
 

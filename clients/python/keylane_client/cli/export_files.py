@@ -18,8 +18,8 @@ from keylane_client.cli.printing import render_json
 MOST_COLUMNS = 2_000
 """Of a table: a field each, of all records."""
 _BATCH_ROWS = 10_000
-_BOOLEAN, _INTEGER, _NUMBER, _TEXT = "boolean", "integer", "number", "text"
-_INT64 = range(-(2**63), 2**63)
+_BOOLEAN, _INTEGER, _WIDE, _NUMBER, _TEXT = "boolean", "integer", "wide integer", "number", "text"
+_INT64, _EXACT_IN_DOUBLE = range(-(2**63), 2**63), range(-(2**53), 2**53 + 1)
 LEFT_IN_KAFKA = "left-in-kafka"
 
 
@@ -139,7 +139,8 @@ def write_csv(path: Path, rows: TableRows) -> None:
 def write_parquet(path: Path, rows: TableRows) -> None:
     """Write the rows with the types of their columns. Raises BadArgument without pyarrow."""
     pa, parquet = require_pyarrow()
-    types = {_BOOLEAN: pa.bool_(), _INTEGER: pa.int64(), _NUMBER: pa.float64(), _TEXT: pa.string()}
+    integer = dict.fromkeys((_INTEGER, _WIDE), pa.int64())
+    types = {_BOOLEAN: pa.bool_(), **integer, _NUMBER: pa.float64(), _TEXT: pa.string()}
     schema = pa.schema([(name, types[kind]) for name, kind in rows.kinds.items()])
     with parquet.ParquetWriter(path, schema) as writer:
         for batch in rows.batches():
@@ -153,13 +154,15 @@ def _kind_of(value: Any) -> str:
     if isinstance(value, bool):
         return _BOOLEAN
     if isinstance(value, int):
-        return _INTEGER if value in _INT64 else _TEXT
+        return _INTEGER if value in _EXACT_IN_DOUBLE else _WIDE if value in _INT64 else _TEXT
     return _NUMBER if isinstance(value, (float, Decimal)) and isfinite(float(value)) else _TEXT
 
 
 def _kind_of_both(kind: str | None, other: str) -> str:
     if kind is None or kind == other:
         return other
+    if _WIDE in {kind, other}:  # an id, say, which a double would make another's
+        return _WIDE if _INTEGER in {kind, other} else _TEXT
     return _NUMBER if {kind, other} == {_INTEGER, _NUMBER} else _TEXT
 
 

@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from pyspark.sql.datasource import (
@@ -49,6 +49,7 @@ _TYPES: Mapping[str, tuple[type[DataType], ...]] = {
 """The columns that the service compares as Spark does, by the kind of their field."""
 _RENDERED = "{[-0123456789"
 """How a column of strings begins where the value is another one; else it is true or false."""
+_STEP = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,15 +120,25 @@ def _of_order(asked: Filter, kind: str) -> Wanted | None:
     value = asked.value
     if not _is_value(value, kind):
         return None
-    # JSON has a number's digits, of which a float is the nearest: the service compares the digits.
-    low, high = (
-        math.nextafter(value, to) if isinstance(value, float) else value for to in (-math.inf, math.inf)
-    )
+    try:
+        low, high = _bounds_of(value)
+    except OverflowError:  # the first or the last time
+        return None
     if isinstance(asked, EqualTo):
-        return between(low, high) if isinstance(value, float) else value
+        return value if low == high else between(low, high)
     if kind == "boolean":
         return None
     return between(low, None) if isinstance(asked, (GreaterThan, GreaterThanOrEqual)) else between(None, high)
+
+
+def _bounds_of(value: Any) -> tuple[Any, Any]:
+    """Return bounds of what the column shows as this value, whose digits the service compares.
+
+    A float is the nearest one to the digits, and a time has microseconds.
+    """
+    if isinstance(value, float):
+        return math.nextafter(value, -math.inf), math.nextafter(value, math.inf)
+    return (value - _STEP, value + _STEP) if isinstance(value, datetime) else (value, value)
 
 
 def _is_value(value: Any, kind: str) -> bool:

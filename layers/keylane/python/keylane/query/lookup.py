@@ -65,7 +65,8 @@ def answer_of(lookup: Lookup, reply: Sequence[bytes | None], expand: Expand) -> 
     record = decode_value(lane, key, value, expand)
     if watermark is None:
         return None
-    if rules is not None and record is not None and not rules.permits_record(record):
+    # Keys that the rules have not are not asked for.
+    if rules is not None and rules.judges_rows and record is not None and not rules.permits_record(record):
         record = None
     return Answer(layout, lane.partition, record, watermark)
 

@@ -10,6 +10,7 @@ All of this is for the loop's thread.
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
@@ -239,6 +240,31 @@ def await_s(seconds: float) -> None:
     if isinstance(request, RequestGreenlet) and request.bounds.before_waiting is not None:
         seconds = request.bounds.before_waiting(seconds)
     pause_s(seconds)
+
+
+def give_way() -> None:
+    """Suspend the request until its turn: in a tick of the loop one request goes on, whoever else gives way.
+
+    So a read of one key waits for a part of a page, and not for 16 pages of large values.
+    """
+    if not isinstance(getcurrent(), RequestGreenlet):
+        return
+    turn: Suspension[None] = Suspension()
+    if not _giving_way:
+        asyncio.get_running_loop().call_soon(_go_on)
+    _giving_way.append(turn)
+    turn.wait()
+
+
+def _go_on() -> None:
+    turn = _giving_way.popleft()
+    if _giving_way:
+        asyncio.get_running_loop().call_soon(_go_on)
+    turn.resume(None)
+
+
+_giving_way: deque[Suspension[None]] = deque()
+"""Those who wait for their turn. As long as there are any, `_go_on` is to come."""
 
 
 def call_in_thread(executor: Executor, function: Callable[..., T], *arguments: Any) -> T:

@@ -45,7 +45,7 @@ class ServerRuntime(Runtime):
     `callers_limit`: how many requests wait for a port that knows what to raise for further ones.
     """
 
-    clock = Clock(pause_s=greenlets.pause_s, await_s=greenlets.await_s)
+    clock = Clock(pause_s=greenlets.pause_s, await_s=greenlets.await_s, give_way=greenlets.give_way)
 
     def __init__(self, executor: Executor, metrics: MetricSink, callers_limit: int) -> None:
         self._executor = executor

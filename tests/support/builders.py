@@ -312,9 +312,10 @@ def load_query(
     *entries: dict[bytes, bytes],
     now_ms: int = NOW_MS,
     sorted_sets: dict[bytes, dict[bytes, float]] | None = None,
+    time: FakeTime | None = None,
 ) -> Callable[..., dict[str, Any]]:
     """The query function over a state with these entries: `ask(method, path, **event)`."""
-    state, time = FakeState(sorted_sets=sorted_sets or {}), FakeTime(now_ms)
+    state, time = FakeState(sorted_sets=sorted_sets or {}), time or FakeTime(now_ms)
     for each in entries:
         state.entries |= each
     application = an_application(query.OPERATIONS, query_parts_over(state, time))

@@ -60,12 +60,13 @@ if TYPE_CHECKING:
 
 
 class FakeTime:
-    """A clock that moves by its pauses alone, and by `move`."""
+    """A clock that moves by its pauses alone, and by `move`. `ways`: how often others were given way."""
 
     def __init__(self, now_ms: int = 1_357_034_400_000) -> None:
         self.now_ms = now_ms
         self.seconds = 1_000.0
         self.pauses: list[float] = []
+        self.ways = 0
         self.on_pause: Callable[[], None] = lambda: None
 
     def pause(self, seconds: float) -> None:
@@ -77,9 +78,12 @@ class FakeTime:
         self.seconds += seconds
         self.now_ms += round(seconds * 1000)
 
+    def give_way(self) -> None:
+        self.ways += 1
+
     @property
     def clock(self) -> Clock:
-        return Clock(lambda: self.now_ms, lambda: self.seconds, self.pause, self.pause)
+        return Clock(lambda: self.now_ms, lambda: self.seconds, self.pause, self.pause, self.give_way)
 
 
 @dataclass

@@ -171,6 +171,7 @@ BOUNDS = {
     "keylane_server.admission:AdmissionControl._of_address": RUNNING,
     "keylane_server.admission:Places._waiting": RUNNING,
     "keylane_server.app:ServerApp._answering": RUNNING,
+    "keylane_server.greenlets:_giving_way": RUNNING,
     "keylane_server.child_main:_ThreadRuntime.applications": FIXED,
     "keylane_server.child_process:_Process._waiting": RUNNING,
     "keylane_server.shared_calls:_Flight._waiting": RUNNING,

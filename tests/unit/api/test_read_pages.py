@@ -21,6 +21,7 @@ from tests.support.builders import (
     value_entry,
     watermark_entry,
 )
+from tests.support.fakes import FakeTime
 
 from keylane.api.http.common_parameters import ValueOptions
 from keylane.api.reads import many as read_many
@@ -159,6 +160,18 @@ def test_many_keys_are_one_document_in_the_order_asked_for():
     assert document["records"][2] == {"key": "c", "key_format": "text", "absent": True}
     assert document["watermarks"] == {str(lane_of(layout, key)[0]): 100 for key in (b"a", b"c", b"d")}
     assert (document["age_ms"], headers_of(answer)["Keylane-Age-Ms"]) == (200, "200")
+
+
+@pytest.mark.parametrize("fields", [{}, {"fields": "n"}])
+@pytest.mark.parametrize(("size", "ways"), [(1_000, 0), (40_000, 1), (70_000, 3)])
+def test_a_page_of_large_values_gives_way_to_others(size: int, ways: int, fields: dict[str, str]):
+    layout, time = a_layout("t"), FakeTime(NOW_MS)
+    value = b'{"n":1,"filler":"%b"}' % (b"x" * size)
+    lanes = [a_lane(layout, key, value) for key in (b"a", b"b", b"c")]
+    ask = load_query(layout_entry(layout), *lanes, time=time)
+    answer = ask("POST", "/topics/t/keys:read", body=b'{"keys": ["a", "b", "c"]}', query=fields)
+    assert len(json.loads(answer["body"])["records"]) == 3
+    assert time.ways == ways
 
 
 def test_a_join_is_one_document_by_topic():

@@ -100,6 +100,14 @@ def test_lines_are_begin_rows_lanes_and_end(host: SnapshotHost):
     assert end == {"end": {"at": "0:1@7"}}
 
 
+def test_large_rows_give_way_to_others(host: SnapshotHost):
+    for key in (b"a", b"b", b"c"):
+        host.topic.write(key, b'{"filler":"%b"}' % (b"x" * 40_000))
+    host.topic.apply_all()
+    assert len(keys_of(host.lines())) == 3
+    assert host.topic.time.ways == 1
+
+
 @pytest.mark.parametrize("value", [b'{"tenant": "acme",\n "n": 1}', b'{"tenant": "acme",\r\n\r"n": 1}\n'])
 def test_a_value_with_line_breaks_is_one_line(host: SnapshotHost, value: bytes):
     host.topic.write(b"a", value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import pytest
 from greenlet import GreenletExit
@@ -37,6 +38,34 @@ async def test_requests_wait_at_the_same_time_in_one_thread():
     )
     assert order == ["slow begins", "fast begins", "fast ends", "slow ends"]
     assert set(idents) == {threading.get_ident()}
+
+
+async def test_one_of_those_that_give_way_goes_on_in_a_tick_and_all_others_run_between_them():
+    order = []
+
+    def takes_long(name):
+        for part in range(3):
+            order.append(f"{name}{part}")
+            greenlets.give_way()
+
+    async def reads_meanwhile():
+        for _ in range(8):
+            order.append("read")
+            await asyncio.sleep(0)
+
+    await asyncio.gather(
+        *(run_request(lambda name=name: takes_long(name)) for name in "abc"), reads_meanwhile()
+    )
+    assert [each for each in order if each != "read"] == [
+        *("a0", "b0", "c0", "a1", "b1", "c1", "a2", "b2", "c2")
+    ]
+    later = order[order.index("read") :]
+    assert all("read" in pair for pair in pairwise(later[:12]))
+
+
+def test_who_gives_way_outside_of_a_request_goes_on():
+    greenlets.give_way()
+    assert not greenlets._giving_way
 
 
 def test_an_error_of_a_request_is_raised_to_who_waits_for_it():

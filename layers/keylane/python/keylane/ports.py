@@ -290,13 +290,15 @@ class Clock:
     """The time. Tests give another clock.
 
     `pause_s` pauses before a second attempt. `await_s` pauses for what others have to do, such as a change or
-    a position that is not there yet: the server gives the request's place to others meanwhile.
+    a position that is not there yet: the server gives the request's place to others meanwhile. `give_way`
+    lets other requests run before what takes long goes on: where a process answers one, there are none.
     """
 
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     monotonic_s: Callable[[], float] = time.monotonic
     pause_s: Callable[[float], None] = time.sleep
     await_s: Callable[[float], None] = time.sleep
+    give_way: Callable[[], None] = lambda: None
 
 
 class Deadline(NamedTuple):

@@ -308,4 +308,4 @@ def _envelopes(use: QueryParts, values: ValueOptions, registry_wait: WaitBudget)
     fields, *own = values
     as_bytes, events, raw_keys = own
     decoder = use.decoder(registry_wait, as_bytes=as_bytes, events=events, raw_keys=raw_keys)
-    return Envelopes(use.now_ms, fields, decoder)
+    return Envelopes(use.now_ms, fields, decoder, use.store.clock.give_way)

@@ -10,16 +10,19 @@ from typing import TYPE_CHECKING, NamedTuple
 from keylane.api.http import rendering
 from keylane.api.http.schemas import COUNT, FLAG, KEY, POSITION, VALUE, Schema, an_object
 from keylane.model.records import Answer
+from keylane.ports import Clock
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from keylane.formats.projection import Fields
     from keylane.model.records import HistoryEntry, Layout, Record, Watermark
     from keylane.query.decoding import ValueDecoder
     from keylane.query.multi_get import LaneRecords
 
-
+BYTES_OF_TURN = 64 * 1024
+"""Of values that are rendered before others have a turn: some milliseconds."""
+_ALONE = Clock()
 ROW_SCHEMA = Schema(
     "Row",
     {
@@ -57,12 +60,22 @@ class Envelopes:
 
     Documents are put together by hand: a page has up to a thousand of them, and json.dumps takes three times
     as long. What the records of a lane have in common is rendered once.
+
+    `give_way`: as of `Clock`. To find out whether values are JSON takes 30 ms for each megabyte of them.
     """
 
-    def __init__(self, now_ms: int, fields: Fields | None, decoder: ValueDecoder) -> None:
+    def __init__(
+        self,
+        now_ms: int,
+        fields: Fields | None,
+        decoder: ValueDecoder,
+        give_way: Callable[[], None] = _ALONE.give_way,
+    ) -> None:
         self.now_ms = now_ms
         self._fields = fields
         self.decoder = decoder
+        self._give_way = give_way
+        self._bytes_of_turn = 0
         self._common: dict[tuple[int, int, int], _LaneText] = {}
 
     def render_row(self, key: bytes, answer: Answer) -> str:
@@ -118,7 +131,7 @@ class Envelopes:
         layout, _, start, freshness, _, shows_keys = common
         fields, has_headers, documents = self._fields, layout.options.headers, []
         for record in records:
-            data, _, partition, offset, timestamp_ms, *_ = record
+            data, value, partition, offset, timestamp_ms, *_ = record
             shown = self.decoder.show_key(layout, data) if shows_keys else None
             if shown is not None:
                 key, key_format = shown, "json"
@@ -133,7 +146,15 @@ class Envelopes:
                 f'"timestamp": {timestamp_ms or "null"}, "key": {key}, "key_format": "{key_format}", '
                 f"{freshness}{headers}, {render_value(record, fields, picked)}}}"
             )
+            self._end_turn(value)
         return documents
+
+    def _end_turn(self, value: bytes) -> None:
+        """Give way where the values since the last turn, of which this is one, were large."""
+        self._bytes_of_turn += len(value)
+        if self._bytes_of_turn > BYTES_OF_TURN:
+            self._bytes_of_turn = 0
+            self._give_way()
 
     def render_entry(self, layout: Layout, entry: HistoryEntry) -> str:
         """Render a record of a history; a tombstone has `"deleted": true` instead of a value."""
@@ -146,7 +167,9 @@ class Envelopes:
             return f'{head}, "deleted": true}}'
         if layout.options.headers:
             head += f', "headers": {json.dumps(render_headers(entry.record))}'
-        value = render_value(self.decoder.decode_or_explain(layout, entry.record), self._fields)
+        decoded = self.decoder.decode_or_explain(layout, entry.record)
+        value = render_value(decoded, self._fields)
+        self._end_turn(decoded.value)
         return f"{head}, {value}}}"
 
     def _freshness(self, answer: Answer) -> str:

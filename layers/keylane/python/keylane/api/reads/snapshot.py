@@ -54,7 +54,7 @@ LANES = lane_range("lanes", "the numbers of the first and the last lane to read,
 SNAPSHOT: tuple[Parameter, ...] = (PREFIX, KEY_FORMAT, FIELDS, PARTIAL, LANES, CURSOR)
 SNAPSHOT_NAMES = frozenset(each.name for each in SNAPSHOT if each.place == QUERY)
 ROWS_AT_ONCE = 50
-"""Rows that are rendered before another request may run: within a millisecond."""
+"""Rows that are rendered before another request may run: within a millisecond, unless they are large."""
 _POSITION = struct.Struct(">QQI")
 """Of a cursor: generation, incarnation, number of the next lane. It is valid for any `lanes`."""
 
@@ -152,7 +152,8 @@ class SnapshotLines:
     def _rows(self, part: LaneRows, rows: Sequence[tuple[bytes, Record | None]]) -> bytes:
         request, layout = self._request, self._snapshot.layout
         decoder = self._reader.decoder(raw_keys=request.raw_keys)
-        envelopes = Envelopes(self._reader.store.clock.now_ms(), request.fields, decoder)
+        clock = self._reader.store.clock
+        envelopes = Envelopes(clock.now_ms(), request.fields, decoder, clock.give_way)
         partition, watermark = part.lane.partition, part.watermark
         lines = [
             _one_line(envelopes.render_row(key, Answer(layout, partition, record, watermark)))

@@ -188,7 +188,8 @@ def test_a_consumer_group_has_members_and_committed_offsets(held: Held, topic: s
     assert (bool(member.member_id), member.client_id, member.instance_id) == (True, "client", None)
     assert sorted(member.partitions) == [(topic, number) for number in range(3)]
     assert held.metadata.committed(group, deadline(IN_TIME_MS)) == {(topic, 1): 3, (topic, 2): 0}
-    assert held.metadata.describe_groups([], deadline(IN_TIME_MS)) == []
+    for others in ([], ["\0"], [f"{group}\0"], [f"{group}\0b", "\0"]):
+        assert held.metadata.describe_groups(others, deadline(IN_TIME_MS)) == []
 
 
 def test_ends_are_those_of_the_partitions_that_exist(held: Held, topic: str):

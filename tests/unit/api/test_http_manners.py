@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 import re
 import zlib
 from dataclasses import replace
@@ -21,6 +22,7 @@ from tests.support.builders import (
     problem_of,
 )
 
+from keylane.api.http import content_coding
 from keylane.api.http.content_coding import INFLATED_LIMIT_BYTES
 from keylane.api.http.http_date import http_date, parse_http_date
 from keylane.formats.json_text import MAX_NESTING
@@ -126,6 +128,24 @@ def test_a_body_that_is_not_what_its_coding_says_is_400(post: Ask, log: FakeLog,
     answer = post("/topics/t/keys/k", body, method="PUT", headers={"Content-Encoding": "gzip"})
     assert problem_of(answer) == (400, "bad-request", "Content-Encoding")
     assert not log.sent
+
+
+@pytest.mark.parametrize("step_bytes", [1, 7, 4096])
+def test_members_of_a_compressed_body_end_anywhere(monkeypatch: pytest.MonkeyPatch, step_bytes: int):
+    monkeypatch.setattr(content_coding, "_STEP_BYTES", step_bytes)
+    parts = [b"", random.Random(1).randbytes(9_000), b"a" * 9_000, b"", b"b"]
+    assert content_coding.inflate(b"".join(map(gzip.compress, parts)), "gzip") == b"".join(parts)
+
+
+def test_a_body_of_very_many_members_is_refused(post: Ask, log: FakeLog):
+    member = gzip.compress(b"")
+    headers = {"Content-Encoding": "gzip"}
+    for number, status in ((content_coding.MOST_MEMBERS, 201), (content_coding.MOST_MEMBERS + 1, 400)):
+        answer = post("/topics/t/keys/k", member * number, method="PUT", headers=headers)
+        assert answer["statusCode"] == status
+    assert problem_of(answer) == (400, "bad-request", "Content-Encoding")
+    assert "more than 10,000 gzip members" in answer["body"]
+    assert [record.value for record in log.sent] == [b""]
 
 
 def test_a_small_body_that_becomes_a_large_one_is_413(post: Ask, log: FakeLog):

@@ -37,6 +37,10 @@ def column(record: Record, kind: DataType | str, name: str = "value") -> Any:
     return batch.to_pylist()[0][name]
 
 
+HUGE = (Decimal("1E+999999999999"), Decimal("-1E+999999999999"), Decimal("1E-999999999999"))
+"""To make an int of the first takes hours."""
+
+
 @pytest.mark.parametrize(
     ("kind", "given", "expected"),
     [
@@ -74,6 +78,10 @@ def test_a_field_is_of_the_type_that_is_asked_for(kind: DataType | str, given: A
         ("integer", True, "another type"),
         ("integer", 1.5, "no integer"),
         ("integer", 2**31, "not in range|too large|out of|overflow"),
+        ("long", 2**63, "no integer of 64 bits"),
+        *(("long", number, "no integer of 64 bits") for number in HUGE),
+        *((DecimalType(3, 1), number, "Decimal|precision|decimal") for number in HUGE),
+        *(("timestamp", number, "large|infinity|range|timedelta") for number in HUGE[:2]),
         ("double", "x", "another type"),
         ("double", [], "another type"),
         ("boolean", 1, "another type"),

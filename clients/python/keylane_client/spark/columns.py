@@ -52,6 +52,7 @@ _ARROW: dict[type[DataType], pa.DataType] = {
     DateType: pa.date32(),
     TimestampType: pa.timestamp("us", tz="UTC"),
 }
+_LONGS = 2**63
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _KEYS, _NUMBERS = (StringType, BinaryType), (IntegerType, LongType)
 _OF_RECORD: dict[str, tuple[type[DataType], ...]] = {
@@ -242,8 +243,9 @@ def _nullable(kinds: tuple[type, ...], convert: Convert) -> Convert:
 
 
 def _integer_of(found: Any) -> int:
-    if found != int(found):
-        raise ValueError(f"it has {found}, which is no integer")
+    # First: of a Decimal with a large exponent `int` takes hours.
+    if not -_LONGS <= found < _LONGS or found != int(found):
+        raise ValueError(f"it has {_json(found)[:SHOWN]}, which is no integer of 64 bits")
     return int(found)
 
 

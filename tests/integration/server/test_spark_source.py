@@ -116,7 +116,11 @@ def test_columns_are_of_the_types_that_are_asked_for(
     ("condition", "asked", "keys"),
     [
         ("key LIKE 'EU/%' AND value.delay <= 75", ".delay=..75.00000000000001&prefix=EU%2F", ["EU/1"]),
-        ("value.left >= TIMESTAMP'2013-07-04 10:00:00'", ".left=2013-07-04T10:00:00Z..", ["US/1", "US/2"]),
+        (
+            "value.left >= TIMESTAMP'2013-07-04 10:00:00'",
+            ".left=2013-07-04T09:59:59.999999Z..",
+            ["US/1", "US/2"],
+        ),
         ("value.dest = 'OSL' OR value.late", "", ["EU/1", "US/1"]),
     ],
 )

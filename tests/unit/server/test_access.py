@@ -8,6 +8,7 @@ import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -247,12 +248,9 @@ def test_a_remembered_decision_is_one_of_its_route_and_topics_alone():
 
 def test_what_was_decided_on_a_jwt_is_recalled_with_its_rows_for_the_same_route_and_topic_alone():
     server = Server(policy(OWN | {"read": ["orders", "rates"]}))
-    route = "get_key"
 
     async def test(authorizer: TokenAuthorizer) -> None:
-        def recall(token: str, topic: str = "orders", route: str = route) -> Decision | None:
-            return recalled(authorizer, token, topic, route)
-
+        recall = partial(recalled, authorizer)
         token = KEY.token(claims())
         assert recall(token) is None
         decided = await authorizer.authorize(asked(token))

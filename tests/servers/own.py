@@ -160,6 +160,17 @@ def primary_and_replica(cluster: RedisCluster, slot: int) -> tuple[RedisNode, Re
     return by_port[primary.port], by_port[replica.port]
 
 
+def catch_up(primary: RedisNode, replica: RedisNode) -> None:
+    """Wait until the replica has all that its primary has written by now."""
+    written = int(primary.facts()["master_repl_offset"])
+
+    def has_it() -> bool:
+        facts = replica.facts()
+        return facts.get("master_link_status") == "up" and int(facts["slave_repl_offset"]) >= written
+
+    eventually(has_it)
+
+
 def suspend(*pids: int) -> None:
     """Stop processes, and return once they stand still: their threads may go on for a moment."""
     for pid in pids:

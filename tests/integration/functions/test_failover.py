@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 from tests.servers.own import (
+    catch_up,
     eventually,
     hanging,
     primary_and_replica,
@@ -87,6 +88,7 @@ def fail_over(servers: RedisCluster, slot: int) -> None:
 def lose(servers: RedisCluster, slot: int, write_what: Callable[[], Any]) -> Any:
     """Write what the replica has not got when it becomes the primary; return what the writing returned."""
     primary, replica = primary_and_replica(servers, slot)
+    catch_up(primary, replica)  # what was written before is not to be lost
     with hanging(replica):
         # What is in its socket it would read before it takes over.
         primary.command("CLIENT", "KILL", "TYPE", "replica")

@@ -11,6 +11,7 @@ import pytest
 from tests.servers.own import (
     CLOCK,
     PATIENCE_S,
+    catch_up,
     deadline,
     eventually,
     fill,
@@ -176,8 +177,7 @@ def test_no_second_write_is_let_through_while_the_primary_of_a_claim_fails_over(
     )
     print_of_request = b"f" * FINGERPRINT_BYTES
     token = store.claim(name, print_of_request).token
-    written = primary.facts()["master_repl_offset"]
-    eventually(lambda: int(replica.facts()["slave_repl_offset"]) >= int(written))
+    catch_up(primary, replica)
     primary.kill()
     refused = Counter[type]()
 

@@ -8,6 +8,6 @@ export function curlOf({ method, url, headers, body }, { hasToken, hasApiKey }) 
   if (hasToken) parts.push('-H "Authorization: Bearer $TOKEN"');
   if (hasApiKey) parts.push('-H "x-api-key: $API_KEY"');
   for (const [name, value] of Object.entries(headers)) parts.push(`-H ${quoted(`${name}: ${value}`)}`);
-  if (body) parts.push(`--data-binary ${quoted(body)}`);
+  if (body) parts.push(`--data-raw ${quoted(body)}`);
   return parts.join(" \\\n  ");
 }

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from keylane.config.login import read_login
 from keylane.config.table import SETTINGS
 from keylane.errors import KeylaneError
+from keylane.formats import json_text
+from keylane.formats.quick_json import is_surely_json
 from keylane.metrics.emf import EmfLog
 from keylane.metrics.meter import Meter
 from keylane.wiring.tracing import open_tracing
@@ -228,4 +230,5 @@ def build() -> ServerProcess:
     limit_allocator()
     sys.setswitchinterval(SWITCH_S)
     configure_logging()
+    json_text.ask_first(is_surely_json)
     return ServerProcess(ServerOptions.from_environment(os.environ), os.environ)

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from keylane.formats.json_text import MAX_NESTING, NestedTooDeeply, may_be_deep, members, parse_verbatim
+from keylane.formats.quick_json import is_surely_json
 from keylane.model.keys import KEY_LIMIT_BYTES
 from keylane_spark.engine.record_sql import AS_IT_IS, NO_JSON, OTHER, QUOTED, UNREAD
 from keylane_spark.rows.change_events import read_event
@@ -49,8 +50,6 @@ _BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 
 _LARGE_EXPONENT = re.compile(r"[eE][+-]?0*[1-9][0-9]{4}")
 """Of a number that no condition may take for a decimal."""
-
-_validate = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 class JsonColumn(NamedTuple):
@@ -225,13 +224,8 @@ def row_of(event: str | None) -> str | None:
 def _form_of(text: str | None) -> np.int8:
     if text is None:
         return NO_JSON
-    if not may_be_deep(text, 0, len(text)):
-        try:
-            _validate(text)
-        except (msgspec.MsgspecError, RecursionError):
-            pass
-        else:
-            return AS_IT_IS
+    if is_surely_json(text):
+        return AS_IT_IS
     try:
         parse_verbatim(text)
     except NestedTooDeeply:

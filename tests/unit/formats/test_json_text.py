@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from keylane.formats import json_text
 from keylane.formats.json_text import (
     MAX_NESTING,
     NestedTooDeeply,
+    ask_first,
     is_json,
     members,
     no_constant,
@@ -22,6 +24,7 @@ from keylane.formats.json_text import (
     parse_verbatim,
     why_not_json,
 )
+from keylane.formats.quick_json import is_surely_json
 
 DOCUMENTS: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -38,11 +41,71 @@ def is_parsed(text: str) -> bool:
     return True
 
 
+def nested(levels: int) -> str:
+    """An object of that many levels."""
+    return f'{{"a": {"[" * (levels - 1)}1{"]" * (levels - 1)}}}'
+
+
 @given(DOCUMENTS, st.integers(0, 40), st.sampled_from(["", " ", "}", "{", '"', ",", "1", "\n", "\\", "NaN"]))
 def test_a_text_is_json_where_python_parses_it_whatever_is_changed_in_it(document, at, change):
     text = json.dumps(document)
     for each in (text, text[:at] + change + text[at:], text[:at] + change + text[at + 1 :], text[:at]):
         assert is_json(each) == is_parsed(each)
+        assert is_parsed(each) or not is_surely_json(each)
+
+
+@pytest.mark.parametrize("is_raw", [True, False])
+@given(document=DOCUMENTS)
+def test_the_faster_parser_takes_what_has_no_odd_numbers_nor_halves_of_characters(
+    document: Any, is_raw: bool
+):
+    text = json.dumps(document, ensure_ascii=not is_raw)
+    if not any(token in text for token in ("NaN", "Infinity", "\\ud", "\\uD")):
+        assert is_surely_json(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *('{"a": 01}', "[1.]", "[.5]", "[-]", "[+1]", "[1e]", "[1e+]", "[0x1]", "[NaN]", "[-Infinity]"),
+        *("['a']", '["\t"]', '["\x00"]', '["\x1f"]', '["\\x"]', '["\\u12"]', '["\\u12g4"]', '["a'),
+        *(
+            "[1,]",
+            '{"a":1,}',
+            "{1:2}",
+            "[1]]",
+            "[1] 2",
+            "nul",
+            "truefalse",
+            "\ufeff[1]",
+            "[1]\x00",
+            "\xa0[1]",
+        ),
+        *("[1]//", "[1/**/]", "\x0b[1]", "[1]\x0c", "", " ", "\ud83d", '["\ud83d"', "[" * 400 + "]" * 399),
+    ],
+    ids=repr,
+)
+def test_the_faster_parser_takes_nothing_that_is_not_json(text: str):
+    assert not is_parsed(text)
+    assert not is_surely_json(text)
+
+
+@pytest.mark.parametrize(
+    "text", ['["\ud83d"]', nested(MAX_NESTING), nested(MAX_NESTING + 1), nested(100_000)], ids=len
+)
+def test_what_the_faster_parser_does_not_read_has_the_verdict_of_the_other(
+    text: str, monkeypatch: pytest.MonkeyPatch
+):
+    expected = is_json(text)
+    monkeypatch.setattr(json_text, "_accepts", None)
+    ask_first(is_surely_json)
+    assert is_json(text) == expected
+
+
+def test_a_text_that_the_first_parser_takes_is_not_read_again(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(json_text, "_accepts", None)
+    ask_first(lambda text: text == "no JSON")
+    assert [is_json(text) for text in ("no JSON", "nor this", "[1]")] == [True, False, True]
 
 
 @pytest.mark.parametrize("text", ['{"a":}', "{", "{}{}", '{"a":1', "{,}", '{"a":{"b":}}', "", "[", "{} x"])
@@ -53,11 +116,6 @@ def test_what_ends_too_early_or_goes_on_is_not_json(text: str):
 def test_numbers_of_any_length_and_space_around_are_json():
     assert is_json(f'{{"a": {"9" * 10_000}}}')
     assert is_json(' {"a": 1e999} \n')
-
-
-def nested(levels: int) -> str:
-    """An object of that many levels."""
-    return f'{{"a": {"[" * (levels - 1)}1{"]" * (levels - 1)}}}'
 
 
 READERS = [

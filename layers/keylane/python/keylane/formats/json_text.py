@@ -7,7 +7,7 @@ own limit stops C's parser before the stack ends, but it depends on who calls; t
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 MAX_NESTING = 500
@@ -181,10 +181,19 @@ def may_be_deep(text: str, begin: int, end: int, depth: int = 0) -> bool:
 _json = json.JSONDecoder(parse_float=len, parse_int=len, parse_constant=no_constant)
 _scan_once = _json.scan_once  # type: ignore[attr-defined]
 """What `raw_decode` calls and adds half of its time to; it is not documented. A test finds its absence."""
+_accepts: Callable[[str], bool] | None = None
+
+
+def ask_first(accepts: Callable[[str], bool]) -> None:
+    """Have `is_json` ask a faster parser first: it may refuse what is JSON, and accepts nothing else."""
+    global _accepts  # noqa: PLW0603 - of the process, which has the time to import such a parser, or has not
+    _accepts = accepts
 
 
 def is_json(text: str) -> bool:
     """Whether the text is valid JSON, nested no deeper than MAX_NESTING."""
+    if _accepts is not None and _accepts(text):
+        return True
     try:
         _check_nesting(_decode(_json, text), text, 0, len(text))
     except (ValueError, RecursionError):

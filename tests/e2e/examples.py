@@ -94,7 +94,12 @@ EXAMPLES = {
     "push": Example(
         "POST",
         "/push",
-        **_json({"records": [{"topic": "flights", "key": "N14228", "data": "1"}], "wait_for_send": True}),
+        **_json(
+            {
+                "records": [{"topic": "flights", "key": "N14228", "data": json.dumps(FLIGHT)}],
+                "wait_for_send": True,
+            }
+        ),
     ),
     "post_records": Example(
         "POST",

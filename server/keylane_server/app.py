@@ -36,7 +36,7 @@ from keylane_server.pages import PROBES
 from keylane_server.received import ReceivedRequest, new_request_id
 from keylane_server.refusals import ServerStops
 from keylane_server.replies import ReplyBudget, RequestReplies
-from keylane_server.sending import Outbox, is_direct
+from keylane_server.sending import DIRECT_BYTES, Outbox, is_direct
 from keylane_server.sites import OwnSites
 from keylane_server.streamed_bodies import StreamedBody, Turns
 from keylane_server.streams import EventStream
@@ -364,7 +364,8 @@ class ServerApp:
     ) -> None:
         # Its text need not stay for as long as the client takes to read the bytes.
         body, response.body = response.body, None
-        if isinstance(body, str):
+        # A large one is encoded piece by piece, where its bytes are as many as its characters.
+        if isinstance(body, str) and (len(body) <= DIRECT_BYTES or not body.isascii()):
             body = body.encode("utf-8", "surrogatepass")
         headers = response.headers
         if "Content-Type" not in headers and response.status_code != _NO_CONTENT:
@@ -378,9 +379,9 @@ class ServerApp:
             await self._send_response(scope, receive, send, self._refused(error, request_id), request_id)
 
     async def _send_whole(
-        self, scope: Scope, receive: Receive, send: Send, start: dict[str, Any], body: bytes
+        self, scope: Scope, receive: Receive, send: Send, start: dict[str, Any], body: bytes | str
     ) -> None:
-        """Send an answer, in pieces where it is large. Raises Overloaded."""
+        """Send an answer, in pieces where it is large: its bytes, or ASCII. Raises Overloaded."""
         if is_direct(body, scope):
             await send(start)
             await send({"type": "http.response.body", "body": body})

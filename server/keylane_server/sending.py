@@ -81,9 +81,9 @@ class Outbox:
         _take(self._of_address, client[0], size_bytes)
 
     async def send(
-        self, send: Send, receive: Receive, scope: dict[str, Any], start: dict[str, Any], body: bytes
+        self, send: Send, receive: Receive, scope: dict[str, Any], start: dict[str, Any], body: bytes | str
     ) -> None:
-        """Send an answer in pieces. Raises Overloaded before anything is sent."""
+        """Send an answer, which is bytes or ASCII, in pieces. Raises Overloaded before anything is sent."""
         client = scope["client"] or ("", 0)
         self.hold(client, len(body))
         sending = _PiecewiseAnswer(send, scope["http_version"] == HTTP_2)
@@ -107,8 +107,10 @@ class Outbox:
             shut_down(max(stalled, key=self._stalled.__getitem__))
 
 
-def is_direct(body: bytes, scope: dict[str, Any]) -> bool:
-    """Return whether an answer is so small that it is given to granian whole."""
+def is_direct(body: bytes | str, scope: dict[str, Any]) -> bool:
+    """Return whether an answer is so small that it is given to granian whole. A text is not."""
+    if isinstance(body, str):
+        return False
     size = len(body)
     return size <= DIRECT_BYTES_2 or (size <= DIRECT_BYTES and scope["http_version"] != HTTP_2)
 
@@ -122,7 +124,7 @@ class _PiecewiseAnswer:
         self._is_late = False
         self._task: asyncio.Task[Any] | None = None
 
-    async def run(self, start: dict[str, Any], body: bytes, limits: Any) -> bool:
+    async def run(self, start: dict[str, Any], body: bytes | str, limits: Any) -> bool:
         """Return whether all of it was read in time."""
         self._task = asyncio.current_task()
         begun_s = time.monotonic()
@@ -132,7 +134,8 @@ class _PiecewiseAnswer:
             for at in range(0, len(body), size):
                 left_s = begun_s + PIECE_S + at / LEAST_BYTES_PER_S - time.monotonic()
                 limits.begin(self, min(PIECE_S, left_s))
-                await self._send(_piece(body[at : at + size]))
+                piece = body[at : at + size]
+                await self._send(_piece(piece.encode() if isinstance(piece, str) else piece))
             limits.begin(self, PIECE_S)
             for _ in range(QUEUED):
                 await self._send(_piece(b""))

@@ -67,10 +67,29 @@ def render_fresh(body: str, freshness: FreshnessFields, more: dict[str, Any] | N
 
     `more`: fields between the two.
     """
+    return render_rows([body], freshness, more, before="", behind="")
+
+
+def render_rows(
+    rows: list[str],
+    freshness: FreshnessFields,
+    more: dict[str, Any] | None = None,
+    *,
+    before: str = '"records": [',
+    behind: str = "]",
+) -> Response[str]:
+    """As `render_fresh`, of the JSON texts of rows, and of what is before and behind all of them.
+
+    They are joined once, and `rows` is used up: a page may have 32 MiB, and to copy it holds up all others.
+    """
     last = json.dumps((more or {}) | freshness.fields)[1:-1]
+    start, end = f"{{{before}", f"{behind}, {last}}}"
+    if rows:
+        rows[0] = start + rows[0]
+        rows[-1] += end
     known = {header: freshness.fields[name] for name, header in _HEADERS.items() if name in freshness.fields}
     response = _response(
-        f"{{{body}, {last}}}", {header: json.dumps(value) for header, value in known.items()}
+        ", ".join(rows or [start + end]), {header: json.dumps(value) for header, value in known.items()}
     )
     response.ages = freshness.ages
     return response

@@ -31,7 +31,7 @@ from keylane.api.http.common_parameters import (
     parse_terms,
     parse_value_options,
 )
-from keylane.api.http.json_response import freshness_of_lanes, render_fresh
+from keylane.api.http.json_response import freshness_of_lanes, render_fresh, render_rows
 from keylane.api.http.parameters import FIELD_CHARACTERS, QUERY, Parameter, switch, text
 from keylane.api.http.preferences import PREFER, bounded_wait_ms, preferred_wait_ms
 from keylane.api.http.request import Request, topic_of
@@ -157,10 +157,10 @@ FOUND_SCHEMA = Schema.of(
 
 def render_found(page: FindPage, request: FindRequest, envelopes: Envelopes) -> Response[str]:
     """Render a page: `{"records": [...], "scanned": 120, ...}`, with `next` where more may follow."""
-    records = ", ".join([envelopes.render_row(key, answer) for key, answer in page.rows])
+    records = [envelopes.render_row(key, answer) for key, answer in page.rows]
     next_page = cursors.render_next(request.topic, request.bounds, page.next_after)
     freshness = freshness_of_lanes(page.watermarks, envelopes.now_ms)
-    return render_fresh(f'"records": [{records}], "scanned": {page.scanned}', freshness, next_page)
+    return render_rows(records, freshness, next_page, behind=f'], "scanned": {page.scanned}')
 
 
 def render_found_count(found: FindCount, request: FindRequest, now_ms: int) -> Response[str]:

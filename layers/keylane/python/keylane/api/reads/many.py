@@ -15,7 +15,7 @@ from keylane.api.http.common_parameters import (
     parse_terms,
     parse_value_options,
 )
-from keylane.api.http.json_response import freshness_of_lanes, freshness_of_topics, render_fresh
+from keylane.api.http.json_response import freshness_of_lanes, freshness_of_topics, render_rows
 from keylane.api.http.parameters import Parameter, switch, text
 from keylane.api.http.request import Request, topic_name, topic_of
 from keylane.api.http.response import Response
@@ -135,14 +135,13 @@ def render_many(
     rows: dict[bytes, str] = {}
     for lane in found:
         rows.update(zip(lane.keys, envelopes.render_lane(lane), strict=True))
-    records = ", ".join([rows[key] for key in keys])
-    return render_fresh(f'"records": [{records}]', freshness_of_lanes(watermarks, envelopes.now_ms))
+    return render_rows([rows[key] for key in keys], freshness_of_lanes(watermarks, envelopes.now_ms))
 
 
 def render_found(found: Iterable[Found], watermarks: Watermarks, envelopes: Envelopes) -> Response[str]:
     """As `render_many`, of keys that may be under several keys of records."""
-    records = ", ".join([envelopes.render_row(key, answer) for key, answer in found])
-    return render_fresh(f'"records": [{records}]', freshness_of_lanes(watermarks, envelopes.now_ms))
+    records = [envelopes.render_row(key, answer) for key, answer in found]
+    return render_rows(records, freshness_of_lanes(watermarks, envelopes.now_ms))
 
 
 JOINED_SCHEMA = Schema.of(
@@ -170,5 +169,6 @@ def render_join(found: Sequence[Found], envelopes: Envelopes) -> Response[str]:
         f"{json.dumps(answer.layout.topic)}: {envelopes.render_row(key, answer)}" for key, answer in found
     ]
     key, first = found[0]
-    body = f'{envelopes.render_key(first.layout, key)}, "records": {{{", ".join(records)}}}'
-    return render_fresh(body, freshness_of_topics([answer for _, answer in found], envelopes.now_ms))
+    before = f'{envelopes.render_key(first.layout, key)}, "records": {{'
+    freshness = freshness_of_topics([answer for _, answer in found], envelopes.now_ms)
+    return render_rows(records, freshness, before=before, behind="}")

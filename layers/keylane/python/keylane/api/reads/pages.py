@@ -18,7 +18,7 @@ from keylane.api.http.common_parameters import (
     parse_terms,
     parse_value_options,
 )
-from keylane.api.http.json_response import freshness_of_lanes, render_fresh
+from keylane.api.http.json_response import freshness_of_lanes, render_rows
 from keylane.api.http.parameters import Parameter, moment, switch, text
 from keylane.api.http.request import Request, topic_of
 from keylane.api.http.response import Response
@@ -151,10 +151,10 @@ def render_range(page: RangePage, request: RangeRequest, envelopes: Envelopes) -
     A row whose history is too short for `as_of` has `"history_too_short": true` and `since_ms` alone.
     """
     layout = page.watermarks.layout
-    records = ", ".join([_render_row(layout, key, found, envelopes) for key, found in page.rows])
+    records = [_render_row(layout, key, found, envelopes) for key, found in page.rows]
     next_page = cursors.render_next(request.topic, request.bounds, page.next_after)
     freshness = freshness_of_lanes(page.watermarks, envelopes.now_ms)
-    return render_fresh(f'"records": [{records}]', freshness, next_page)
+    return render_rows(records, freshness, next_page)
 
 
 def _render_row(
@@ -186,7 +186,8 @@ def render_history(page: HistoryPage, request: HistoryRequest, envelopes: Envelo
     A record has position, timestamp and value as in an envelope, a tombstone `"deleted": true` instead.
     """
     layout = page.watermarks.layout
-    records = ", ".join([envelopes.render_entry(layout, entry) for entry in page.entries])
-    body = f'{envelopes.render_key(layout, request.key)}, "records": [{records}]'
+    records = [envelopes.render_entry(layout, entry) for entry in page.entries]
     next_page = cursors.render_next(request.topic, request.bounds, page.next_after)
-    return render_fresh(body, freshness_of_lanes(page.watermarks, envelopes.now_ms), next_page)
+    freshness = freshness_of_lanes(page.watermarks, envelopes.now_ms)
+    before = f'{envelopes.render_key(layout, request.key)}, "records": ['
+    return render_rows(records, freshness, next_page, before=before)

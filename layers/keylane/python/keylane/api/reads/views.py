@@ -27,7 +27,7 @@ from keylane.api.http.common_parameters import (
     parse_key,
     parse_terms,
 )
-from keylane.api.http.json_response import freshness_of_lanes, render_fresh, render_json
+from keylane.api.http.json_response import freshness_of_lanes, render_rows, render_json
 from keylane.api.http.parameters import Parameter, moment, switch, text
 from keylane.api.http.request import Request, topic_of
 from keylane.api.http.response import Response
@@ -142,13 +142,13 @@ WINDOWS_SCHEMA = Schema.of(
 
 def render_windows(page: WindowPage, request: WindowsRequest, now_ms: int) -> Response[str]:
     """Render a page of windows; `next` is there unless it is the last page."""
-    rows = ", ".join([_render_window(window) for window in page.rows])
+    rows = [_render_window(window) for window in page.rows]
     more: dict[str, Any] = dict(cursors.render_next(request.scan.state_name, request.bounds, page.next_after))
     more |= _event_time(each.newest_timestamp_ms for each in page.watermarks.by_lane.values())
     freshness = freshness_of_lanes(page.watermarks, now_ms)
     # The number of a lane's commits is of no use to clients; the event time that they reach is.
     del freshness.fields["watermarks"]
-    return render_fresh(f'"windows": [{rows}]', freshness, more)
+    return render_rows(rows, freshness, more, before='"windows": [')
 
 
 def _render_window(window: Window) -> str:

@@ -25,6 +25,7 @@ from keylane_server.metrics import ServerMetrics
 LIVE, READY, METRICS, CONSOLE = "/health/live", "/health/ready", "/metrics", "/console"
 DOCS, OPENAPI = "/docs", "/openapi.json"
 LOGIN = "/console/login.json"
+INDEX = "index.html"
 PROBES = frozenset({LIVE, READY})
 _OK, _UNAVAILABLE = 200, 503
 _TYPES = {
@@ -73,6 +74,8 @@ class OwnPages:
         self.is_ready = True
         self._flush = flush
         self._console = console
+        self._files: dict[str, OwnPage] = {}
+        """The console's: strangers ask for them, and to read a file holds up the loop."""
         self._policy = _policy_for(())
         self._login = b"{}"
         self._pages: dict[str, MakePage] = {
@@ -100,7 +103,12 @@ class OwnPages:
 
     async def _console_page(self, path: str, _: str) -> OwnPage:
         assert self._console is not None  # noqa: S101 - for the type checker: `find` has looked
-        found = serve_console(self._console, path)
+        name = path.removeprefix(f"{CONSOLE}/") or INDEX
+        found = self._files.get(name)
+        if found is None:
+            found = serve_console(self._console, path)
+            if found.status == _OK and _NAME.fullmatch(name):  # it is not ././index.html
+                self._files[name] = found
         return found._replace(headers={**found.headers, **self._policy})
 
     async def _show_login(self, _: str) -> OwnPage:
@@ -127,7 +135,7 @@ def serve_console(folder: Path, path: str) -> OwnPage:
     """Return the file of the console's folder at a path for which `is_console` holds."""
     if path == CONSOLE:
         return _moved("console/")
-    file = folder / (path.removeprefix(f"{CONSOLE}/") or "index.html")
+    file = folder / (path.removeprefix(f"{CONSOLE}/") or INDEX)
     # A name without a slash or a leading dot: no path leads out of the folder.
     if not _NAME.fullmatch(file.name) or file.parent != folder or not file.is_file():
         headers = {**CONSOLE_HEADERS, "Content-Type": "text/plain; charset=utf-8"}

@@ -181,6 +181,7 @@ BOUNDS = {
     "keylane_server.lines:LineBodies._bodies": "MOST_SNAPSHOTS",
     "keylane_server.metrics:ServerMetrics._metrics": FIXED,
     "keylane_server.metrics:ServerMetrics._refusals": "statuses",
+    "keylane_server.pages:OwnPages._files": "the console's folder",
     "keylane_server.received:ReceivedRequest.last": REQUEST,
     "keylane_server.received:_NO_QUERY": "nothing is added",
     "keylane_server.redis.shared_cluster:SharedCluster._connecting": CLUSTER,

@@ -86,6 +86,19 @@ def test_the_document_is_served_and_without_the_console_neither_is():
     assert pages_of(FOLDER).find("/docs/index.html") is None
 
 
+def test_a_file_is_read_once_by_whatever_path_it_is_asked_for(tmp_path):
+    (tmp_path / "index.html").write_text("first", encoding="utf-8")
+    pages = pages_of(tmp_path)
+    paths = ("/console/", "/console/index.html")
+    ask = lambda path: asyncio.run(pages.find(path)("")).body  # noqa: E731
+    assert [ask(path) for path in paths] == [b"first"] * 2
+    (tmp_path / "index.html").write_text("second", encoding="utf-8")
+    assert [ask(path) for path in paths] == [b"first"] * 2
+    assert asyncio.run(pages.find("/console/none.html")("")).status == 404
+    assert [ask("/console/" + "./" * number + "index.html") for number in range(1, 4)] == [b"second"] * 3
+    assert set(pages._files) == {"index.html"}
+
+
 def pages_of(console):
     return OwnPages(metrics=None, flush=lambda: None, console=console)
 

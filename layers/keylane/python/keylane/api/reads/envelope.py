@@ -61,7 +61,7 @@ class Envelopes:
     Documents are put together by hand: a page has up to a thousand of them, and json.dumps takes three times
     as long. What the records of a lane have in common is rendered once.
 
-    `give_way`: as of `Clock`. To find out whether values are JSON takes 30 ms for each megabyte of them.
+    `give_way`: as of `Clock`. To decode a megabyte of values, or to choose their fields, takes up to 30 ms.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ from keylane.api.http.common_parameters import (
     parse_key,
     parse_terms,
 )
-from keylane.api.http.json_response import freshness_of_lanes, render_rows, render_json
+from keylane.api.http.json_response import freshness_of_lanes, render_json, render_rows
 from keylane.api.http.parameters import Parameter, moment, switch, text
 from keylane.api.http.request import Request, topic_of
 from keylane.api.http.response import Response

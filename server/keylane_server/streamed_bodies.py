@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 
 PIECE_BYTES = 32 * 1024
 """What is given to a client at a time. granian keeps some pieces for one that reads nothing."""
-PIECES_OF_TICK = 16
+PIECES_OF_TICK = 4
 """How many pieces of all clients are given to granian in one tick of the loop."""
 SEND_TIMEOUT_S = 60.0
 """How long a client may read nothing while there is something to read."""

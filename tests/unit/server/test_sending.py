@@ -58,12 +58,13 @@ def outbox(monkeypatch: pytest.MonkeyPatch, piece_s: float = 20.0) -> Outbox:
     return Outbox(AdmissionControl(Limits(sending_bytes=LIMIT)))
 
 
+@pytest.mark.parametrize("body", [BODY, BODY.decode()], ids=["bytes", "ASCII"])
 @pytest.mark.parametrize("version", ["1.1", "2"])
 async def test_an_answer_that_is_read_is_whole_and_nothing_of_it_is_counted_afterwards(
-    version: str, monkeypatch: pytest.MonkeyPatch
+    version: str, body: bytes | str, monkeypatch: pytest.MonkeyPatch
 ):
     found, wire, begun = outbox(monkeypatch), Wire(), start()
-    await found.send(wire.send, wire.receive, scope(version), begun, BODY)
+    await found.send(wire.send, wire.receive, scope(version), begun, body)
     assert (wire.body, found.waiting_bytes) == (BODY, 0)
     assert begun["headers"] == [(b"content-length", b"90000")]
     assert [message.get("more_body", False) for message in wire.sent[1:]][-2:] == [True, False]

@@ -71,6 +71,9 @@ if TYPE_CHECKING:
 SERVICE = "keylane-job"
 """The job's name in spans, unless OTEL_SERVICE_NAME has another."""
 LOOK_S = 1.0
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_forking = threading.local()
+"""Of each thread that forks: its `mask` of signals."""
 _SERVED, _STOPPED, _REFUSED = "served", "stopped before it had begun", "refused"
 """What becomes of a job until the process is to end, or reads its file again."""
 
@@ -85,10 +88,20 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
     return until_ended(given.config, environment, signals)
 
 
+def _hold_signals() -> None:
+    """Have a signal wait until the fork is over: one that meets the new process before that is lost."""
+    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+
+
+def _let_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+
+
 def _forget_handlers() -> None:
     """A process that a transform forks ends by a signal: pools of processes wait for that."""
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in _SIGNALS:
         signal.signal(number, signal.SIG_DFL)
+    _let_signals()
 
 
 def _do_each(asked: SimpleQueue[Callable[[], None]]) -> NoReturn:
@@ -113,7 +126,9 @@ class Signals:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: asked.put(self.end))
         signal.signal(signal.SIGHUP, lambda *_: asked.put(self.read_again))
-        os.register_at_fork(after_in_child=_forget_handlers)
+        os.register_at_fork(
+            before=_hold_signals, after_in_parent=_let_signals, after_in_child=_forget_handlers
+        )
         threading.Thread(target=_do_each, args=(asked,), name="signals", daemon=True).start()
 
     def end(self) -> None:

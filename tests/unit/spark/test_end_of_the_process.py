@@ -80,3 +80,37 @@ def test_a_pool_of_processes_in_a_transform_ends():
         [sys.executable, "-c", POOL], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout) == (0, "[1, 2]\nended\n")
+
+
+FORKED = """
+import os, signal, threading, time
+from keylane_spark import __main__ as job
+
+os.register_at_fork(after_in_child=lambda: time.sleep(2))
+
+def transform():
+    child = os.fork()
+    if child == 0:
+        time.sleep(1000)
+    os.kill(child, signal.SIGTERM)
+    print(os.WTERMSIG(os.waitpid(child, 0)[1]), *signal.pthread_sigmask(signal.SIG_BLOCK, ()), flush=True)
+
+def until_ended(*_):
+    thread = threading.Thread(target=transform)
+    thread.start()
+    thread.join()
+    held = os.popen("grep SigBlk /proc/self/status").read().split()[1]
+    print(int(held, 16))
+    return 0
+
+job.until_ended = until_ended
+job.run([])
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_a_process_that_is_ended_while_it_is_forked_ends_and_no_signal_stays_blocked():
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout.split()) == (0, ["15", "0"]), done.stderr

@@ -74,11 +74,15 @@ def find_process(pid_file: Path) -> psutil.Process | None:
 
 
 def has_ended(process: psutil.Process) -> bool:
-    """Return whether `process` has ended; a zombie counts as ended."""
+    """Return whether `process` has ended.
+
+    A zombie has, once all its threads have ended: until then they have its ports.
+    """
     with contextlib.suppress(psutil.TimeoutExpired):
         process.wait(0)  # reaps it if it is a child of this process
     try:
-        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+        is_zombie = process.status() == psutil.STATUS_ZOMBIE
+        return not process.is_running() or (is_zombie and int(process.num_threads()) <= 1)
     except psutil.NoSuchProcess:
         return True
 

@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from keylane_local.errors import PartFailed
+from keylane_local.process.ports import is_free
 from keylane_local.process.processes import find_process, has_ended, tail, wait_until
 from keylane_local.process.program import Program
 from keylane_local.stack.parts import SparkJob
@@ -201,3 +202,28 @@ def test_the_guard_stops_programs_when_their_starter_is_killed(program, tmp_path
         assert one.running
         watched.kill()
     assert wait_until(lambda: not one.running, 60)
+
+
+FIRST_THREAD_GONE = """
+import ctypes, socket, threading, time
+listening = socket.create_server(("127.0.0.1", 0))
+print(listening.getsockname()[1], flush=True)
+threading.Thread(target=time.sleep, args=(1000,)).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="another system shows it otherwise")
+def test_a_process_of_which_a_thread_still_has_its_port_has_not_ended():
+    with subprocess.Popen([sys.executable, "-c", FIRST_THREAD_GONE], stdout=subprocess.PIPE) as started:
+        assert started.stdout
+        port = int(started.stdout.readline())
+        process = psutil.Process(started.pid)
+        try:
+            assert wait_until(lambda: process.status() == psutil.STATUS_ZOMBIE, 20)
+            assert not has_ended(process)
+            assert not is_free(port)
+        finally:
+            started.kill()
+        assert wait_until(lambda: has_ended(process), 20)
+        assert is_free(port)

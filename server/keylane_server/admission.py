@@ -127,13 +127,17 @@ def shared_pause_s(pause_s: float, waiting: int) -> float:
 
 
 class ReadPlace:
-    """The place of one read that runs, which it gives to others once it waits. `leave` follows."""
+    """The place of one read that runs, which it gives to others once it waits. `leave` follows.
 
-    __slots__ = ("_admission", "_is_waiting")
+    `has_paused`: it has waited for what others do, so that what was decided before may no longer count.
+    """
+
+    __slots__ = ("_admission", "_is_waiting", "has_paused")
 
     def __init__(self, admission: "AdmissionControl") -> None:
         self._admission = admission
         self._is_waiting = False
+        self.has_paused = False
 
     def give(self, pause_s: float) -> float:
         """Give the place to others: the read waits, as one of `long_polls` at most. Raises WaitRefused.
@@ -147,6 +151,7 @@ class ReadPlace:
             admission.waiting += 1
             self._is_waiting = True
             admission.reads.leave()
+        self.has_paused |= pause_s > 0  # else it writes
         return shared_pause_s(pause_s, admission.waiting)
 
     def leave(self) -> None:

@@ -44,6 +44,7 @@ from keylane_server.streams import EventStream
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from keylane.access.policy import Policy
     from keylane.api.http.request import Request
     from keylane.api.http.response import Response
     from keylane_server.access import TokenAuthorizer
@@ -253,20 +254,16 @@ class ServerApp:
         receive: Receive,
         replies: RequestReplies | None,
     ) -> Response[Any]:
-        """Answer a request that waits for a change; a stream keeps its place.
-
-        Meanwhile another policy may have come: what it does not permit is not answered.
-        """
-        admission, authorizer = self._admission, self._authorizer
+        """Answer a request that waits for a change; a stream keeps its place."""
+        admission, policy = self._admission, self._policy
         admission.enter_long_poll()
-        policy = authorizer.policy if authorizer else None
         is_streaming = False
         try:
             bounds = RequestBounds(admission.pause_long_poll_s, replies)
             response = await self._begin(request, complete, receive, bounds)
             is_streaming = isinstance(response.body, StreamedBody)
-            if authorizer and not is_streaming and authorizer.policy is not policy:
-                authorizer.authorize_again(request)
+            if not is_streaming:
+                self._authorize_again(request, policy)
         finally:
             if not is_streaming:
                 admission.leave_long_poll()
@@ -281,15 +278,27 @@ class ServerApp:
     ) -> Response[Any]:
         """Answer a read, which gives its place to others where it waits, or a write."""
         admission, is_write = self._admission, request.target.function == PRODUCE
-        places = admission.writes if is_write else admission.reads
+        places, policy = admission.writes if is_write else admission.reads, self._policy
         if not places.enter_at_once():
             await places.enter()
         read = None if is_write else ReadPlace(admission)
         try:
             bounds = RequestBounds(read.give if read else None, replies)
-            return await self._begin(request, complete, receive, bounds)
+            response = await self._begin(request, complete, receive, bounds)
+            if read is not None and read.has_paused:
+                self._authorize_again(request, policy)
         finally:
             (read or places).leave()
+        return response
+
+    @property
+    def _policy(self) -> Policy | None:
+        return self._authorizer.policy if self._authorizer is not None else None
+
+    def _authorize_again(self, request: ReceivedRequest, policy: Policy | None) -> None:
+        """Refuse what another policy, which has come while the request waited, does not permit."""
+        if self._authorizer is not None and self._authorizer.policy is not policy:
+            self._authorizer.authorize_again(request)
 
     async def _refuse(
         self, error: Exception, request_id: str, body: Body | None, receive: Receive

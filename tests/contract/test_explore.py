@@ -47,7 +47,9 @@ class Held:
 
     def read(self, topic: str, partition: int = 1, **wanted):
         asked = {"offset": 0, "end": 5, "limit": 100, "max_bytes": 1 << 20} | wanted
-        return self.reader.read(LogRange(topic, partition, **asked), deadline(IN_TIME_MS))
+        max_bytes = asked.pop("max_bytes")
+        [batch] = self.reader.read([LogRange(topic, partition, **asked)], max_bytes, deadline(IN_TIME_MS))
+        return batch
 
     def offset(self, topic: str, at: str | int, isolation: str = READ_COMMITTED) -> int | None:
         (found,) = self.reader.offsets(topic, 1, (at,), isolation, deadline(IN_TIME_MS))
@@ -253,6 +255,36 @@ def test_no_more_bytes_are_given_than_are_asked_for_but_one_record_is(held: Held
     assert (batch.records, batch.next_offset) == (RECORDS[3:4], 4)
 
 
+def test_several_partitions_are_read_at_once(held: Held):
+    name = a_topic()
+    held.create(name, 4)
+    written = {0: RECORDS[:2], 1: (), 2: RECORDS[:4], 3: RECORDS[:1]}
+    for partition, records in written.items():
+        held.write(name, partition, records)
+    wanted = [LogRange(name, partition, 0, end, 3) for partition, end in {2: 100, 0: 2, 1: 9, 3: 1}.items()]
+    for _ in range(3):
+        found = held.reader.read(wanted, 1 << 20, deadline(IN_TIME_MS))
+        assert [each.records for each in found] == [RECORDS[:3], RECORDS[:2], (), RECORDS[:1]]
+        assert [each.next_offset for each in found] == [3, 2, 0, 1]
+
+
+def test_all_partitions_together_have_no_more_bytes_than_are_asked_for(held: Held):
+    name = a_topic()
+    held.create(name, 3)
+    for partition in range(3):
+        held.write(name, partition, RECORDS)
+    offsets, read = dict.fromkeys(range(3), 0), 0
+    while read < 3 * len(RECORDS):
+        wanted = [LogRange(name, each, offset, 5, 100) for each, offset in offsets.items() if offset < 5]
+        found = held.reader.read(wanted, 1_010, deadline(IN_TIME_MS))
+        records = [record for each in found for record in each.records]
+        assert 1 <= len(records) < 2 * len(RECORDS)
+        assert sum(len(each.key or b"") + len(each.value or b"") for each in records) <= 1_010
+        offsets |= {each.partition: batch.next_offset for each, batch in zip(wanted, found, strict=True)}
+        read += len(records)
+    assert offsets == dict.fromkeys(range(3), 5)
+
+
 def test_offsets_are_found_by_place_and_time(held: Held, topic: str):
     assert [held.offset(topic, at) for at in (EARLIEST, LATEST)] == [0, 5]
     assert held.offset(topic, LATEST, READ_UNCOMMITTED) == 5
@@ -276,5 +308,5 @@ def test_deadline_that_is_over_is_log_unavailable(held: Held, topic: str):
     with pytest.raises(LogUnavailable):
         held.reader.offsets(topic, 1, (LATEST,), READ_COMMITTED, over)
     with pytest.raises(LogUnavailable):
-        held.reader.read(LogRange(topic, 1, 0, 5, 10, 100), over)
+        held.reader.read([LogRange(topic, 1, 0, 5, 10)], 100, over)
     assert held.read(topic).records == RECORDS

@@ -305,7 +305,7 @@ class FakeIdempotencyStore:
 class FakePartition:
     """Records by offset, in order; `aborted` are seen by readers of uncommitted records alone.
 
-    `high` is the next offset, `stable` that of the first open transaction.
+    `high` is the next offset, `stable` that of the first open transaction. Without a leader nothing is read.
     """
 
     records: list[LogRecord] = field(default_factory=list)
@@ -313,10 +313,11 @@ class FakePartition:
     low: int = 0
     high: int = 0
     stable: int | None = None
+    has_leader: bool = True
 
     def add(self, *records: LogRecord) -> None:
         self.records += records
-        self.high = max(self.high, *(record.offset + 1 for record in records))
+        self.high = max([self.high, *(record.offset + 1 for record in records)])
 
     def seen(self, isolation: str) -> list[LogRecord]:
         if isolation == READ_UNCOMMITTED:
@@ -434,26 +435,37 @@ class FakeKafka:
         self._answer(deadline)
         return self.logs[topic][partition].low
 
-    def read(self, wanted: LogRange, deadline: Deadline) -> LogBatch:
-        self.reads.append(wanted)
+    def read(self, wanted: Sequence[LogRange], max_bytes: int, deadline: Deadline) -> list[LogBatch]:
+        self.reads += wanted
         self.before_read()
         self._answer(deadline)
-        log = self.logs[wanted.topic][wanted.partition]
-        if not log.low <= wanted.offset <= log.high:
-            raise OffsetOutOfRange(wanted.topic, wanted.partition, wanted.offset, log.low, log.high)
-        records: list[LogRecord] = []
-        size_bytes = 0
-        for record in log.seen(wanted.isolation):
-            if not wanted.offset <= record.offset < wanted.end:
-                continue
-            size_bytes += len(record.key or b"") + len(record.value or b"")
-            size_bytes += sum(len(name) + len(value or b"") for name, value in record.headers or ())
-            if len(records) == wanted.limit or (records and size_bytes > wanted.max_bytes):
-                return LogBatch(tuple(records), records[-1].offset + 1)
-            records.append(record)
-        if len(records) == wanted.limit:
-            return LogBatch(tuple(records), records[-1].offset + 1)
-        return LogBatch(tuple(records), min(wanted.end, log.high))
+        led = [each for each in wanted if self.logs[each.topic][each.partition].has_leader]
+        if not led:
+            raise LogUnavailable("Kafka returned no record in time")
+        for each in led:
+            log = self.logs[each.topic][each.partition]
+            if not log.low <= each.offset <= log.high:
+                raise OffsetOutOfRange(each.topic, each.partition, each.offset, log.low, log.high)
+        batches, size_bytes, is_full = [], 0, False
+        for each in wanted:
+            log, records = self.logs[each.topic][each.partition], list[LogRecord]()
+            is_left = is_full or not log.has_leader
+            next_offset = each.offset if is_left else min(each.end, log.high)
+            for record in () if is_left else log.seen(each.isolation):
+                if not each.offset <= record.offset < each.end:
+                    continue
+                is_first = not size_bytes
+                size_bytes += len(record.key or b"") + len(record.value or b"")
+                size_bytes += sum(len(name) + len(value or b"") for name, value in record.headers or ())
+                is_full = size_bytes > max_bytes and not is_first
+                if len(records) == each.limit or is_full:
+                    next_offset = records[-1].offset + 1 if records else each.offset
+                    break
+                records.append(record)
+            if len(records) == each.limit:
+                next_offset = records[-1].offset + 1
+            batches.append(LogBatch(tuple(records), next_offset))
+        return batches
 
     def _answer(self, deadline: Deadline) -> None:
         if self.away or not deadline.remaining_s:

@@ -75,8 +75,8 @@ class Survey:
     def first_records(self, topic: KafkaTopic, partitions: int) -> Iterator[tuple[int, LogRecord]]:
         """Yield the first records of the first partitions, each with its partition."""
         for partition in topic.partitions[:partitions]:
-            wanted = LogRange(topic.name, partition.number, 0, 0, _RECORDS, _BYTES, READ_COMMITTED)
-            page = read_records(self.metadata, self.reader, wanted, EARLIEST, _deadline(self.clock))
+            wanted = LogRange(topic.name, partition.number, 0, 0, _RECORDS, READ_COMMITTED)
+            page = read_records(self.metadata, self.reader, wanted, _BYTES, EARLIEST, _deadline(self.clock))
             yield from ((partition.number, record) for record in page.batch.records)
 
     def sample(self, name: str, partitions: int = PARTITIONS, *, counts: bool = False) -> TopicSample:

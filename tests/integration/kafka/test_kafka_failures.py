@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,7 +26,9 @@ from tests.support.stopwatch import takes_about
 
 from keylane.adapters.kafka.options import Connection
 from keylane.adapters.kafka.producer import KafkaProducer
-from keylane.errors import LogUnavailable
+from keylane.errors import LogUnavailable, UnknownTopic
+from keylane.model.kafka import LogRange
+from keylane.wiring.explore import open_reader
 from keylane_local.servers.kafka import Kafka
 from keylane_spark.log.kafka_admin import JobKafka
 
@@ -190,6 +193,9 @@ def test_a_topic_that_is_asked_for_is_never_created_by_that(breaking: Kafka):
             status, problem = get(f"/topics/{name}/partitions{path}")
             assert (status, problem["code"]) == (404, "UNKNOWN_TOPIC_OR_PARTITION")
     assert get("/topics", prefix=name)[1] == {"topics": []}
+    reader = open_reader(os.environ)
+    with pytest.raises((UnknownTopic, LogUnavailable)):
+        reader.read([LogRange(name, 0, 0, 1, 1)], 1, deadline(2_000))
     created = AdminClient({"bootstrap.servers": breaking.bootstrap}).list_topics(timeout=10).topics
     assert name not in created
 

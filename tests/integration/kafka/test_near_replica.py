@@ -67,8 +67,8 @@ def settings_of(**environment: str) -> WatchedSettings:
 
 
 def read(reader: KafkaReader) -> list[bytes | None]:
-    wanted = LogRange(TOPIC, 0, 0, len(VALUES), 100, 1_000_000)
-    return [each.value for each in reader.read(wanted, deadline(20_000)).records]
+    [batch] = reader.read([LogRange(TOPIC, 0, 0, len(VALUES), 100)], 1_000_000, deadline(20_000))
+    return [each.value for each in batch.records]
 
 
 @pytest.mark.timeout(600)

@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 
 import pytest
 from tests.servers.own import fill
+from tests.support.agents import JSON, a_message
 from tests.support.builders import NOW_MS, a_lane, a_layout, entries_of, load_handler, value_key
 from tests.support.issuers import AUDIENCE, NAME, JwksServer, SigningKey, claims, jwks
 from tests.support.server_process import OTHER_WAY, Process
@@ -159,22 +160,33 @@ def test_a_long_poll_lasts_no_longer_than_its_token(variables: dict[str, str], t
         assert time.monotonic() - began_s < 10
 
 
-@pytest.mark.parametrize(("more", "status"), [({"key": "other"}, 403), ({"when": {"sub": "other"}}, 403)])
-def test_a_long_poll_that_another_policy_does_not_permit_is_refused(
-    variables: dict[str, str], topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more, status
+CHANGED = {"the key": {"key": "other"}, "the claim": {"when": {"sub": "other"}}}
+
+
+@pytest.mark.parametrize("more", CHANGED.values(), ids=CHANGED)
+@pytest.mark.parametrize("waiting", ["a long poll", "a position", "an agent"])
+def test_what_waits_while_another_policy_comes_that_does_not_permit_it_is_refused(
+    variables: dict[str, str], topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waiting, more
 ):
     monkeypatch.setattr("keylane.wiring.authorizer.POLICY_TTL_S", 0.1)
     monkeypatch.setattr("keylane_server.access.LOOK_S", 0.05)
     file = tmp_path / "access.json"
     file.write_text(all_of(topic))
     with closing(Process(variables | {"KEYLANE_ACCESS": f"file:{file}"}, authorization=TOKENS)) as running:
-        headers = bearer(KEY.token(claims()))
-        tag = dict(running.get(f"/topics/{topic}/keys/k", headers).headers)["ETag"]
+        headers, path = bearer(KEY.token(claims())), f"/topics/{topic}/keys/k"
+        tag = dict(running.get(path, headers).headers)["ETag"]
         change = Timer(0.5, file.write_text, [all_of(topic, **more)])
         change.start()
-        found = running.get(f"/topics/{topic}/keys/k", {**headers, "If-None-Match": tag, "Prefer": "wait=3"})
+        if waiting == "an agent":
+            wait = {"topic": topic, "key": "k", "seconds": 3}
+            message = a_message("tools/call", name="wait_for_change", arguments=wait)
+            found = running.ask("POST", "/mcp", headers | JSON, json.dumps(message).encode())
+        elif waiting == "a position":
+            found = running.get(f"{path}?min_offset=999999", headers)
+        else:
+            found = running.get(path, {**headers, "If-None-Match": tag, "Prefer": "wait=3"})
         change.join()
-        assert found.status == status
+        assert found.status == 403
 
 
 def test_decisions_are_counted_by_rule_and_the_issuer_is_asked_once(

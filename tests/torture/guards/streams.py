@@ -7,6 +7,8 @@ from tests.torture.guards.mutant import Mutant, Replacement, mutant, rare_mutant
 _CHANGES = "layers/keylane/python/keylane/query/changes.py"
 _SOURCES = "layers/keylane/python/keylane/api/reads/change_sources.py"
 _EVENTS = "layers/keylane/python/keylane/api/reads/changes.py"
+_READER = "layers/keylane/python/keylane/adapters/kafka/reader.py"
+_READER_UNITS = "tests/unit/adapters/test_kafka_reader.py"
 _CHANGED_UNITS = "tests/unit/query/test_changes.py"
 _SOURCE_UNITS = "tests/unit/api/test_change_sources.py"
 _LANE = "layers/keylane/python/keylane/query/lane_snapshot.py"
@@ -85,10 +87,31 @@ MUTANTS = (
     # A topic of many partitions has more to read at once than a node returns.
     rare_mutant(
         "bytes of a stream's batch",
-        _CHANGES,
-        "if offset >= end or left_bytes <= 0:",
-        "if offset >= end:",
-        test=f"{_CHANGED_UNITS}::test_what_a_batch_has_of_all_partitions_is_bounded",
+        _READER,
+        "if size_bytes > max_bytes and not is_first:",
+        "if False:",
+        test=f"{_READER_UNITS}::test_all_partitions_together_have_so_many_bytes_and_one_record_at_least",
+    ),
+    rare_mutant(
+        "a partition without a leader beside others",
+        _READER,
+        "not (has_some and silent >= SILENT_LOOKS)",
+        "True",
+        test=f"{_READER_UNITS}::test_a_partition_of_which_nothing_comes_holds_up_the_others_for_a_second",
+    ),
+    rare_mutant(
+        "where a partition's part of a batch ends",
+        _READER,
+        "        if message.partition() not in unread:\n            continue\n",
+        "",
+        test=f"{_READER_UNITS}::test_several_partitions_are_read_at_once_each_to_its_own_end",
+    ),
+    rare_mutant(
+        "the leaders of a topic that a consumer meets",
+        _READER,
+        "if self.met.get(topic, 0.0) > now_s:",
+        "if self.met:",
+        test=f"{_READER_UNITS}::test_a_consumer_asks_for_the_leaders_of_each_topic_that_it_meets_and_again_after_a_while",
     ),
     # A stream ends for good where the values of its keys are larger than its records were.
     rare_mutant(

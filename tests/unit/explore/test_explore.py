@@ -28,7 +28,7 @@ from keylane.ports import Deadline
 from keylane.query.layouts import Layouts
 from keylane.query.store import Store
 
-WANTED = LogRange("t", 0, 0, 0, limit=100, max_bytes=1000)
+WANTED = LogRange("t", 0, 0, 0, limit=100)
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def log(kafka: FakeKafka) -> FakePartition:
 
 
 def read(kafka: FakeKafka, wanted: LogRange, begin: str | None = None, timeout_ms: float = 1000):
-    return read_records(kafka, kafka, wanted, begin, Deadline.after_ms(timeout_ms, FakeTime().clock))
+    return read_records(kafka, kafka, wanted, 1000, begin, Deadline.after_ms(timeout_ms, FakeTime().clock))
 
 
 def offsets_of(page: RecordPage) -> list[int]:

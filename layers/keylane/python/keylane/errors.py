@@ -297,6 +297,7 @@ class OffsetOutOfRange(NotFound):
             f"partition {partition} of topic {topic!r} begins at offset {low}, the next one that it gets is "
             f"{high}: {offset} is outside"
         )
+        self.partition = partition
         self.low = low
         self.high = high
 

@@ -180,10 +180,12 @@ class LogReader(Protocol):
     def first_offset(self, topic: str, partition: int, deadline: Deadline) -> int:
         """Return the offset of the partition's first record, of the next one where there is none."""
 
-    def read(self, wanted: LogRange, deadline: Deadline) -> LogBatch:
-        """Return the records that were read by the deadline; raises LogUnavailable where there was none.
+    def read(self, wanted: Sequence[LogRange], max_bytes: int, deadline: Deadline) -> list[LogBatch]:
+        """Return what was read of each range by the deadline; raises LogUnavailable if it was nothing at all.
 
-        Raises OffsetOutOfRange where retention removed the first record meanwhile.
+        The ranges are of different partitions of a topic. Together they have `max_bytes` of keys, values and
+        headers at most, or one record. Raises OffsetOutOfRange where retention removed the first record of a
+        range meanwhile.
         """
 
 

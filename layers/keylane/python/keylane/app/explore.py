@@ -144,8 +144,8 @@ def get_brokers(app: ExploreApp, request: Request) -> Response[str]:
 def get_records(app: ExploreApp, request: Request, topic: str, partition: str) -> Response[str]:
     """Answer with a page of raw records, by offset."""
     use = app.parts()
-    wanted, begin, raw_keys = explore.parse_records(request, topic, partition)
-    page = read_records(use.metadata, use.reader, wanted, begin, use.deadline)
+    wanted, max_bytes, begin, raw_keys = explore.parse_records(request, topic, partition)
+    page = read_records(use.metadata, use.reader, wanted, max_bytes, begin, use.deadline)
     layout = None if raw_keys else use.find_layout(wanted.topic)
     show_key = partial(use.decoder().show_key, layout) if layout else log_records.show_none
     return log_records.render_records(wanted, page, show_key)

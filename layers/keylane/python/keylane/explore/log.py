@@ -50,7 +50,12 @@ def find_ends(reader: LogReader, topic: KafkaTopic, partition: int, deadline: De
 
 
 def read_records(
-    metadata: Metadata, reader: LogReader, wanted: LogRange, begin: str | None, deadline: Deadline
+    metadata: Metadata,
+    reader: LogReader,
+    wanted: LogRange,
+    max_bytes: int,
+    begin: str | None,
+    deadline: Deadline,
 ) -> RecordPage:
     """Records from `begin` (EARLIEST or LATEST) on, or from `wanted.offset` if that is None.
 
@@ -63,7 +68,7 @@ def read_records(
     wanted = replace(wanted, offset=first, end=high)
     if low <= first < high:
         try:
-            batch = reader.read(wanted, deadline)
+            [batch] = reader.read([wanted], max_bytes, deadline)
         except OffsetOutOfRange:
             # Retention has removed the record since.
             span = _span(reader, wanted.topic, wanted.partition, wanted.isolation, deadline)

@@ -106,17 +106,13 @@ class LogRecord:
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """Which records to read: those of one partition from `offset` on and below `end`.
-
-    At most `limit` records, and `max_bytes` of keys, values and headers; one record in any case.
-    """
+    """Which records to read: those of one partition from `offset` on and below `end`, at most `limit`."""
 
     topic: str
     partition: int
     offset: int
     end: int
     limit: int
-    max_bytes: int
     isolation: str = READ_COMMITTED
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from keylane.errors import LogUnavailable, OffsetOutOfRange, StateUnavailable
+from keylane.errors import OffsetOutOfRange, StateUnavailable
 from keylane.model.records import Answer, Position
 from keylane.ports import Call, Deadline, LogReader
 from keylane.query.decoding import ValueDecoder
@@ -108,11 +108,11 @@ def find_changed_keys(
 ) -> ChangedKeys:
     """Return the keys of the log's records from `since` on and below `until`, or of the first of them.
 
-    Partitions are read in the order of `until`, those that can't be read in time the next time. A partition
-    of which nothing was read, because the broker that answers is behind the state, stays where it is. A
-    partition that `since` lacks is read from its first record: it was added. Transactions that are not
-    committed, or were aborted, are read too: the state knows what counts. `share`: what all bounds are
-    divided by. Raises LogUnavailable, LogRefused, UnknownTopic.
+    A partition of which nothing was read stays where it is: the broker that answers is behind the state, does
+    not answer in time, or the bounds were reached before. A partition that `since` lacks is read from its
+    first record: it was added. Transactions that are not committed, or were aborted, are read too: the state
+    knows what counts. `share`: what all bounds are divided by. Raises LogUnavailable, LogRefused,
+    UnknownTopic.
     """
     keys: dict[bytes, frozenset[int]] = {}
     repeated: set[bytes] = set()
@@ -141,27 +141,24 @@ def _read_parts(
     """Yield partitions with what was read of each, and whether it begins behind what retention removed."""
     from keylane.model.kafka import READ_UNCOMMITTED, LogBatch, LogRange  # noqa: PLC0415 (only the server's)
 
-    limit, left_bytes = max(1, BATCH_RECORDS // share), BATCH_BYTES // share
-    has_read = False
-    for partition, end in until.items():
-        offset = since.get(partition, 0)
-        if offset >= end or left_bytes <= 0:
-            continue
-        wanted = LogRange(topic, partition, offset, end, limit, left_bytes, isolation=READ_UNCOMMITTED)
+    limit, max_bytes = max(1, BATCH_RECORDS // share), BATCH_BYTES // share
+    wanted = {
+        partition: LogRange(topic, partition, offset, end, limit, READ_UNCOMMITTED)
+        for partition, end in until.items()
+        if (offset := since.get(partition, 0)) < end
+    }
+    while wanted:
         try:
-            batch = log.read(wanted, deadline)
-        except OffsetOutOfRange:
-            first = log.first_offset(topic, partition, deadline)
-            if first > offset:
-                yield partition, LogBatch((), first), True
+            batches = log.read(list(wanted.values()), max_bytes, deadline)
+        except OffsetOutOfRange as error:
+            lost = wanted.pop(error.partition)
+            first = log.first_offset(topic, lost.partition, deadline)
+            if first > lost.offset:
+                yield lost.partition, LogBatch((), first), True
             continue
-        except LogUnavailable:
-            if has_read:
-                return
-            raise
-        left_bytes -= sum(len(each.key or b"") + len(each.value or b"") for each in batch.records)
-        has_read = has_read or batch.next_offset > offset
-        yield partition, batch, False
+        for partition, batch in zip(wanted, batches, strict=True):
+            yield partition, batch, False
+        return
 
 
 def read_changed(

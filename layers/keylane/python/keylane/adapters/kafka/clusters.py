@@ -120,6 +120,6 @@ class ClusteredReader:
         """See `ports.LogReader`."""
         return self._readers.of(topic).first_offset(topic, partition, deadline)
 
-    def read(self, wanted: LogRange, deadline: Deadline) -> LogBatch:
+    def read(self, wanted: Sequence[LogRange], max_bytes: int, deadline: Deadline) -> list[LogBatch]:
         """See `ports.LogReader`."""
-        return self._readers.of(wanted.topic).read(wanted, deadline)
+        return self._readers.of(wanted[0].topic).read(wanted, max_bytes, deadline)

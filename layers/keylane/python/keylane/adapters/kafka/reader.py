@@ -4,8 +4,9 @@ A consumer is kept between requests, without a partition: each request assigns i
 another one ended. librdkafka requires a group's name; the group is never joined, and nothing is committed.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 from confluent_kafka import (
     TIMESTAMP_CREATE_TIME,
@@ -37,6 +38,7 @@ _END_OF_PARTITION = KafkaError._PARTITION_EOF  # noqa: SLF001
 _OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}  # noqa: SLF001
 _TIMESTAMP_TYPES = {TIMESTAMP_CREATE_TIME: "CreateTime", TIMESTAMP_LOG_APPEND_TIME: "LogAppendTime"}
 FETCH_BYTES = 1024 * 1024
+"""How much a broker may send at once: of a partition, and of all of them."""
 QUEUED_KIB = 8 * 1024
 """How much the consumer may prefetch: a request reads 4 MiB at most."""
 FETCH_WAIT_MS = 0
@@ -44,6 +46,29 @@ FETCH_WAIT_MS = 0
 next partition's would wait behind it. Ten milliseconds were ten for each partition of a stream."""
 LOOK_S = 0.25
 """How often to check whether a broker has rejected the consumer."""
+MET_S, MET_LIMIT = 300.0, 256
+"""How long a consumer knows the leaders of a topic that it has met, and how many topics."""
+SILENT_LOOKS = 4
+"""After how many without a record what was read is enough: of several partitions one may have no leader."""
+
+
+class _Kept(NamedTuple):
+    """A consumer. `met`: topics whose leaders it knows, and until when, in monotonic seconds."""
+
+    consumer: Consumer
+    listener: RejectionListener
+    met: dict[str, float]
+
+    def meet(self, topic: str, deadline: Deadline) -> None:
+        """Ask for a topic's leaders, as librdkafka itself does only at its next look, once a second."""
+        now_s = deadline.clock.monotonic_s()
+        if self.met.get(topic, 0.0) > now_s:
+            return
+        with suppress(KafkaException):  # it looks by itself, and reports what is wrong
+            self.consumer.list_topics(topic, min(deadline.remaining_s, LOOK_S))
+            if len(self.met) >= MET_LIMIT:
+                self.met.clear()
+            self.met[topic] = now_s + MET_S
 
 
 class KafkaReader:
@@ -52,7 +77,7 @@ class KafkaReader:
     def __init__(self, admin: KafkaAdmin[ReaderSettings]) -> None:
         """`admin`: its settings apply to consumers too."""
         self._admin = admin
-        self._consumers: dict[str, tuple[Consumer, RejectionListener]] = {}
+        self._consumers: dict[str, _Kept] = {}
 
     def offsets(
         self, topic: str, partition: int, ats: Sequence[At], isolation: str, deadline: Deadline
@@ -65,8 +90,7 @@ class KafkaReader:
         """See `ports.LogReader`. A consumer asks, not the admin client: that may abort its process."""
         try:
             with translate_kafka_errors(topic):
-                consumer, _ = self._consumer(READ_UNCOMMITTED)
-                found = consumer.get_watermark_offsets(
+                found = self._consumer(READ_UNCOMMITTED).consumer.get_watermark_offsets(
                     TopicPartition(topic, partition), timeout=deadline.remaining_s
                 )
         except (LogUnavailable, LogRefused):
@@ -76,43 +100,46 @@ class KafkaReader:
             raise LogUnavailable("Kafka did not answer in time")
         return found[0]
 
-    def read(self, wanted: LogRange, deadline: Deadline) -> LogBatch:
+    def read(self, wanted: Sequence[LogRange], max_bytes: int, deadline: Deadline) -> list[LogBatch]:
         """See `ports.LogReader`.
 
         A kept consumer may use half of the time: since its last request the topic may have been recreated, or
         its connection may have died. A new consumer gets the rest.
         """
-        if wanted.isolation in self._consumers:
+        if wanted[0].isolation in self._consumers:
             half = Deadline.after_ms(deadline.remaining_s * 500, deadline.clock)
-            batch = self._read(wanted, half)
-            if batch is not None:
-                return batch
-        batch = self._read(wanted, deadline)
-        if batch is None and deadline.remaining_s:
+            batches = self._read(wanted, max_bytes, half)
+            if batches is not None:
+                return batches
+        batches = self._read(wanted, max_bytes, deadline)
+        if batches is None and deadline.remaining_s:
             # A new one fails for transient reasons alone, such as a password that has just changed.
-            batch = self._read(wanted, deadline)
-        if batch is None:
+            batches = self._read(wanted, max_bytes, deadline)
+        if batches is None:
             raise LogUnavailable("Kafka returned no record in time")
-        return batch
+        return batches
 
     def close(self) -> None:
         """Close the consumers; the next request makes new ones."""
         for isolation in list(self._consumers):
             self._drop(isolation)
 
-    def _read(self, wanted: LogRange, deadline: Deadline) -> LogBatch | None:
+    def _read(self, wanted: Sequence[LogRange], max_bytes: int, deadline: Deadline) -> list[LogBatch] | None:
         """Read by the kept consumer; None if nothing came in time, and the consumer is dropped."""
-        batch = None
-        is_new = wanted.isolation not in self._consumers
+        batches = None
+        topic, isolation = wanted[0].topic, wanted[0].isolation
+        is_new = isolation not in self._consumers
         try:
-            with translate_kafka_errors(wanted.topic):
-                consumer, listener = self._consumer(wanted.isolation)
-                consumer.assign([TopicPartition(wanted.topic, wanted.partition, wanted.offset)])
+            with translate_kafka_errors(topic):
+                kept = self._consumer(isolation)
+                consumer, listener, _ = kept
+                kept.meet(topic, deadline)
+                consumer.assign([TopicPartition(topic, each.partition, each.offset) for each in wanted])
                 try:
-                    batch = _collect(consumer, wanted, deadline, listener)
+                    batches = _collect(consumer, wanted, max_bytes, deadline, listener)
                 finally:
                     consumer.unassign()
-                if batch is None:
+                if batches is None:
                     listener.check()
         except ConnectionRejected:
             # The admin client was accepted; since then the password may have changed, or a token expired.
@@ -124,21 +151,21 @@ class KafkaReader:
             if not error.retriable:
                 raise
         finally:
-            if batch is None:
-                self._drop(wanted.isolation)
-        return batch
+            if batches is None:
+                self._drop(isolation)
+        return batches
 
     def _drop(self, isolation: str) -> None:
         if isolation in self._consumers:
-            self._consumers.pop(isolation)[0].close()
+            self._consumers.pop(isolation).consumer.close()
 
-    def _consumer(self, isolation: str) -> tuple[Consumer, RejectionListener]:
+    def _consumer(self, isolation: str) -> _Kept:
         found = self._consumers.get(isolation)
         if found is None:
             security = self._admin.settings.security
             listener = RejectionListener(security)
-            found = make_client(Consumer, self._configuration(isolation), security, listener), listener
-            self._consumers[isolation] = found
+            consumer = make_client(Consumer, self._configuration(isolation), security, listener)
+            found = self._consumers[isolation] = _Kept(consumer, listener, {})
         return found
 
     def _configuration(self, isolation: str) -> dict[str, Any]:
@@ -157,51 +184,91 @@ class KafkaReader:
             # With the default of 1000 a request soon after a full page waits for a second.
             "fetch.queue.backoff.ms": 10,
             "fetch.message.max.bytes": FETCH_BYTES,
+            "fetch.max.bytes": FETCH_BYTES,
             "queued.min.messages": 1_000,
             "queued.max.messages.kbytes": QUEUED_KIB,
             **self._admin.settings.configuration(),
         }
 
 
+class _Part:
+    """What has come of one range. `is_read`: there is no more of it."""
+
+    def __init__(self, wanted: LogRange) -> None:
+        self.wanted = wanted
+        self.records: list[LogRecord] = []
+        self.next_offset = wanted.offset
+        self.is_read = False
+
+    def end_at(self, offset: int) -> None:
+        """Note that the next read begins there."""
+        self.next_offset = offset
+        self.is_read = True
+
+    def add(self, record: LogRecord) -> None:
+        """Take the next record."""
+        self.records.append(record)
+        self.next_offset = record.offset + 1
+        self.is_read = self.next_offset >= self.wanted.end or len(self.records) >= self.wanted.limit
+
+
 def _collect(
-    consumer: Consumer, wanted: LogRange, deadline: Deadline, listener: RejectionListener
-) -> LogBatch | None:
-    """Poll until the batch is full, the partition ends or the time is up; None if it is up with no record."""
-    records: list[LogRecord] = []
-    size_bytes, next_offset = 0, wanted.offset
-    while next_offset < wanted.end and len(records) < wanted.limit:
+    consumer: Consumer,
+    wanted: Sequence[LogRange],
+    max_bytes: int,
+    deadline: Deadline,
+    listener: RejectionListener,
+) -> list[LogBatch] | None:
+    """Poll until all ranges are read, there are enough bytes, or the time is up; None if nothing has come."""
+    parts = {each.partition: _Part(each) for each in wanted}
+    size_bytes = silent = 0
+    unread = set(parts)
+    while unread:
         message: Any = consumer.poll(min(deadline.remaining_s, LOOK_S))
         if message is None:
-            if deadline.remaining_s and listener.refusal is None:
+            silent += 1
+            has_some = any(part.is_read or part.records for part in parts.values())
+            if (
+                deadline.remaining_s
+                and listener.refusal is None
+                and not (has_some and silent >= SILENT_LOOKS)
+            ):
                 continue
-            return LogBatch(tuple(records), next_offset) if records else None
+            if not has_some:
+                return None
+            break
+        silent = 0
         error = message.error()
-        if error is not None:
-            if error.code() == _END_OF_PARTITION:
-                next_offset = message.offset()
-                break
-            _raise_partition_error(error, message, wanted)
+        is_end = error is not None and error.code() == _END_OF_PARTITION
+        if error is not None and not is_end:
+            _raise_partition_error(error, message, parts)
             continue
-        if message.offset() >= wanted.end:
-            next_offset = wanted.end
-            break
-        record = _record(message)
-        size_bytes += _size(record)
-        if records and size_bytes > wanted.max_bytes:
-            break
-        records.append(record)
-        next_offset = record.offset + 1
-    return LogBatch(tuple(records), next_offset)
+        if message.partition() not in unread:
+            continue
+        part = parts[message.partition()]
+        if is_end or message.offset() >= part.wanted.end:
+            part.end_at(message.offset() if is_end else part.wanted.end)
+        else:
+            record = _record(message)
+            is_first = not size_bytes
+            size_bytes += _size(record)
+            if size_bytes > max_bytes and not is_first:
+                break
+            part.add(record)
+        if part.is_read:
+            unread.discard(message.partition())
+    return [LogBatch(tuple(part.records), part.next_offset) for part in parts.values()]
 
 
-def _raise_partition_error(error: KafkaError, message: Any, wanted: LogRange) -> None:
-    """Raise an error that concerns the partition.
+def _raise_partition_error(error: KafkaError, message: Any, parts: Mapping[int, _Part]) -> None:
+    """Raise an error that concerns a partition.
 
     Errors that name no topic concern the group's coordinator, which librdkafka looks up although no group is
     joined, or a connection, which it opens again by itself.
     """
-    if error.code() in _OUT_OF_RANGE:
-        raise OffsetOutOfRange(wanted.topic, wanted.partition, wanted.offset, wanted.offset, wanted.end)
+    if error.code() in _OUT_OF_RANGE and message.partition() in parts:
+        of = parts[message.partition()].wanted
+        raise OffsetOutOfRange(of.topic, of.partition, of.offset, of.offset, of.end)
     if message.topic() is not None and error.code() != LOCAL_TIMED_OUT:
         raise KafkaException(error)
 

@@ -108,6 +108,7 @@ class RecordsRequest(NamedTuple):
     """
 
     wanted: LogRange
+    max_bytes: int
     begin: str | None
     raw_keys: bool
 
@@ -143,8 +144,8 @@ def parse_records(request: Request, topic: str, partition: str) -> RecordsReques
     begin = offset if isinstance(offset, str) else None
     name, number = topic_of(topic), parse_partition(partition)
     first = 0 if begin else offset
-    wanted = LogRange(name, number, first, end=0, limit=limit, max_bytes=max_bytes, isolation=isolation)
-    return RecordsRequest(wanted, begin, has_base64_keys(request))
+    wanted = LogRange(name, number, first, end=0, limit=limit, isolation=isolation)
+    return RecordsRequest(wanted, max_bytes, begin, has_base64_keys(request))
 
 
 TOPICS_SCHEMA = Schema.of(

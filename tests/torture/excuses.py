@@ -1,4 +1,7 @@
-"""Which reads may fail: those of a shard that lost its data, or of which no node that may answer was up."""
+"""Which reads may fail: those of a shard that lost its data, or of which no node that may answer was up.
+
+So may those of a new generation while only a replica answers that was cut off before.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,15 @@ class Excuses:
         if isinstance(now.error, UnknownTopic | UnknownView):
             # Each part of the cluster has a copy of the layouts.
             return self._all_lost(now)
-        return isinstance(now.error, LaneBuilding) and trouble.lost_data and is_of_lane
+        if not isinstance(now.error, LaneBuilding) or not is_of_lane:
+            return False
+        return trouble.lost_data or self._lacks_generation(trouble, now, now.error)
+
+    def _lacks_generation(self, trouble: Trouble, now: Seen, error: LaneBuilding) -> bool:
+        """Whether a replica answered that was cut off before the topic's generation was begun."""
+        is_cut_off = trouble.kind == "stale-replica" and now.began_s <= trouble.ended_s
+        has_switched = len(self.stack.stripes.get(now.topic, ())) > 1
+        return is_cut_off and has_switched and error.next_offset is None
 
     def _waits_for_stray(self, now: Seen) -> bool:
         layout = self.layouts[now.topic]

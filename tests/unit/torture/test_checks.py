@@ -206,6 +206,21 @@ def test_a_failed_read_is_told_but_for_what_the_loss_of_its_shard_explains():
     assert excused_by(Trouble("lose-writes", 0, 0)) == [False, False, False]
 
 
+def test_a_replica_that_was_cut_off_before_a_generation_has_none_of_its_lanes(monkeypatch):
+    cut_off = Trouble("stale-replica", 0, 0, 1.5)
+
+    def is_excused(next_offset: int | None, *, by: Trouble = cut_off) -> bool:
+        failed = Seen(0, "plain", KEY, 1, 2, None, LaneBuilding("plain", 0, next_offset))
+        return faults(failed, troubles=(by,)) == []
+
+    assert not is_excused(None)
+    monkeypatch.setattr(AStack, "stripes", {"plain": {1, 4}})
+    assert is_excused(None)
+    assert not is_excused(7)
+    assert not is_excused(None, by=dataclasses.replace(cut_off, ended_s=0.5))
+    assert not is_excused(None, by=dataclasses.replace(cut_off, shard=1))
+
+
 def test_a_position_waited_for_that_the_answer_is_short_of_is_told():
     assert faults(seen(1, 8, 7, waited_for=Position(HOME, 4))) == []
     assert faults(seen(1, 8, 7, waited_for=Position(HOME, 7))) == []

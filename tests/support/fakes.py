@@ -454,10 +454,9 @@ class FakeKafka:
             for record in () if is_left else log.seen(each.isolation):
                 if not each.offset <= record.offset < each.end:
                     continue
-                is_first = not size_bytes
                 size_bytes += len(record.key or b"") + len(record.value or b"")
                 size_bytes += sum(len(name) + len(value or b"") for name, value in record.headers or ())
-                is_full = size_bytes > max_bytes and not is_first
+                is_full = size_bytes > max_bytes and bool(records or any(one.records for one in batches))
                 if len(records) == each.limit or is_full:
                     next_offset = records[-1].offset + 1 if records else each.offset
                     break

@@ -88,7 +88,7 @@ MUTANTS = (
     rare_mutant(
         "bytes of a stream's batch",
         _READER,
-        "if size_bytes > max_bytes and not is_first:",
+        "if size_bytes > max_bytes and has_records:",
         "if False:",
         test=f"{_READER_UNITS}::test_all_partitions_together_have_so_many_bytes_and_one_record_at_least",
     ),

@@ -28,6 +28,7 @@ class Message:
     about: str | None = "t"
     at_ms: int = 7
     of: int = 0
+    content: bytes | None = b"v"
 
     def partition(self) -> int:
         return self.of
@@ -41,11 +42,11 @@ class Message:
     def offset(self) -> int:
         return self.number
 
-    def key(self) -> bytes:
-        return b"k"
+    def key(self) -> bytes | None:
+        return self.content and b"k"
 
-    def value(self) -> bytes:
-        return b"v"
+    def value(self) -> bytes | None:
+        return self.content
 
     def timestamp(self) -> tuple[int, int]:
         return TIMESTAMP_CREATE_TIME, self.at_ms
@@ -140,6 +141,11 @@ def test_all_partitions_together_have_so_many_bytes_and_one_record_at_least(max_
     expected = [(6, 3), (6, 4), (7, 4)][taken - 1]
     assert tuple(each.next_offset for each in found) == expected
     assert sum(len(each.records) for each in found) == taken
+
+
+def test_a_record_without_bytes_is_the_one_that_is_given_in_any_case():
+    found = collect_all([WANTED, OTHER], Message(5, content=None), Message(3, of=1), max_bytes=1)
+    assert [each.next_offset for each in found] == [6, 3]
 
 
 def test_what_is_more_than_the_limit_of_one_partition_is_left_out():

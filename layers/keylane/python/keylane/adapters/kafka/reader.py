@@ -42,10 +42,9 @@ FETCH_BYTES = 1024 * 1024
 QUEUED_KIB = 8 * 1024
 """How much the consumer may prefetch: a request reads 4 MiB at most."""
 FETCH_WAIT_MS = 0
-"""How long a broker may hold a fetch at the end of a partition: a request waits for no new record, and the
-next partition's would wait behind it. Ten milliseconds were ten for each partition of a stream."""
+"""How long a broker may hold a fetch at the end of a partition: a request waits for no new record."""
 LOOK_S = 0.25
-"""How often to check whether a broker has rejected the consumer."""
+"""How often to check whether a broker has rejected the consumer, and how long to ask for leaders."""
 MET_S, MET_LIMIT = 300.0, 256
 """How long a consumer knows the leaders of a topic that it has met, and how many topics."""
 SILENT_LOOKS = 4
@@ -222,12 +221,12 @@ def _collect(
     """Poll until all ranges are read, there are enough bytes, or the time is up; None if nothing has come."""
     parts = {each.partition: _Part(each) for each in wanted}
     size_bytes = silent = 0
-    unread = set(parts)
+    unread, has_records = set(parts), False
     while unread:
         message: Any = consumer.poll(min(deadline.remaining_s, LOOK_S))
         if message is None:
             silent += 1
-            has_some = any(part.is_read or part.records for part in parts.values())
+            has_some = has_records or any(part.is_read for part in parts.values())
             if (
                 deadline.remaining_s
                 and listener.refusal is None
@@ -250,11 +249,11 @@ def _collect(
             part.end_at(message.offset() if is_end else part.wanted.end)
         else:
             record = _record(message)
-            is_first = not size_bytes
             size_bytes += _size(record)
-            if size_bytes > max_bytes and not is_first:
+            if size_bytes > max_bytes and has_records:
                 break
             part.add(record)
+            has_records = True
         if part.is_read:
             unread.discard(message.partition())
     return [LogBatch(tuple(part.records), part.next_offset) for part in parts.values()]
